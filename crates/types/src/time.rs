@@ -1,0 +1,128 @@
+//! Two kinds of time: [`Mono`] for waiting, [`UTime`] for showing and storing.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Nanoseconds in a second.
+pub const NANOS_PER_SEC: u64 = 1_000_000_000;
+
+/// Monotonic time in nanoseconds since an arbitrary start. Deadlines and durations use only this.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mono(pub u64);
+
+impl Mono {
+    /// The time `d` later. Saturates: a deadline beyond all time is never reached.
+    #[must_use]
+    pub fn after(self, d: Duration) -> Mono {
+        Mono(
+            self.0
+                .saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+
+    /// How long ago `earlier` was; zero when it is not in the past.
+    pub fn since(self, earlier: Mono) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Wall-clock time as Ceph keeps it (`utime_t`): seconds and nanoseconds since 1970, 32 bits each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UTime {
+    /// Seconds since 1970-01-01 UTC.
+    pub sec: u32,
+    /// Nanoseconds, below 10^9 when well formed.
+    pub nsec: u32,
+}
+
+impl UTime {
+    /// No time.
+    pub const ZERO: UTime = UTime { sec: 0, nsec: 0 };
+
+    /// From a duration since 1970. Saturates in 2106.
+    pub fn from_unix(d: Duration) -> Self {
+        UTime {
+            sec: u32::try_from(d.as_secs()).unwrap_or(u32::MAX),
+            nsec: d.subsec_nanos(),
+        }
+    }
+
+    /// The duration since 1970.
+    pub fn as_duration(self) -> Duration {
+        Duration::from_secs(u64::from(self.sec)) + Duration::from_nanos(u64::from(self.nsec))
+    }
+
+    /// The time `d` later.
+    #[must_use]
+    pub fn plus(self, d: Duration) -> Self {
+        UTime::from_unix(self.as_duration().saturating_add(d))
+    }
+
+    /// Whether it is unset.
+    pub fn is_zero(self) -> bool {
+        self == UTime::ZERO
+    }
+
+    /// Year, month, day, hour, minute, second in UTC (proleptic Gregorian; days-from-civil
+    /// inverted, see Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
+    fn civil(self) -> (i64, u32, u32, u32, u32, u32) {
+        let days = i64::from(self.sec / 86_400);
+        let rest = self.sec % 86_400;
+        let z = days + 719_468;
+        let era = z.div_euclid(146_097);
+        let doe = z.rem_euclid(146_097);
+        let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+        let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+        let mp = (5 * doy + 2) / 153;
+        let day = (doy - (153 * mp + 2) / 5 + 1) as u32;
+        let month = if mp < 10 { mp + 3 } else { mp - 9 } as u32;
+        let year = yoe + era * 400 + i64::from(month <= 2);
+        (year, month, day, rest / 3600, rest % 3600 / 60, rest % 60)
+    }
+}
+
+impl fmt::Display for UTime {
+    /// Ceph's ISO form with microseconds in UTC, `2026-11-20T12:24:02.470535+0000`. Times before
+    /// 1980 (`utime_t::gmtime` calls them "raw") are shown as seconds, `0.000000`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const RAW_BELOW_SEC: u32 = 60 * 60 * 24 * 365 * 10;
+        let usec = self.nsec / 1000;
+        if self.sec < RAW_BELOW_SEC {
+            return write!(f, "{}.{usec:06}", self.sec);
+        }
+        let (y, mo, d, h, mi, s) = self.civil();
+        write!(
+            f,
+            "{y:04}-{mo:02}-{d:02}T{h:02}:{mi:02}:{s:02}.{usec:06}+0000"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shows_time_as_ceph_does() {
+        let t = UTime {
+            sec: 1_795_177_442,
+            nsec: 470_535_123,
+        };
+        assert_eq!(t.to_string(), "2026-11-20T12:24:02.470535+0000");
+        assert_eq!(UTime::ZERO.to_string(), "0.000000");
+        let leap = UTime {
+            sec: 1_709_164_800,
+            nsec: 0,
+        };
+        assert_eq!(leap.to_string(), "2024-02-29T00:00:00.000000+0000");
+    }
+
+    #[test]
+    fn deadlines_saturate() {
+        assert_eq!(
+            Mono(u64::MAX - 1).after(Duration::from_secs(5)),
+            Mono(u64::MAX)
+        );
+        assert_eq!(Mono(5).since(Mono(9)), Duration::ZERO);
+    }
+}
