@@ -58,10 +58,7 @@ fn rule_of(attrs: &[Attribute]) -> syn::Result<FieldRule> {
 
 fn fields_of(input: &DeriveInput) -> syn::Result<Vec<(Member, FieldRule)>> {
     let Data::Struct(data) = &input.data else {
-        return Err(syn::Error::new_spanned(
-            input,
-            "only structs; write enums by hand",
-        ));
+        return Err(syn::Error::new_spanned(input, "only structs; write enums by hand"));
     };
     let member = |i: usize, f: &syn::Field| match &f.ident {
         Some(name) => Member::Named(name.clone()),
@@ -69,11 +66,9 @@ fn fields_of(input: &DeriveInput) -> syn::Result<Vec<(Member, FieldRule)>> {
     };
     match &data.fields {
         Fields::Unit => Ok(Vec::new()),
-        fields => fields
-            .iter()
-            .enumerate()
-            .map(|(i, f)| Ok((member(i, f), rule_of(&f.attrs)?)))
-            .collect(),
+        fields => {
+            fields.iter().enumerate().map(|(i, f)| Ok((member(i, f), rule_of(&f.attrs)?))).collect()
+        }
     }
 }
 
@@ -81,9 +76,7 @@ fn fields_of(input: &DeriveInput) -> syn::Result<Vec<(Member, FieldRule)>> {
 #[proc_macro_derive(Encode, attributes(denc))]
 pub fn derive_encode(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    expand_encode(&input)
-        .unwrap_or_else(|e| e.to_compile_error())
-        .into()
+    expand_encode(&input).unwrap_or_else(|e| e.to_compile_error()).into()
 }
 
 fn expand_encode(input: &DeriveInput) -> syn::Result<Tokens> {
@@ -113,9 +106,7 @@ fn expand_encode(input: &DeriveInput) -> syn::Result<Tokens> {
 #[proc_macro_derive(Decode, attributes(denc))]
 pub fn derive_decode(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    expand_decode(&input)
-        .unwrap_or_else(|e| e.to_compile_error())
-        .into()
+    expand_decode(&input).unwrap_or_else(|e| e.to_compile_error()).into()
 }
 
 fn expand_decode(input: &DeriveInput) -> syn::Result<Tokens> {
@@ -124,9 +115,7 @@ fn expand_decode(input: &DeriveInput) -> syn::Result<Tokens> {
     let v = format_ident!("v");
     let reads = fields.iter().map(|(member, rule)| match rule {
         FieldRule { skip: true, .. } => quote!(#member: ::core::default::Default::default(),),
-        FieldRule {
-            since: Some(since), ..
-        } => quote! {
+        FieldRule { since: Some(since), .. } => quote! {
             #member: if #v >= #since {
                 ::denc::Decode::decode(d)?
             } else {

@@ -17,9 +17,6 @@ mod tests {
         assert_eq!(crc32c(0xffff_ffff, b"123456789"), 0x1cf9_6d7c);
         assert_eq!(crc32c(0, b"123456789"), 0x58e3_fa20);
         assert_eq!(crc32c(0xffff_ffff, b""), 0xffff_ffff);
-        assert_eq!(
-            crc32c(crc32c(5, b"1234"), b"56789"),
-            crc32c(5, b"123456789")
-        );
+        assert_eq!(crc32c(crc32c(5, b"1234"), b"56789"), crc32c(5, b"123456789"));
     }
 }

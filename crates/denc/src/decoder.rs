@@ -62,11 +62,7 @@ pub struct Decoder<'a> {
 impl<'a> Decoder<'a> {
     /// Reads from the start of `buf`.
     pub fn new(buf: &'a Bytes) -> Self {
-        Decoder {
-            buf,
-            pos: 0,
-            end: buf.len(),
-        }
+        Decoder { buf, pos: 0, end: buf.len() }
     }
 
     /// Bytes left before the end, or before the end of the current section.
@@ -103,11 +99,7 @@ impl<'a> Decoder<'a> {
     /// When fewer are left.
     pub fn take_slice(&mut self, n: usize) -> Result<&'a [u8], DecodeError> {
         let truncated = self.error(DecodeErrorKind::Truncated { need: n });
-        let next = self
-            .pos
-            .checked_add(n)
-            .filter(|&e| e <= self.end)
-            .ok_or(truncated)?;
+        let next = self.pos.checked_add(n).filter(|&e| e <= self.end).ok_or(truncated)?;
         let slice = self.buf.get(self.pos..next).ok_or(truncated)?;
         self.pos = next;
         Ok(slice)
@@ -186,11 +178,7 @@ impl<'a> Decoder<'a> {
     ) -> Result<T, DecodeError> {
         let len = self.count()?;
         let truncated = self.error(DecodeErrorKind::Truncated { need: len });
-        let end = self
-            .pos
-            .checked_add(len)
-            .filter(|&e| e <= self.end)
-            .ok_or(truncated)?;
+        let end = self.pos.checked_add(len).filter(|&e| e <= self.end).ok_or(truncated)?;
         let outer = std::mem::replace(&mut self.end, end);
         let result = body(self);
         self.end = outer;

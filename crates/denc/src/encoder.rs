@@ -17,9 +17,7 @@ impl Encoder {
 
     /// An empty buffer with room for `bytes`.
     pub fn with_capacity(bytes: usize) -> Self {
-        Encoder {
-            buf: Vec::with_capacity(bytes),
-        }
+        Encoder { buf: Vec::with_capacity(bytes) }
     }
 
     /// Appends to what `buf` holds already.
@@ -101,10 +99,7 @@ impl Encoder {
     /// When those bytes are not written yet.
     pub fn patch_u32(&mut self, at: usize, value: u32) {
         let end = at.saturating_add(4);
-        let place = self
-            .buf
-            .get_mut(at..end)
-            .expect("only written bytes are patched");
+        let place = self.buf.get_mut(at..end).expect("only written bytes are patched");
         place.copy_from_slice(&value.to_le_bytes());
     }
 }

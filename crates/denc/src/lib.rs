@@ -24,11 +24,7 @@
 //!
 //! Outside bytes never panic here: every read is checked, and a count is never trusted for an
 //! allocation. Source of the rules: Ceph `src/include/encoding.h`.
-#![deny(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    clippy::unwrap_used
-)]
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
 mod crc;

@@ -109,11 +109,7 @@ impl<T: Encode> Encode for Option<T> {
 
 impl<T: Decode> Decode for Option<T> {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        if d.get::<bool>()? {
-            d.get().map(Some)
-        } else {
-            Ok(None)
-        }
+        if d.get::<bool>()? { d.get().map(Some) } else { Ok(None) }
     }
 }
 

@@ -23,9 +23,7 @@ macro_rules! newtypes {
     )*};
 }
 
-newtypes!(
-    Epoch, OsdId, PoolId, ShardId, SnapId, EntityType, ClientId, AddrType, Mono
-);
+newtypes!(Epoch, OsdId, PoolId, ShardId, SnapId, EntityType, ClientId, AddrType, Mono);
 
 impl Encode for Uuid {
     fn encode(&self, e: &mut Encoder) {
@@ -48,10 +46,7 @@ impl Encode for UTime {
 
 impl Decode for UTime {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        Ok(UTime {
-            sec: d.get()?,
-            nsec: d.get()?,
-        })
+        Ok(UTime { sec: d.get()?, nsec: d.get()? })
     }
 }
 
@@ -78,10 +73,7 @@ impl Encode for Eversion {
 impl Decode for Eversion {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let version = d.get()?;
-        Ok(Eversion {
-            epoch: d.get()?,
-            version,
-        })
+        Ok(Eversion { epoch: d.get()?, version })
     }
 }
 
@@ -95,10 +87,7 @@ impl Encode for PgId {
 impl Decode for PgId {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         d.get::<u8>()?;
-        let pgid = PgId {
-            pool: d.get()?,
-            seed: d.get()?,
-        };
+        let pgid = PgId { pool: d.get()?, seed: d.get()? };
         d.get::<i32>()?;
         Ok(pgid)
     }
@@ -114,12 +103,7 @@ impl Encode for SpgId {
 
 impl Decode for SpgId {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        d.section(1, |d, _| {
-            Ok(SpgId {
-                pgid: d.get()?,
-                shard: d.get()?,
-            })
-        })
+        d.section(1, |d, _| Ok(SpgId { pgid: d.get()?, shard: d.get()? }))
     }
 }
 
@@ -131,10 +115,7 @@ impl Encode for EntityName {
 
 impl Decode for EntityName {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        Ok(EntityName {
-            kind: d.get()?,
-            num: d.get()?,
-        })
+        Ok(EntityName { kind: d.get()?, num: d.get()? })
     }
 }
 
@@ -151,11 +132,7 @@ impl Decode for ReqId {
         d.section(2, |d, _| {
             let name = d.get()?;
             let tid = d.get()?;
-            Ok(ReqId {
-                name,
-                inc: d.get()?,
-                tid,
-            })
+            Ok(ReqId { name, inc: d.get()?, tid })
         })
     }
 }
@@ -163,10 +140,7 @@ impl Decode for ReqId {
 impl Encode for HObject {
     fn encode(&self, e: &mut Encoder) {
         e.section(4, 3, |e| {
-            e.put(&self.key)
-                .put(&self.name)
-                .put(&self.snap)
-                .put(&self.hash);
+            e.put(&self.key).put(&self.name).put(&self.snap).put(&self.hash);
             e.put(&self.max).put(&self.nspace).put(&self.pool);
         });
     }
@@ -185,15 +159,7 @@ impl Decode for HObject {
             } else {
                 (ByteString::default(), HObject::MIN_POOL)
             };
-            Ok(HObject {
-                pool,
-                hash,
-                nspace,
-                key,
-                name,
-                snap,
-                max,
-            })
+            Ok(HObject { pool, hash, nspace, key, name, snap, max })
         })?;
         let unset = o.pool == PoolId(-1) && o.snap == SnapId(0) && o.hash == 0;
         Ok(match o {
@@ -279,9 +245,7 @@ fn decode_sockaddr(d: &mut Decoder<'_>) -> Result<Option<SocketAddr>, DecodeErro
             let flow = d.get()?;
             let ip = Ipv6Addr::from(d.take_array::<16>()?);
             let scope = if d.remaining() >= 4 { d.get()? } else { 0 };
-            Ok(Some(SocketAddr::V6(SocketAddrV6::new(
-                ip, port, flow, scope,
-            ))))
+            Ok(Some(SocketAddr::V6(SocketAddrV6::new(ip, port, flow, scope))))
         }
         _ => Err(d.invalid("an address family that is neither IPv4 nor IPv6")),
     }
@@ -315,10 +279,7 @@ mod tests {
         let bytes = encode(value);
         assert_eq!(&decode_all::<T>(&bytes).unwrap(), value);
         for cut in 0..bytes.len() {
-            assert!(
-                decode_all::<T>(&bytes.slice(..cut)).is_err(),
-                "cut at {cut}"
-            );
+            assert!(decode_all::<T>(&bytes.slice(..cut)).is_err(), "cut at {cut}");
         }
         bytes
     }
@@ -337,15 +298,8 @@ mod tests {
     fn names_and_versions() {
         let pg = PgId::new(PoolId(3), 0x1c);
         assert_eq!(round_trip(&pg).len(), 17);
-        round_trip(&SpgId {
-            pgid: pg,
-            shard: ShardId::NONE,
-        });
-        round_trip(&ReqId {
-            name: EntityName::client(ClientId(4)),
-            inc: 0,
-            tid: 77,
-        });
+        round_trip(&SpgId { pgid: pg, shard: ShardId::NONE });
+        round_trip(&ReqId { name: EntityName::client(ClientId(4)), inc: 0, tid: 77 });
         let v = encode(&Eversion::new(Epoch(2), 1));
         assert_eq!(&v[..], &[1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0]);
         round_trip(&HObject::min());

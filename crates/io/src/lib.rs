@@ -102,10 +102,7 @@ impl Effects {
 
     /// Asks the process to end.
     pub fn exit(&mut self, code: i32, why: impl Into<String>) {
-        self.exit.get_or_insert(Exit {
-            code,
-            why: why.into(),
-        });
+        self.exit.get_or_insert(Exit { code, why: why.into() });
     }
 
     /// Whether there is nothing to carry out.

@@ -19,10 +19,7 @@ pub struct Timers<K> {
 
 impl<K> Default for Timers<K> {
     fn default() -> Self {
-        Timers {
-            due: BTreeMap::new(),
-            seq: 0,
-        }
+        Timers { due: BTreeMap::new(), seq: 0 }
     }
 }
 
@@ -48,11 +45,7 @@ impl<K> Timers<K> {
     /// Takes out the earliest deadline that `now` has reached.
     pub fn pop(&mut self, now: Mono) -> Option<K> {
         let entry = self.due.first_entry()?;
-        if entry.key().at <= now {
-            Some(entry.remove())
-        } else {
-            None
-        }
+        if entry.key().at <= now { Some(entry.remove()) } else { None }
     }
 
     /// How many deadlines are set.

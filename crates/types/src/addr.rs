@@ -44,11 +44,7 @@ pub struct EntityAddr {
 impl EntityAddr {
     /// A msgr v2 address.
     pub fn msgr2(sock: SocketAddr, nonce: u32) -> Self {
-        EntityAddr {
-            kind: AddrType::MSGR2,
-            nonce,
-            sock: Some(sock),
-        }
+        EntityAddr { kind: AddrType::MSGR2, nonce, sock: Some(sock) }
     }
 
     /// The same address with another protocol.

@@ -45,21 +45,13 @@ impl OsdId {
 
     /// Index into the per-OSD vectors of a map; `None` for negative ids and holes.
     pub fn index(self) -> Option<usize> {
-        if self == OsdId::NONE {
-            None
-        } else {
-            usize::try_from(self.0).ok()
-        }
+        if self == OsdId::NONE { None } else { usize::try_from(self.0).ok() }
     }
 }
 
 impl fmt::Display for OsdId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if *self == OsdId::NONE {
-            f.write_str("NONE")
-        } else {
-            self.0.fmt(f)
-        }
+        if *self == OsdId::NONE { f.write_str("NONE") } else { self.0.fmt(f) }
     }
 }
 
@@ -102,10 +94,7 @@ impl FromStr for PgId {
         let (pool, seed) = s.split_once('.').ok_or(())?;
         let pool = pool.parse().map_err(|_| ())?;
         let seed = u32::from_str_radix(seed, 16).map_err(|_| ())?;
-        Ok(PgId {
-            pool: PoolId(pool),
-            seed,
-        })
+        Ok(PgId { pool: PoolId(pool), seed })
     }
 }
 
@@ -201,26 +190,17 @@ pub struct EntityName {
 impl EntityName {
     /// `osd.N`
     pub fn osd(id: OsdId) -> Self {
-        EntityName {
-            kind: EntityType::OSD,
-            num: i64::from(id.0),
-        }
+        EntityName { kind: EntityType::OSD, num: i64::from(id.0) }
     }
 
     /// `client.N`
     pub fn client(id: ClientId) -> Self {
-        EntityName {
-            kind: EntityType::CLIENT,
-            num: id.0 as i64,
-        }
+        EntityName { kind: EntityType::CLIENT, num: id.0 as i64 }
     }
 
     /// `mon.N`
     pub fn mon(rank: i64) -> Self {
-        EntityName {
-            kind: EntityType::MON,
-            num: rank,
-        }
+        EntityName { kind: EntityType::MON, num: rank }
     }
 }
 

@@ -116,10 +116,7 @@ impl HObject {
 
     /// After every object.
     pub fn max() -> Self {
-        HObject {
-            max: true,
-            ..Self::min()
-        }
+        HObject { max: true, ..Self::min() }
     }
 
     /// Whether this is [`HObject::min`].
@@ -130,10 +127,7 @@ impl HObject {
     /// The same object at another snap.
     #[must_use]
     pub fn at_snap(&self, snap: SnapId) -> Self {
-        HObject {
-            snap,
-            ..self.clone()
-        }
+        HObject { snap, ..self.clone() }
     }
 
     /// The head of this object.
@@ -149,11 +143,7 @@ impl HObject {
 
     /// What is hashed: the locator key, or the name when there is none.
     pub fn effective_key(&self) -> &ByteString {
-        if self.key.is_empty() {
-            &self.name
-        } else {
-            &self.key
-        }
+        if self.key.is_empty() { &self.name } else { &self.key }
     }
 
     /// The position in listings: the hash with its bits reversed.
@@ -204,11 +194,7 @@ impl fmt::Display for HObject {
             return f.write_str("MIN");
         }
         let (pool, hash) = (self.pool, self.reversed_hash());
-        write!(
-            f,
-            "{pool}:{hash:08x}:{}:{}:{}:{}",
-            self.nspace, self.key, self.name, self.snap
-        )
+        write!(f, "{pool}:{hash:08x}:{}:{}:{}:{}", self.nspace, self.key, self.name, self.snap)
     }
 }
 
@@ -419,10 +405,7 @@ mod tests {
     fn damaged_keys_are_refused() {
         let key = object(1, 5, "ns", "k", b"name", SnapId::HEAD).to_key();
         for cut in 1..key.as_bytes().len() {
-            assert_eq!(
-                ObjectKey::from_bytes(&key.as_bytes()[..cut]).decode(),
-                Err(ObjectKeyError)
-            );
+            assert_eq!(ObjectKey::from_bytes(&key.as_bytes()[..cut]).decode(), Err(ObjectKeyError));
         }
     }
 }

@@ -14,10 +14,7 @@ impl Mono {
     /// The time `d` later. Saturates: a deadline beyond all time is never reached.
     #[must_use]
     pub fn after(self, d: Duration) -> Mono {
-        Mono(
-            self.0
-                .saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Mono(self.0.saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)))
     }
 
     /// How long ago `earlier` was; zero when it is not in the past.
@@ -41,10 +38,7 @@ impl UTime {
 
     /// From a duration since 1970. Saturates in 2106.
     pub fn from_unix(d: Duration) -> Self {
-        UTime {
-            sec: u32::try_from(d.as_secs()).unwrap_or(u32::MAX),
-            nsec: d.subsec_nanos(),
-        }
+        UTime { sec: u32::try_from(d.as_secs()).unwrap_or(u32::MAX), nsec: d.subsec_nanos() }
     }
 
     /// The duration since 1970.
@@ -91,10 +85,7 @@ impl fmt::Display for UTime {
             return write!(f, "{}.{usec:06}", self.sec);
         }
         let (y, mo, d, h, mi, s) = self.civil();
-        write!(
-            f,
-            "{y:04}-{mo:02}-{d:02}T{h:02}:{mi:02}:{s:02}.{usec:06}+0000"
-        )
+        write!(f, "{y:04}-{mo:02}-{d:02}T{h:02}:{mi:02}:{s:02}.{usec:06}+0000")
     }
 }
 
@@ -104,25 +95,16 @@ mod tests {
 
     #[test]
     fn shows_time_as_ceph_does() {
-        let t = UTime {
-            sec: 1_795_177_442,
-            nsec: 470_535_123,
-        };
+        let t = UTime { sec: 1_795_177_442, nsec: 470_535_123 };
         assert_eq!(t.to_string(), "2026-11-20T12:24:02.470535+0000");
         assert_eq!(UTime::ZERO.to_string(), "0.000000");
-        let leap = UTime {
-            sec: 1_709_164_800,
-            nsec: 0,
-        };
+        let leap = UTime { sec: 1_709_164_800, nsec: 0 };
         assert_eq!(leap.to_string(), "2024-02-29T00:00:00.000000+0000");
     }
 
     #[test]
     fn deadlines_saturate() {
-        assert_eq!(
-            Mono(u64::MAX - 1).after(Duration::from_secs(5)),
-            Mono(u64::MAX)
-        );
+        assert_eq!(Mono(u64::MAX - 1).after(Duration::from_secs(5)), Mono(u64::MAX));
         assert_eq!(Mono(5).since(Mono(9)), Duration::ZERO);
     }
 }

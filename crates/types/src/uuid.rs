@@ -87,11 +87,9 @@ mod tests {
         let text = "11111111-2222-3333-4444-5555deadbeef";
         let id: Uuid = text.parse().unwrap();
         assert_eq!(id.to_string(), text);
-        for bad in [
-            "",
-            "11111111-2222-3333-4444-5555deadbee",
-            "x1111111-2222-3333-4444-5555deadbeef",
-        ] {
+        for bad in
+            ["", "11111111-2222-3333-4444-5555deadbee", "x1111111-2222-3333-4444-5555deadbeef"]
+        {
             assert_eq!(bad.parse::<Uuid>(), Err(ParseUuidError));
         }
     }

@@ -17,15 +17,9 @@ pub struct Eversion {
 
 impl Eversion {
     /// Before every write.
-    pub const ZERO: Eversion = Eversion {
-        epoch: Epoch(0),
-        version: 0,
-    };
+    pub const ZERO: Eversion = Eversion { epoch: Epoch(0), version: 0 };
     /// After every write.
-    pub const MAX: Eversion = Eversion {
-        epoch: Epoch(u32::MAX),
-        version: u64::MAX,
-    };
+    pub const MAX: Eversion = Eversion { epoch: Epoch(u32::MAX), version: u64::MAX };
 
     /// `epoch'version`
     pub fn new(epoch: Epoch, version: u64) -> Self {

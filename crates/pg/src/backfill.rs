@@ -1,0 +1,262 @@
+//! Backfill: filling a copy whose log is too short, by comparing all objects in hash order.
+//!
+//! For each target the primary compares its own listing of a range with the target's, deletes and
+//! pushes what differs, and moves the target's `last_backfill` to the end of the range when all of
+//! it is durable there. Writes of objects that the backfill has passed are sent to the target
+//! (ordered behind the push); a write beyond it changes what is still to be pushed instead. An
+//! object on its way just now takes no writes.
+
+use crate::pg::{Fx, Pg, Stage};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Eversion, HObject, OsdId};
+
+/// Objects compared at once.
+pub const SCAN_OBJECTS: usize = 512;
+
+/// A listing of part of a PG.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// First object asked for.
+    pub begin: HObject,
+    /// Everything from `begin` up to here (exclusive) is listed.
+    pub end: HObject,
+    /// The objects and their versions.
+    pub objects: BTreeMap<HObject, Eversion>,
+}
+
+/// What to do for a backfill.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BackfillWork {
+    /// List our own objects from `begin` on (call [`Pg::backfill_listed`] with the target `None`).
+    ListHere {
+        /// For which backfill.
+        target: OsdId,
+        /// First object.
+        begin: HObject,
+    },
+    /// Have the target list its objects from `begin` on.
+    ListThere {
+        /// Where.
+        target: OsdId,
+        /// First object.
+        begin: HObject,
+    },
+    /// Bring the object to the target.
+    Push {
+        /// Where.
+        target: OsdId,
+        /// What.
+        object: HObject,
+        /// Version it has here at least.
+        version: Eversion,
+    },
+    /// Remove an object that is not here from the target.
+    Remove {
+        /// Where.
+        target: OsdId,
+        /// What.
+        object: HObject,
+    },
+    /// Have the target note that it is complete up to `to` ([`HObject::max`]: altogether).
+    Progress {
+        /// Where.
+        target: OsdId,
+        /// Up to where.
+        to: HObject,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Wanted,
+    Asked,
+    Have,
+}
+
+/// How far a backfill has come: everything before is done or under way.
+#[derive(Clone, Debug)]
+struct Front {
+    object: HObject,
+    inclusive: bool,
+}
+
+/// One target being filled.
+#[derive(Clone, Debug)]
+pub struct Backfill {
+    front: Front,
+    begin: HObject,
+    here: (Side, Listing),
+    there: (Side, Listing),
+    /// What differs: the version here, or `None` for what must go there.
+    todo: BTreeMap<HObject, Option<Eversion>>,
+    moving: BTreeSet<HObject>,
+    range_end: HObject,
+    reported: Option<HObject>,
+    pushed: u64,
+}
+
+impl Backfill {
+    /// The target is complete up to `at`.
+    pub(crate) fn starting_at(at: HObject) -> Self {
+        Backfill {
+            front: Front { object: at.clone(), inclusive: false },
+            begin: at,
+            here: (Side::Wanted, Listing::default()),
+            there: (Side::Wanted, Listing::default()),
+            todo: BTreeMap::new(),
+            moving: BTreeSet::new(),
+            range_end: HObject::min(),
+            reported: None,
+            pushed: 0,
+        }
+    }
+
+    /// Whether the object is on its way to the target just now.
+    pub(crate) fn is_moving(&self, object: &HObject) -> bool {
+        self.moving.contains(object)
+    }
+
+    /// Whether the target has this object already, or gets it just now.
+    pub(crate) fn has_passed(&self, object: &HObject) -> bool {
+        *object < self.front.object || (self.front.inclusive && *object == self.front.object)
+    }
+
+    /// A write of an object that the backfill has not passed yet.
+    pub(crate) fn note_write(&mut self, object: &HObject, now: Option<Eversion>) {
+        if self.has_passed(object) || self.here.0 != Side::Have {
+            return;
+        }
+        if self.there.0 == Side::Have {
+            if *object < self.range_end {
+                self.todo.insert(object.clone(), now);
+            }
+        } else if *object < self.here.1.end {
+            match now {
+                Some(v) => self.here.1.objects.insert(object.clone(), v),
+                None => self.here.1.objects.remove(object),
+            };
+        }
+    }
+
+    fn begin_range(&mut self, begin: HObject) {
+        self.begin = begin.clone();
+        self.range_end = begin;
+        self.here = (Side::Wanted, Listing::default());
+        self.there = (Side::Wanted, Listing::default());
+    }
+
+    /// Both listings are here.
+    fn compare(&mut self) {
+        let (here, there) = (&self.here.1, &self.there.1);
+        self.range_end = here.end.clone().min(there.end.clone());
+        let all = here.objects.keys().chain(there.objects.keys());
+        let differs = |o: &&HObject| here.objects.get(*o) != there.objects.get(*o);
+        let todo = all.filter(|o| **o < self.range_end).filter(differs);
+        self.todo = todo.map(|o| (o.clone(), here.objects.get(o).copied())).collect();
+    }
+}
+
+impl Pg {
+    /// The next thing to do for a backfill. `room` says how many objects may be under way.
+    pub fn next_backfill(&mut self, room: usize) -> Option<BackfillWork> {
+        if self.stage != Stage::Active || !self.missing.is_empty() {
+            return None;
+        }
+        let targets: Vec<_> = self.backfills.keys().copied().collect();
+        targets.into_iter().find_map(|target| self.step(target, room))
+    }
+
+    fn step(&mut self, target: OsdId, room: usize) -> Option<BackfillWork> {
+        let b = self.backfills.get_mut(&target)?;
+        let begin = b.begin.clone();
+        if b.here.0 == Side::Wanted {
+            b.here.0 = Side::Asked;
+            return Some(BackfillWork::ListHere { target, begin });
+        }
+        if b.there.0 == Side::Wanted {
+            b.there.0 = Side::Asked;
+            return Some(BackfillWork::ListThere { target, begin });
+        }
+        if b.here.0 != Side::Have || b.there.0 != Side::Have {
+            return None;
+        }
+        if b.moving.len() < room
+            && let Some((object, version)) = b.todo.pop_first()
+        {
+            b.front = Front { object: object.clone(), inclusive: true };
+            b.moving.insert(object.clone());
+            return Some(match version {
+                Some(version) => BackfillWork::Push { target, object, version },
+                None => BackfillWork::Remove { target, object },
+            });
+        }
+        if !b.todo.is_empty() || !b.moving.is_empty() || b.reported.as_ref() == Some(&b.range_end) {
+            return None;
+        }
+        b.front = Front { object: b.range_end.clone(), inclusive: false };
+        b.reported = Some(b.range_end.clone());
+        Some(BackfillWork::Progress { target, to: b.range_end.clone() })
+    }
+
+    /// A listing came: of our own objects, or of the target's.
+    pub fn backfill_listed(&mut self, target: OsdId, here: bool, listing: Listing) {
+        let Some(b) = self.backfills.get_mut(&target) else {
+            return;
+        };
+        let side = if here { &mut b.here } else { &mut b.there };
+        if side.0 != Side::Asked || listing.begin != b.begin {
+            return;
+        }
+        *side = (Side::Have, listing);
+        if b.here.0 == Side::Have && b.there.0 == Side::Have {
+            b.compare();
+        }
+    }
+
+    /// The object is durable on the target (or durably gone from it).
+    pub fn backfill_moved(&mut self, target: OsdId, object: &HObject) {
+        if let Some(b) = self.backfills.get_mut(&target)
+            && b.moving.remove(object)
+        {
+            b.pushed += 1;
+        }
+    }
+
+    /// As the target: the primary says that we are complete up to `to`.
+    pub fn note_backfill_progress(&mut self, to: HObject, fx: &mut Fx) {
+        self.info.last_backfill = to;
+        self.info_dirty = true;
+        self.flush_info(fx);
+    }
+
+    /// As the primary: the target has durably noted its progress.
+    pub fn backfill_progressed(&mut self, target: OsdId, to: &HObject, fx: &mut Fx) {
+        let Some(b) = self.backfills.get_mut(&target) else {
+            return;
+        };
+        if b.reported.as_ref() != Some(to) {
+            return;
+        }
+        if let Some(peer) = self.peers.get_mut(&target) {
+            peer.info.last_backfill = to.clone();
+            peer.info.sums = self.info.sums;
+        }
+        if to.max {
+            self.backfills.remove(&target);
+            self.check_clean(fx);
+            self.flush_info(fx);
+        } else {
+            b.begin_range(to.clone());
+        }
+    }
+
+    /// Objects brought so far to targets that are being filled.
+    pub fn backfilled_count(&self) -> u64 {
+        self.backfills.values().map(|b| b.pushed).sum()
+    }
+
+    /// Whether anything is being filled.
+    pub fn is_backfilling(&self) -> bool {
+        !self.backfills.is_empty()
+    }
+}

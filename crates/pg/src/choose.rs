@@ -1,0 +1,154 @@
+//! Which copy's log counts, and who should act. Source: Ceph `osd/PeeringState.cc:
+//! find_best_info, calc_replicated_acting`.
+
+use crate::info::PgInfo;
+use crate::intervals::{Mapping, OsdSet};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Epoch, Eversion, OsdId};
+
+/// The outcome.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Whose log is authoritative.
+    pub auth: OsdId,
+    /// Who should act, the primary first.
+    pub want: OsdSet,
+    /// Members of the up set that must be backfilled before they can act.
+    pub backfill: BTreeSet<OsdId>,
+}
+
+/// The copy whose log is authoritative, or `None` when no copy that is heard of can be trusted to
+/// hold every acknowledged write (the PG is incomplete).
+pub fn authoritative(infos: &BTreeMap<OsdId, PgInfo>, me: OsdId) -> Option<OsdId> {
+    let newest_start = infos.values().flat_map(|i| {
+        let own = if i.is_complete() { i.last_epoch_started } else { Epoch::ZERO };
+        [i.history.last_epoch_started, own]
+    });
+    let newest_start = newest_start.max().unwrap_or_default();
+    // Every copy that took part in the newest activation has all that was acknowledged before it;
+    // the shortest of them is a lower bound of what counts.
+    let started = infos.values().filter(|i| i.last_epoch_started >= newest_start);
+    let acceptable = started.map(|i| i.last_update).min()?;
+    let candidates = infos.iter().filter(|(_, i)| {
+        i.last_update >= acceptable && i.last_epoch_started >= newest_start && i.is_complete()
+    });
+    // Newest head, then the longest log, then ourselves (no log to fetch), then the smallest id.
+    let rank = |osd: OsdId, i: &PgInfo| {
+        (i.last_update, std::cmp::Reverse(i.log_tail), osd == me, std::cmp::Reverse(osd))
+    };
+    candidates.max_by_key(|(osd, info)| rank(**osd, info)).map(|(osd, _)| *osd)
+}
+
+/// Who should act: members of the up set whose log connects to the authoritative one, filled up
+/// with other holders of the PG.
+pub fn choose(
+    infos: &BTreeMap<OsdId, PgInfo>,
+    mapping: &Mapping,
+    size: u32,
+    me: OsdId,
+) -> Option<Choice> {
+    let auth = authoritative(infos, me)?;
+    let tail = infos.get(&auth)?.log_tail;
+    let connects = |osd: OsdId| infos.get(&osd).is_some_and(|i| can_catch_up(i, tail));
+    let primary = mapping.up_primary.filter(|p| connects(*p)).unwrap_or(auth);
+    let mut want: OsdSet = OsdSet::new();
+    want.push(primary);
+    let mut backfill = BTreeSet::new();
+    for osd in mapping.up.iter().copied().filter(|o| *o != primary && o.is_some()) {
+        if connects(osd) {
+            want.push(osd);
+        } else {
+            backfill.insert(osd);
+        }
+    }
+    let mut others: Vec<_> = infos
+        .iter()
+        .filter(|(osd, _)| !want.contains(osd) && !backfill.contains(*osd) && connects(**osd))
+        .map(|(osd, info)| {
+            (!mapping.acting.contains(osd), std::cmp::Reverse(info.last_update), *osd)
+        })
+        .collect();
+    others.sort_unstable();
+    for (_, _, osd) in others {
+        if want.len() < size as usize {
+            want.push(osd);
+        }
+    }
+    Some(Choice { auth, want, backfill })
+}
+
+/// Whether a copy can be brought up to date from a log that reaches back to `tail`.
+fn can_catch_up(info: &PgInfo, tail: Eversion) -> bool {
+    info.is_complete() && !info.is_absent() && info.last_update >= tail
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::info::History;
+    use types::{HObject, PgId, PoolId};
+
+    fn info(lu: (u32, u64), tail: u64, les: u32) -> PgInfo {
+        let history = History { epoch_created: Epoch(1), ..History::default() };
+        let mut i = PgInfo::new(PgId::new(PoolId(1), 0), history);
+        i.last_update = Eversion::new(Epoch(lu.0), lu.1);
+        i.log_tail = Eversion::new(Epoch(1), tail);
+        i.last_epoch_started = Epoch(les);
+        i.history.last_epoch_started = Epoch(les);
+        i
+    }
+
+    fn osds(ids: &[i32]) -> OsdSet {
+        ids.iter().map(|o| OsdId(*o)).collect()
+    }
+
+    fn mapping(ids: &[i32]) -> Mapping {
+        let up = osds(ids);
+        let p = up.first().copied();
+        Mapping { acting: up.clone(), up, up_primary: p, acting_primary: p }
+    }
+
+    fn infos(list: &[(i32, PgInfo)]) -> BTreeMap<OsdId, PgInfo> {
+        list.iter().map(|(o, i)| (OsdId(*o), i.clone())).collect()
+    }
+
+    #[test]
+    fn a_longer_log_of_an_older_activation_does_not_count() {
+        // osd.1 wrote alone in epoch 5 without ever being active in the newest interval.
+        let all = infos(&[(0, info((9, 20), 1, 8)), (1, info((5, 30), 1, 4))]);
+        assert_eq!(authoritative(&all, OsdId(1)), Some(OsdId(0)));
+    }
+
+    #[test]
+    fn an_incomplete_copy_is_no_authority_but_its_history_counts() {
+        let mut partial = info((9, 30), 1, 9);
+        partial.last_backfill = HObject::min();
+        assert_eq!(
+            authoritative(&infos(&[(0, info((9, 20), 1, 8)), (1, partial)]), OsdId(0)),
+            None
+        );
+    }
+
+    #[test]
+    fn a_copy_too_far_behind_is_backfilled_and_another_acts_meanwhile() {
+        let all = infos(&[
+            (0, info((1, 5), 1, 8)),
+            (1, info((9, 90), 50, 8)),
+            (2, info((9, 90), 50, 8)),
+            (3, info((9, 80), 40, 8)),
+        ]);
+        let choice = choose(&all, &mapping(&[0, 1, 2]), 3, OsdId(1)).unwrap();
+        assert_eq!(choice.auth, OsdId(1));
+        assert_eq!(choice.want, osds(&[1, 2, 3]));
+        assert_eq!(choice.backfill, [OsdId(0)].into());
+    }
+
+    #[test]
+    fn everybody_equal_keeps_the_mapping() {
+        let i = info((9, 90), 50, 8);
+        let all = infos(&[(0, i.clone()), (1, i.clone()), (2, i)]);
+        let choice = choose(&all, &mapping(&[2, 0, 1]), 3, OsdId(2)).unwrap();
+        assert_eq!(choice.want, osds(&[2, 0, 1]));
+        assert!(choice.backfill.is_empty());
+    }
+}

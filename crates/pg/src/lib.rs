@@ -1,0 +1,43 @@
+//! Placement groups: log, peering, replication and recovery as pure state machines.
+//!
+//! Nothing here reads a disk, a socket or a clock. [`Pg`] takes maps, messages of other holders and
+//! completions, and answers with [`Fx`]: record changes, messages, wishes to the mon. The host
+//! (`osd`) carries them out. Words are Ceph's: up set, acting set, interval, last_epoch_started,
+//! last_update, missing, backfill.
+//!
+//! Where to find what: [`PgLog`] and [`Missing`] are the data; `merge` brings two logs together;
+//! `prior` and `choose` are the two decisions of peering; `peering` is its course; `replicate`,
+//! `recovery` and `backfill` are what an active PG does; `persist` is how it is kept.
+
+mod backfill;
+mod choose;
+mod info;
+mod intervals;
+mod log;
+mod merge;
+mod missing;
+mod msg;
+mod peering;
+mod persist;
+mod pg;
+mod prior;
+mod recovery;
+mod replicate;
+mod status;
+
+pub use backfill::{BackfillWork, Listing, SCAN_OBJECTS};
+pub use choose::{Choice, authoritative, choose};
+pub use info::{History, Notify, ObjectSums, PgInfo};
+pub use intervals::{Interval, MapView, Mapping, OsdSet, PastIntervals, PoolRules};
+pub use log::{DUPS_TRACKED, Dup, EntryKind, LogEntry, OpReturn, PgLog, Trimmed};
+pub use merge::{LogSegment, Merged, merge_log, peer_missing};
+pub use missing::{Missing, MissingItem};
+pub use msg::{Body, PgMsg, Query};
+pub use persist::{
+    INFO_KEY, InfoRecord, LoadError, Loaded, LogRecord, MetaOp, load, log_key, missing_key,
+};
+pub use pg::{Ctx, Fx, Notice, Pg, Stage};
+pub use prior::Prior;
+pub use recovery::{Readiness, Work};
+pub use replicate::{InFlight, LogLimits, Target};
+pub use status::StateBits;

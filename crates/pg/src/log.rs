@@ -1,0 +1,347 @@
+//! The PG log: which writes happened, in order, and which requests they answered.
+//!
+//! The log is what copies are compared by, what a copy that was away catches up from, and where a
+//! resent request is recognised. Entries older than the tail live on as [`Dup`]s: enough to answer a
+//! resent request, not enough to recover from.
+
+use bytes::Bytes;
+use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
+use std::collections::VecDeque;
+use types::{Eversion, HObject, HashMap, ReqId, UTime};
+
+/// Result and output of one op of a compound request, kept for requests with RETURNVEC.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct OpReturn {
+    /// The op's result.
+    pub rval: i32,
+    /// The op's output.
+    pub outdata: Bytes,
+}
+
+/// What an entry did to its object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum EntryKind {
+    /// Created or changed it.
+    Modify = 1,
+    /// Made this clone of its head.
+    Clone = 2,
+    /// Removed it.
+    Delete = 3,
+    /// Changed nothing: a request failed, and a resend must fail the same way.
+    Error = 4,
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogEntry {
+    /// What it did.
+    pub kind: EntryKind,
+    /// To what.
+    pub object: HObject,
+    /// The object's version from now on, and the entry's place in the log.
+    pub version: Eversion,
+    /// The object's version before; zero when it was not there.
+    pub prior_version: Eversion,
+    /// The request that caused it. A request of several entries stands in its last one; the others
+    /// hold the default.
+    pub reqid: ReqId,
+    /// User-visible version of the object.
+    pub user_version: u64,
+    /// The client's time of the write.
+    pub mtime: UTime,
+    /// Result the client got.
+    pub result: i32,
+    /// Results of its ops, when the client asked for them.
+    pub op_returns: Vec<OpReturn>,
+}
+
+impl LogEntry {
+    /// Whether the object exists after this entry.
+    pub fn leaves_object(&self) -> bool {
+        matches!(self.kind, EntryKind::Modify | EntryKind::Clone)
+    }
+
+    /// Whether it touched an object at all.
+    pub fn changes_object(&self) -> bool {
+        self.kind != EntryKind::Error
+    }
+
+    fn has_reqid(&self) -> bool {
+        self.reqid != ReqId::default()
+    }
+
+    fn to_dup(&self) -> Dup {
+        Dup {
+            reqid: self.reqid,
+            version: self.version,
+            user_version: self.user_version,
+            result: self.result,
+            op_returns: self.op_returns.clone(),
+        }
+    }
+}
+
+/// What a resent request is answered with.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct Dup {
+    /// The request.
+    pub reqid: ReqId,
+    /// Version it was applied at.
+    pub version: Eversion,
+    /// User-visible version it made.
+    pub user_version: u64,
+    /// Its result.
+    pub result: i32,
+    /// Results of its ops, when asked for.
+    pub op_returns: Vec<OpReturn>,
+}
+
+/// What [`PgLog::trim`] changed, for the persisted copy of the log.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Trimmed {
+    /// Versions of entries that are gone.
+    pub entries: Vec<Eversion>,
+    /// Dups that came in their place.
+    pub new_dups: Vec<Dup>,
+    /// Versions of dups that are gone.
+    pub old_dups: Vec<Eversion>,
+}
+
+/// Dups remembered behind the tail (`osd_pg_log_dups_tracked`).
+pub const DUPS_TRACKED: usize = 3000;
+
+/// The log of one copy, oldest entry first.
+#[derive(Clone, Debug, Default)]
+pub struct PgLog {
+    entries: VecDeque<LogEntry>,
+    dups: VecDeque<Dup>,
+    tail: Eversion,
+    head: Eversion,
+    by_reqid: HashMap<ReqId, Eversion>,
+}
+
+impl PgLog {
+    /// An empty log that continues after `tail`.
+    pub fn starting_at(tail: Eversion) -> Self {
+        PgLog { tail, head: tail, ..PgLog::default() }
+    }
+
+    /// Puts a log together from its parts, as loaded or received.
+    ///
+    /// # Errors
+    /// When the versions are not strictly rising from `tail` on.
+    pub fn from_parts(
+        tail: Eversion,
+        entries: Vec<LogEntry>,
+        dups: Vec<Dup>,
+    ) -> Result<Self, &'static str> {
+        let mut log = PgLog::starting_at(tail);
+        for dup in dups {
+            log.by_reqid.insert(dup.reqid, dup.version);
+            log.dups.push_back(dup);
+        }
+        for entry in entries {
+            if entry.version <= log.head || entry.version.version <= log.head.version {
+                return Err("log entries out of order");
+            }
+            log.append(entry);
+        }
+        Ok(log)
+    }
+
+    /// Version just before the oldest entry.
+    pub fn tail(&self) -> Eversion {
+        self.tail
+    }
+
+    /// Version of the newest entry; the tail when there is none.
+    pub fn head(&self) -> Eversion {
+        self.head
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no entry.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Number of dups behind the tail.
+    pub fn dup_count(&self) -> usize {
+        self.dups.len()
+    }
+
+    /// The entries, oldest first.
+    pub fn entries(&self) -> impl DoubleEndedIterator<Item = &LogEntry> + ExactSizeIterator {
+        self.entries.iter()
+    }
+
+    /// The dups, oldest first.
+    pub fn dups(&self) -> impl DoubleEndedIterator<Item = &Dup> + ExactSizeIterator {
+        self.dups.iter()
+    }
+
+    /// The entries newer than `v`, oldest first.
+    pub fn after(&self, v: Eversion) -> impl DoubleEndedIterator<Item = &LogEntry> {
+        self.entries.range(self.position_after(v)..)
+    }
+
+    /// Whether `v` is the version of an entry, or the tail itself.
+    pub fn contains(&self, v: Eversion) -> bool {
+        v == self.tail || self.get(v).is_some()
+    }
+
+    /// The entry of version `v`.
+    pub fn get(&self, v: Eversion) -> Option<&LogEntry> {
+        let i = self.entries.partition_point(|e| e.version < v);
+        self.entries.get(i).filter(|e| e.version == v)
+    }
+
+    fn position_after(&self, v: Eversion) -> usize {
+        self.entries.partition_point(|e| e.version <= v)
+    }
+
+    /// Adds the newest entry.
+    ///
+    /// # Panics
+    /// When its version is not above the head: a log never goes back.
+    pub fn append(&mut self, entry: LogEntry) {
+        assert!(
+            entry.version > self.head && entry.version.version > self.head.version,
+            "log entry {} after head {}",
+            entry.version,
+            self.head
+        );
+        self.head = entry.version;
+        if entry.has_reqid() {
+            self.by_reqid.insert(entry.reqid, entry.version);
+        }
+        self.entries.push_back(entry);
+    }
+
+    /// What to answer to a request that was applied already.
+    pub fn find_request(&self, reqid: &ReqId) -> Option<Dup> {
+        let version = *self.by_reqid.get(reqid)?;
+        if let Some(entry) = self.get(version) {
+            return Some(entry.to_dup());
+        }
+        let i = self.dups.partition_point(|d| d.version < version);
+        self.dups.get(i).filter(|d| d.version == version).cloned()
+    }
+
+    /// Removes the entries up to and including `to`; they live on as dups.
+    ///
+    /// # Panics
+    /// When `to` is above the head.
+    pub fn trim(&mut self, to: Eversion) -> Trimmed {
+        assert!(to <= self.head, "the log is trimmed to {to}, its head is {}", self.head);
+        let mut out = Trimmed::default();
+        while let Some(entry) = self.entries.pop_front_if(|e| e.version <= to) {
+            out.entries.push(entry.version);
+            self.tail = entry.version;
+            if entry.has_reqid() {
+                let dup = entry.to_dup();
+                out.new_dups.push(dup.clone());
+                self.dups.push_back(dup);
+            }
+        }
+        self.tail = self.tail.max(to);
+        while self.dups.len() > DUPS_TRACKED {
+            if let Some(dup) = self.dups.pop_front() {
+                self.forget_request(&dup.reqid, dup.version);
+                out.old_dups.push(dup.version);
+            }
+        }
+        out
+    }
+
+    /// Takes out the entries newer than `to`, oldest first: they turned out not to have happened.
+    ///
+    /// # Panics
+    /// When `to` is below the tail.
+    pub fn rewind(&mut self, to: Eversion) -> Vec<LogEntry> {
+        assert!(to >= self.tail, "the log is rewound to {to}, its tail is {}", self.tail);
+        let divergent: Vec<_> = self.entries.drain(self.position_after(to)..).collect();
+        for entry in &divergent {
+            self.forget_request(&entry.reqid, entry.version);
+        }
+        self.head = self.entries.back().map_or(self.tail, |e| e.version);
+        divergent
+    }
+
+    /// Puts older entries (of the authoritative log) before the tail.
+    pub fn extend_tail(&mut self, tail: Eversion, older: Vec<LogEntry>) {
+        assert!(tail <= self.tail, "a tail is extended backwards");
+        for entry in older.into_iter().rev() {
+            assert!(entry.version <= self.tail || self.entries.is_empty());
+            if entry.has_reqid() {
+                self.by_reqid.entry(entry.reqid).or_insert(entry.version);
+            }
+            self.entries.push_front(entry);
+        }
+        self.tail = tail;
+    }
+
+    /// Replaces the dups by a better-informed peer's. Returns whether they changed.
+    pub fn adopt_dups(&mut self, dups: Vec<Dup>) -> bool {
+        if dups.len() <= self.dups.len() {
+            return false;
+        }
+        for dup in &dups {
+            self.by_reqid.entry(dup.reqid).or_insert(dup.version);
+        }
+        self.dups = dups.into();
+        true
+    }
+
+    fn forget_request(&mut self, reqid: &ReqId, version: Eversion) {
+        if self.by_reqid.get(reqid) == Some(&version) {
+            self.by_reqid.remove(reqid);
+        }
+    }
+
+    /// The newest entry for `object`, if the log has one.
+    pub fn newest_of(&self, object: &HObject) -> Option<&LogEntry> {
+        self.entries.iter().rev().find(|e| e.changes_object() && e.object == *object)
+    }
+}
+
+impl Encode for LogEntry {
+    fn encode(&self, e: &mut Encoder) {
+        e.section(1, 1, |e| {
+            e.put(&(self.kind as u8)).put(&self.object).put(&self.version);
+            e.put(&self.prior_version).put(&self.reqid).put(&self.user_version);
+            e.put(&self.mtime).put(&self.result).put(&self.op_returns);
+        });
+    }
+}
+
+impl Decode for LogEntry {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        d.section(1, |d, _| {
+            let kind = match d.get::<u8>()? {
+                1 => EntryKind::Modify,
+                2 => EntryKind::Clone,
+                3 => EntryKind::Delete,
+                4 => EntryKind::Error,
+                _ => return Err(d.invalid("an unknown kind of log entry")),
+            };
+            Ok(LogEntry {
+                kind,
+                object: d.get()?,
+                version: d.get()?,
+                prior_version: d.get()?,
+                reqid: d.get()?,
+                user_version: d.get()?,
+                mtime: d.get()?,
+                result: d.get()?,
+                op_returns: d.get()?,
+            })
+        })
+    }
+}

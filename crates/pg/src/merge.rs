@@ -1,0 +1,226 @@
+//! Bringing the logs of two copies together.
+//!
+//! One log is authoritative. Entries another copy has beyond the newest common one are *divergent*:
+//! they were never acknowledged, and their objects go back to the version the authoritative log
+//! knows. Nothing can be rolled back in place, so such an object is removed and recovered from a
+//! peer. Source: Ceph `osd/PGLog.{h,cc}: merge_log, proc_replica_log,
+//! _merge_object_divergent_entries`.
+
+use crate::info::PgInfo;
+use crate::log::{Dup, EntryKind, LogEntry, PgLog};
+use crate::missing::Missing;
+use denc::{Decode, Encode};
+use std::collections::BTreeMap;
+use types::{Eversion, HObject};
+
+/// A stretch of a log, as it is sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct LogSegment {
+    /// Version just before the first entry.
+    pub tail: Eversion,
+    /// Version of the last entry.
+    pub head: Eversion,
+    /// Oldest first.
+    pub entries: Vec<LogEntry>,
+    /// What is remembered of requests before the tail.
+    pub dups: Vec<Dup>,
+}
+
+impl LogSegment {
+    /// All of a log.
+    pub fn whole(log: &PgLog) -> Self {
+        LogSegment {
+            tail: log.tail(),
+            head: log.head(),
+            entries: log.entries().cloned().collect(),
+            dups: log.dups().cloned().collect(),
+        }
+    }
+
+    /// The entries after `since`. The segment's tail is the newest version of *this* log that is not
+    /// beyond `since` (which may be a version that this log never had).
+    pub fn after(log: &PgLog, since: Eversion) -> Self {
+        let known = log.entries().rev().map(|e| e.version).find(|v| *v <= since);
+        let tail = known.unwrap_or(log.tail());
+        let entries = log.after(tail).cloned().collect();
+        LogSegment { tail, head: log.head(), entries, dups: Vec::new() }
+    }
+
+    /// Whether versions rise and lie between tail and head.
+    pub fn is_well_formed(&self) -> bool {
+        let mut last = self.tail;
+        for entry in &self.entries {
+            if entry.version <= last || entry.version.version <= last.version {
+                return false;
+            }
+            last = entry.version;
+        }
+        last == self.head || (self.entries.is_empty() && self.head == self.tail)
+    }
+}
+
+/// What a merge changed, for the persisted copy.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Merged {
+    /// Versions of our entries that are gone.
+    pub divergent: Vec<Eversion>,
+    /// Versions of entries that came in.
+    pub added: Vec<Eversion>,
+    /// Objects to remove: deleted by the authoritative log, or divergent.
+    pub remove: Vec<HObject>,
+    /// Whether the dups were replaced.
+    pub dups_changed: bool,
+}
+
+/// Makes our log the authoritative one. Objects whose new version we have not got become missing.
+///
+/// # Errors
+/// When the logs have no version in common: the copy must be backfilled instead.
+pub fn merge_log(
+    log: &mut PgLog,
+    info: &mut PgInfo,
+    missing: &mut Missing,
+    auth: &PgInfo,
+    seg: &LogSegment,
+) -> Result<Merged, &'static str> {
+    if !seg.is_well_formed() {
+        return Err("the authoritative log is malformed");
+    }
+    if seg.tail > log.head() || seg.head < log.tail() {
+        return Err("the logs do not overlap");
+    }
+    let mut merged = Merged::default();
+    extend_tail(log, seg, &mut merged);
+    let common = newest_common(log, seg);
+    let divergent = log.rewind(common);
+    merged.divergent = divergent.iter().map(|e| e.version).collect();
+    for entry in seg.entries.iter().filter(|e| e.version > common) {
+        if entry.changes_object() && entry.object < info.last_backfill {
+            missing.note(entry);
+            if entry.kind == EntryKind::Delete {
+                merged.remove.push(entry.object.clone());
+            }
+        }
+        merged.added.push(entry.version);
+        log.append(entry.clone());
+    }
+    merge_divergent(log, &divergent, &info.last_backfill, missing, &mut merged.remove);
+    merged.dups_changed = log.adopt_dups(seg.dups.clone());
+    info.last_update = log.head();
+    info.log_tail = log.tail();
+    info.last_user_version = auth.last_user_version;
+    info.sums = auth.sums;
+    Ok(merged)
+}
+
+/// A longer authoritative log gives our own older entries, so that we can serve peers that need
+/// them.
+fn extend_tail(log: &mut PgLog, seg: &LogSegment, merged: &mut Merged) {
+    if seg.tail >= log.tail() {
+        return;
+    }
+    let older: Vec<_> = seg.entries.iter().filter(|e| e.version <= log.tail()).cloned().collect();
+    merged.added.extend(older.iter().map(|e| e.version));
+    log.extend_tail(seg.tail, older);
+}
+
+/// The newest version of `seg` that is not beyond our head: everything up to it is common, since
+/// two logs that share a version share all before it.
+fn newest_common(log: &PgLog, seg: &LogSegment) -> Eversion {
+    let newest = seg.entries.iter().rev().map(|e| e.version).find(|v| *v <= log.head());
+    newest.unwrap_or(seg.tail).max(log.tail())
+}
+
+/// Works out what the divergent entries mean for the objects they touched. `log` is the log without
+/// them (and with everything authoritative that came instead).
+fn merge_divergent(
+    log: &PgLog,
+    divergent: &[LogEntry],
+    last_backfill: &HObject,
+    missing: &mut Missing,
+    remove: &mut Vec<HObject>,
+) {
+    let mut by_object: BTreeMap<&HObject, &LogEntry> = BTreeMap::new();
+    for entry in divergent.iter().filter(|e| e.changes_object()) {
+        // The first divergent entry of an object knows the last version that counts.
+        by_object.entry(&entry.object).or_insert(entry);
+    }
+    for (object, first) in by_object {
+        if object >= last_backfill {
+            continue;
+        }
+        revert_object(log, object, first, missing);
+        remove.push(object.clone());
+        if missing.get(object).is_none() && !is_gone(log, object, first) {
+            // What we have is exactly the version that counts.
+            remove.pop();
+        }
+    }
+}
+
+/// Whether the object must not exist after the divergent entries are taken back.
+fn is_gone(log: &PgLog, object: &HObject, first: &LogEntry) -> bool {
+    match log.newest_of(object).filter(|e| e.version > first.prior_version) {
+        Some(newer) => !newer.leaves_object(),
+        None => first.prior_version == Eversion::ZERO || first.kind == EntryKind::Clone,
+    }
+}
+
+fn revert_object(log: &PgLog, object: &HObject, first: &LogEntry, missing: &mut Missing) {
+    if let Some(newer) = log.newest_of(object).filter(|e| e.version > first.prior_version) {
+        // The authoritative log went on with this object: that version is needed, and what we have
+        // is worth nothing.
+        if newer.leaves_object() {
+            missing.set(object.clone(), newer.version, Eversion::ZERO);
+        } else {
+            missing.remove(object);
+        }
+        return;
+    }
+    if is_gone(log, object, first) {
+        missing.remove(object);
+        return;
+    }
+    let prior = first.prior_version;
+    match missing.get(object).copied() {
+        Some(item) if item.have == prior => {
+            missing.remove(object);
+        }
+        Some(_) | None => missing.set(object.clone(), prior, Eversion::ZERO),
+    }
+}
+
+/// As the authority: works out what a peer will be missing once it has taken over our log.
+///
+/// `info.last_update` goes back to the newest version that the peer shares with us, and `missing`
+/// (the peer's own) is corrected for its divergent entries, then wound forward to our head.
+///
+/// # Errors
+/// When the logs have no version in common: the peer must be backfilled.
+pub fn peer_missing(
+    log: &PgLog,
+    peer: &mut PgInfo,
+    seg: &LogSegment,
+    mut missing: Missing,
+) -> Result<Missing, &'static str> {
+    if !seg.is_well_formed() {
+        return Err("the peer's log is malformed");
+    }
+    if seg.head < log.tail() || seg.tail > log.head() {
+        return Err("the logs do not overlap");
+    }
+    let limit = log.tail().max(seg.tail);
+    let newest = log.entries().rev().map(|e| e.version).find(|v| *v <= seg.head);
+    let common = newest.unwrap_or(limit).max(limit);
+    let mut theirs = PgLog::from_parts(seg.tail, seg.entries.clone(), Vec::new())?;
+    let divergent = theirs.rewind(common);
+    merge_divergent(&theirs, &divergent, &peer.last_backfill, &mut missing, &mut Vec::new());
+    peer.last_update = peer.last_update.min(common);
+    for entry in log.after(peer.last_update) {
+        if entry.changes_object() && entry.object < peer.last_backfill {
+            missing.note(entry);
+        }
+    }
+    Ok(missing)
+}

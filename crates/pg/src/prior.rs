@@ -1,0 +1,134 @@
+//! Whom must a new primary hear from before it knows that no acknowledged write is lost?
+
+use crate::intervals::{Interval, MapView, Mapping, PastIntervals};
+use std::collections::BTreeSet;
+use types::{Epoch, OsdId};
+
+/// The answer, for one map.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prior {
+    /// Up OSDs to ask: members of the current sets and of past intervals.
+    pub probe: BTreeSet<OsdId>,
+    /// OSDs that could know something but are down.
+    pub down: BTreeSet<OsdId>,
+    /// OSDs one of which must come back, because an interval that may have taken writes has no
+    /// member left that is up. Empty when peering can go on.
+    pub blocked_by: BTreeSet<OsdId>,
+}
+
+impl Prior {
+    /// Looks at all intervals that may have taken writes since the PG was last active
+    /// (`last_epoch_started`).
+    pub fn build(
+        mapping: &Mapping,
+        past: &PastIntervals,
+        last_epoch_started: Epoch,
+        map: &dyn MapView,
+    ) -> Prior {
+        let mut prior = Prior::default();
+        let current = mapping.up.iter().chain(&mapping.acting);
+        prior.probe.extend(current.copied().filter(|o| o.is_some()));
+        for interval in past.iter().rev() {
+            if interval.last < last_epoch_started {
+                break;
+            }
+            if interval.maybe_went_rw {
+                prior.consider(interval, map);
+            }
+        }
+        prior
+    }
+
+    fn consider(&mut self, interval: &Interval, map: &dyn MapView) {
+        let mut survivors = 0;
+        let mut down = BTreeSet::new();
+        for osd in interval.acting.iter().copied().filter(|o| o.is_some()) {
+            if map.is_up(osd) {
+                self.probe.insert(osd);
+                survivors += 1;
+            } else if map.exists(osd) && map.lost_at(osd) > interval.first {
+                // The operator gave its data up: nothing more will be heard of this interval.
+                survivors += 1;
+            } else if map.exists(osd) {
+                down.insert(osd);
+            }
+        }
+        if survivors == 0 && !down.is_empty() {
+            self.blocked_by.extend(down.iter().copied());
+        }
+        self.down.extend(down);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::intervals::OsdSet;
+
+    struct Up(Vec<i32>);
+
+    impl MapView for Up {
+        fn epoch(&self) -> Epoch {
+            Epoch(20)
+        }
+        fn exists(&self, osd: OsdId) -> bool {
+            osd.0 < 9
+        }
+        fn is_up(&self, osd: OsdId) -> bool {
+            self.0.contains(&osd.0)
+        }
+        fn up_from(&self, _: OsdId) -> Epoch {
+            Epoch(1)
+        }
+        fn up_thru(&self, _: OsdId) -> Epoch {
+            Epoch(1)
+        }
+        fn lost_at(&self, osd: OsdId) -> Epoch {
+            if osd.0 == 8 { Epoch(15) } else { Epoch::ZERO }
+        }
+    }
+
+    fn set(osds: &[i32]) -> OsdSet {
+        osds.iter().map(|o| OsdId(*o)).collect()
+    }
+
+    fn interval(first: u32, last: u32, acting: &[i32], rw: bool) -> Interval {
+        let (first, last, acting) = (Epoch(first), Epoch(last), set(acting));
+        Interval { first, last, up: acting.clone(), acting, primary: None, maybe_went_rw: rw }
+    }
+
+    fn prior(past: &[Interval], les: u32, up: &[i32]) -> Prior {
+        let mut intervals = PastIntervals::default();
+        past.iter().for_each(|i| intervals.push(i.clone()));
+        let mapping = Mapping { acting: set(&[0]), up: set(&[0]), ..Mapping::default() };
+        Prior::build(&mapping, &intervals, Epoch(les), &Up(up.to_vec()))
+    }
+
+    #[test]
+    fn one_survivor_of_each_interval_is_enough() {
+        let p =
+            prior(&[interval(5, 9, &[1, 2], true), interval(10, 12, &[2, 3], true)], 5, &[0, 2]);
+        assert_eq!(p.probe, [OsdId(0), OsdId(2)].into());
+        assert_eq!(p.down, [OsdId(1), OsdId(3)].into());
+        assert!(p.blocked_by.is_empty());
+    }
+
+    #[test]
+    fn an_interval_without_survivor_blocks() {
+        let p = prior(&[interval(5, 9, &[1, 3], true)], 5, &[0, 2]);
+        assert_eq!(p.blocked_by, [OsdId(1), OsdId(3)].into());
+    }
+
+    #[test]
+    fn intervals_that_took_no_writes_or_are_too_old_do_not_matter() {
+        let old = interval(2, 4, &[3], true);
+        let p = prior(&[old, interval(5, 9, &[1], false)], 5, &[0]);
+        assert_eq!((p.probe.len(), p.blocked_by.len(), p.down.len()), (1, 0, 0));
+    }
+
+    #[test]
+    fn lost_and_removed_osds_do_not_block() {
+        assert!(prior(&[interval(5, 9, &[8], true)], 5, &[0]).blocked_by.is_empty());
+        assert!(prior(&[interval(5, 9, &[9], true)], 5, &[0]).blocked_by.is_empty());
+    }
+}

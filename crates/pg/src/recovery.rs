@@ -1,0 +1,257 @@
+//! Recovery by log: single objects that some copy is missing are pulled and pushed.
+//!
+//! The primary first pulls what itself is missing, then pushes what others miss. An object that a
+//! client waits for comes first. The host moves the objects; it asks for work with
+//! [`Pg::next_recovery`] as its own limits allow.
+
+use crate::intervals::MapView;
+use crate::persist::{MetaOp, missing_key};
+use crate::pg::{Fx, Peer, Pg, Stage};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, VecDeque};
+use types::{Eversion, HObject, OsdId};
+
+/// What is under way.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recovery {
+    /// From whom.
+    pulling: BTreeMap<HObject, OsdId>,
+    pushing: BTreeMap<HObject, SmallVec<[OsdId; 4]>>,
+    urgent: VecDeque<HObject>,
+}
+
+/// One object to move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// Fetch the object in (at least) version `need`.
+    Pull {
+        /// What.
+        object: HObject,
+        /// Version it must have.
+        need: Eversion,
+        /// From whom.
+        from: OsdId,
+    },
+    /// Bring our version of the object to others.
+    Push {
+        /// What.
+        object: HObject,
+        /// Version it must have.
+        need: Eversion,
+        /// To whom.
+        to: SmallVec<[OsdId; 4]>,
+    },
+}
+
+/// Whether an object can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// By reads and writes.
+    Ready,
+    /// By reads: some other copy has not got it yet.
+    Degraded,
+    /// Not at all: we have not got it yet.
+    Missing,
+}
+
+impl Pg {
+    /// Whether `object` can be used now.
+    pub fn readiness(&self, object: &HObject) -> Readiness {
+        if self.missing.contains(object) {
+            return Readiness::Missing;
+        }
+        let missed = |osd: &OsdId| {
+            let peer = self.peers.get(osd).and_then(|p| p.missing.as_ref());
+            peer.is_some_and(|m| m.contains(object))
+        };
+        let moving = |b: &crate::backfill::Backfill| b.is_moving(object);
+        let members = self.mapping.acting.iter().chain(self.backfills.keys());
+        // A pulled object takes no writes before it is durable here: the write would replace the
+        // only copy of the version before it.
+        let arriving = self.recovery.pulling.contains_key(object);
+        if arriving || members.clone().any(missed) || self.backfills.values().any(moving) {
+            return Readiness::Degraded;
+        }
+        Readiness::Ready
+    }
+
+    /// A client waits for `object`.
+    pub fn hurry(&mut self, object: &HObject) {
+        if !self.recovery.urgent.contains(object) {
+            self.recovery.urgent.push_back(object.clone());
+        }
+    }
+
+    /// The next object to move. It counts as under way until [`Pg::pulled`], [`Pg::pushed`] or
+    /// [`Pg::give_up`].
+    pub fn next_recovery(&mut self) -> Option<Work> {
+        if self.stage != Stage::Active {
+            return None;
+        }
+        while let Some(object) = self.recovery.urgent.pop_front() {
+            if let Some(work) = self.work_on(&object) {
+                return Some(work);
+            }
+        }
+        let mine: Option<HObject> = {
+            let mut open = self.missing.oldest_first().map(|(o, _)| o);
+            open.find(|o| self.can_pull(o)).cloned()
+        };
+        if let Some(object) = mine {
+            return self.work_on(&object);
+        }
+        let theirs = self.next_push();
+        theirs.and_then(|object| self.work_on(&object))
+    }
+
+    fn can_pull(&self, object: &HObject) -> bool {
+        !self.recovery.pulling.contains_key(object) && self.source_of(object).is_some()
+    }
+
+    /// Members whose missing objects we bring: all that act or are being filled.
+    fn members(&self) -> impl Iterator<Item = OsdId> {
+        let acting = self.mapping.acting.iter().copied();
+        acting.filter(|o| *o != self.me && o.is_some()).chain(self.backfills.keys().copied())
+    }
+
+    fn next_push(&self) -> Option<HObject> {
+        for osd in self.members() {
+            let Some(missing) = self.peers.get(&osd).and_then(|p| p.missing.as_ref()) else {
+                continue;
+            };
+            let free =
+                |o: &&HObject| !self.missing.contains(o) && !self.recovery.pushing.contains_key(*o);
+            if let Some(object) = missing.oldest_first().map(|(o, _)| o).find(free) {
+                return Some(object.clone());
+            }
+        }
+        None
+    }
+
+    fn work_on(&mut self, object: &HObject) -> Option<Work> {
+        if let Some(item) = self.missing.get(object).copied() {
+            let from = self.source_of(object)?;
+            if self.recovery.pulling.contains_key(object) {
+                return None;
+            }
+            self.recovery.pulling.insert(object.clone(), from);
+            return Some(Work::Pull { object: object.clone(), need: item.need, from });
+        }
+        if self.recovery.pushing.contains_key(object) {
+            return None;
+        }
+        let mut need = Eversion::ZERO;
+        let mut to = SmallVec::new();
+        for osd in self.members() {
+            let item = self.peers.get(&osd).and_then(|p| p.missing.as_ref()?.get(object));
+            if let Some(item) = item {
+                need = need.max(item.need);
+                to.push(osd);
+            }
+        }
+        if to.is_empty() {
+            return None;
+        }
+        self.recovery.pushing.insert(object.clone(), to.clone());
+        Some(Work::Push { object: object.clone(), need, to })
+    }
+
+    /// Who has the version of `object` that we need: somebody of whom it is known, else any copy
+    /// that may have it, be it a stray or one that is to be filled anew. (The receiver takes exactly
+    /// the needed version: such a copy may hold an older or a divergent one.)
+    fn source_of(&self, object: &HObject) -> Option<OsdId> {
+        let need = self.missing.get(object)?.need;
+        let known = |p: &Peer| {
+            p.info.last_update >= need
+                && *object < p.info.last_backfill
+                && p.missing.as_ref().is_some_and(|m| !m.contains(object))
+        };
+        let has_not_failed = |p: &Peer| !p.lacks.contains(object);
+        let mut peers = self.peers.iter();
+        let sure = peers.clone().find(|(_, p)| has_not_failed(p) && known(p));
+        let (osd, _) = sure.or_else(|| peers.find(|(_, p)| has_not_failed(p) && p.had_copy))?;
+        Some(*osd)
+    }
+
+    /// Missing objects that no reachable copy has.
+    pub fn unfound(&self) -> impl Iterator<Item = &HObject> {
+        self.missing.iter().map(|(o, _)| o).filter(|o| self.source_of(o).is_none())
+    }
+
+    /// The record change to put into the transaction that stores a pulled or pushed object.
+    pub fn arrival_ops(&self, object: &HObject) -> Vec<MetaOp> {
+        if self.missing.contains(object) {
+            vec![MetaOp::Remove(missing_key(object))]
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// As any holder: the transaction with the object is handed to the store.
+    pub fn arrived(&mut self, object: &HObject, version: Eversion) {
+        self.missing.got(object, version);
+    }
+
+    /// As the primary: a pulled object is durable here.
+    pub fn pulled(&mut self, object: &HObject, fx: &mut Fx) {
+        self.recovery.pulling.remove(object);
+        self.check_clean(fx);
+        self.flush_info(fx);
+    }
+
+    /// As the primary: `osd` has the object in this version durably.
+    pub fn pushed(&mut self, osd: OsdId, object: &HObject, version: Eversion, fx: &mut Fx) {
+        if let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) {
+            missing.got(object, version);
+        }
+        if let Some(to) = self.recovery.pushing.get_mut(object) {
+            to.retain(|o| *o != osd);
+            if to.is_empty() {
+                self.recovery.pushing.remove(object);
+            }
+        }
+        self.check_clean(fx);
+        self.flush_info(fx);
+    }
+
+    /// Moving the object failed; it may be tried again (from another source, if the host says that
+    /// `source` has not got it).
+    pub fn give_up(&mut self, object: &HObject, source: Option<OsdId>) {
+        self.recovery.pulling.remove(object);
+        self.recovery.pushing.remove(object);
+        if let Some(peer) = source.and_then(|o| self.peers.get_mut(&o)) {
+            peer.lacks.insert(object.clone());
+        }
+    }
+
+    /// A stray copy that is no member of the current sets went down: nothing will come from it. When
+    /// it is up again it says so itself.
+    pub(crate) fn forget_peers_that_are_down(&mut self, map: &dyn MapView) {
+        let gone: Vec<_> = self.peers.keys().copied().filter(|o| !map.is_up(*o)).collect();
+        for osd in gone {
+            self.peers.remove(&osd);
+            self.recovery.pulling.retain(|_, from| *from != osd);
+        }
+    }
+
+    /// Whether no member misses anything and nothing is being filled.
+    pub fn is_recovered(&self) -> bool {
+        let complete = |osd: OsdId| {
+            self.peers.get(&osd).and_then(|p| p.missing.as_ref()).is_some_and(|m| m.is_empty())
+        };
+        // What is being pulled is not durable yet, even when it is no longer missing.
+        let here = self.missing.is_empty() && self.recovery.pulling.is_empty();
+        here && self.backfills.is_empty() && self.members().all(complete)
+    }
+
+    /// How many copies of objects members are missing (without those being filled).
+    pub fn degraded_count(&self) -> u64 {
+        let theirs = self.members().filter_map(|o| self.peers.get(&o)?.missing.as_ref());
+        (self.missing.len() + theirs.map(|m| m.len()).sum::<usize>()) as u64
+    }
+
+    /// How many objects are being pulled or pushed.
+    pub fn moving_count(&self) -> usize {
+        self.recovery.pulling.len() + self.recovery.pushing.len()
+    }
+}

@@ -1,0 +1,206 @@
+//! Writes: log entries, who gets them, and when they are committed.
+
+use crate::info::ObjectSums;
+use crate::log::LogEntry;
+use crate::persist::{LogRecord, MetaOp, dup_key, log_key, put_dup, put_tail};
+use crate::pg::{Pg, Stage};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, VecDeque};
+use types::{Epoch, Eversion, HObject, OsdId};
+
+/// Bounds of the log's length, in entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogLimits {
+    /// Kept while every copy is complete.
+    pub clean_entries: usize,
+    /// Kept while some copy is away, so that it can catch up from the log.
+    pub degraded_entries: usize,
+    /// Trimmed at once, so that trimming costs little per write.
+    pub batch_entries: usize,
+}
+
+impl Default for LogLimits {
+    /// Ceph's `osd_max_pg_log_entries` with a fifth of it kept when clean.
+    fn default() -> Self {
+        LogLimits { clean_entries: 2_000, degraded_entries: 10_000, batch_entries: 64 }
+    }
+}
+
+/// Who gets a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The OSD.
+    pub osd: OsdId,
+    /// Whether it applies the change, or only learns of it (a backfill will bring the object).
+    pub with_data: bool,
+}
+
+impl Pg {
+    /// The version the next write gets.
+    pub fn next_version(&self) -> Eversion {
+        Eversion::new(self.epoch, self.info.last_update.version + 1)
+    }
+
+    /// The other OSDs a write of `object` goes to.
+    pub fn targets(&self, object: &HObject) -> SmallVec<[Target; 4]> {
+        let acting = self.mapping.acting.iter().copied().filter(|o| *o != self.me && o.is_some());
+        let mut out: SmallVec<[Target; 4]> =
+            acting.map(|osd| Target { osd, with_data: true }).collect();
+        for (osd, backfill) in &self.backfills {
+            out.push(Target { osd: *osd, with_data: backfill.has_passed(object) });
+        }
+        out
+    }
+
+    /// The records of new entries, for the transaction that makes their changes.
+    pub fn log_ops(entries: &[LogEntry], sums: &ObjectSums, last_user_version: u64) -> Vec<MetaOp> {
+        let record =
+            |entry: &LogEntry| LogRecord { entry: entry.clone(), sums: *sums, last_user_version };
+        let put = |e: &LogEntry| MetaOp::Put(log_key(e.version), denc::encode(&record(e)));
+        entries.iter().map(put).collect()
+    }
+
+    /// Where the log should be trimmed to now, if at all. `committed` is the newest version that all
+    /// members have durable ([`InFlight::committed`]): what may still turn out divergent stays.
+    pub fn trim_target(&self, limits: &LogLimits, committed: Eversion) -> Option<Eversion> {
+        let full = self.acting_count() >= self.rules.size as usize;
+        let calm = full && self.backfills.is_empty() && self.is_recovered();
+        let keep = if calm { limits.clean_entries } else { limits.degraded_entries };
+        let extra = self.log.len().checked_sub(keep)?;
+        if extra < limits.batch_entries.max(1) {
+            return None;
+        }
+        let to = self.log.entries().nth(extra - 1)?.version.min(committed);
+        (to > self.log.tail()).then_some(to)
+    }
+
+    /// Trims the log; the record changes go into the transaction of the write that caused it.
+    pub fn trim(&mut self, to: Eversion) -> Vec<MetaOp> {
+        let trimmed = self.log.trim(to.min(self.log.head()));
+        let mut ops: Vec<_> = trimmed.entries.iter().map(|v| MetaOp::Remove(log_key(*v))).collect();
+        ops.extend(trimmed.new_dups.iter().map(put_dup));
+        ops.extend(trimmed.old_dups.iter().map(|v| MetaOp::Remove(dup_key(*v))));
+        self.info.log_tail = self.log.tail();
+        ops.push(put_tail(self.log.tail()));
+        ops
+    }
+
+    /// As the primary: the transaction with these entries is handed to the store.
+    pub fn append(&mut self, entries: Vec<LogEntry>, sums: ObjectSums, last_user_version: u64) {
+        assert_eq!(self.stage, Stage::Active, "{}: a write while not active", self.info.pgid);
+        for entry in entries.iter().filter(|e| e.changes_object()) {
+            let now = entry.leaves_object().then_some(entry.version);
+            self.backfills.values_mut().for_each(|b| b.note_write(&entry.object, now));
+        }
+        self.take_in(entries, sums, last_user_version);
+        for peer in self.peers.values_mut() {
+            if peer.missing.is_some() {
+                peer.info.last_update = self.info.last_update;
+            }
+        }
+    }
+
+    fn take_in(&mut self, entries: Vec<LogEntry>, sums: ObjectSums, last_user_version: u64) {
+        for entry in entries {
+            self.log.append(entry);
+        }
+        self.info.last_update = self.log.head();
+        self.info.last_user_version = last_user_version;
+        self.info.sums = sums;
+    }
+
+    /// As a replica: whether a write sent in the interval that began in `interval` is for us.
+    pub fn accepts_write(&self, from: OsdId, interval: Epoch) -> bool {
+        self.stage == Stage::Replica
+            && self.mapping.acting_primary == Some(from)
+            && interval == self.info.history.same_interval_since
+    }
+
+    /// As a replica: takes in the entries of a write whose records are handed to the store.
+    ///
+    /// # Errors
+    /// When they do not continue the log: the primary and we do not agree on the past.
+    pub fn append_as_replica(&mut self, records: Vec<LogRecord>) -> Result<(), &'static str> {
+        for record in records {
+            let next = self.info.last_update.version + 1;
+            if record.entry.version.version != next || record.entry.version <= self.log.head() {
+                return Err("a replicated write does not continue the log");
+            }
+            self.take_in(vec![record.entry], record.sums, record.last_user_version);
+        }
+        Ok(())
+    }
+}
+
+/// Writes that not every copy has made durable yet, oldest first.
+///
+/// Stores make the writes of a PG durable in order, so that one version per OSD says all.
+#[derive(Debug)]
+pub struct InFlight<T> {
+    writes: VecDeque<(Eversion, T)>,
+    durable: BTreeMap<OsdId, Eversion>,
+}
+
+impl<T> Default for InFlight<T> {
+    fn default() -> Self {
+        InFlight { writes: VecDeque::new(), durable: BTreeMap::new() }
+    }
+}
+
+impl<T> InFlight<T> {
+    /// Starts an interval with these members; nothing may be in flight.
+    pub fn begin(&mut self, members: impl IntoIterator<Item = OsdId>, at: Eversion) {
+        assert!(self.writes.is_empty(), "writes of an old interval are taken out first");
+        self.durable = members.into_iter().map(|o| (o, at)).collect();
+    }
+
+    /// A write was handed to the store and sent.
+    pub fn push(&mut self, version: Eversion, what: T) {
+        debug_assert!(self.writes.back().is_none_or(|(v, _)| *v < version));
+        self.writes.push_back((version, what));
+    }
+
+    /// `osd` has everything up to `version` durable.
+    pub fn durable(&mut self, osd: OsdId, version: Eversion) {
+        if let Some(have) = self.durable.get_mut(&osd) {
+            *have = version.max(*have);
+        }
+    }
+
+    /// The newest version that every member has durable.
+    pub fn committed(&self) -> Eversion {
+        self.durable.values().min().copied().unwrap_or_default()
+    }
+
+    /// The oldest write, if every member has it.
+    pub fn pop_committed(&mut self) -> Option<(Eversion, T)> {
+        let all = self.committed();
+        self.writes.pop_front_if(|(v, _)| *v <= all)
+    }
+
+    /// The write of this version, if it is in flight.
+    pub fn get_mut(&mut self, version: Eversion) -> Option<&mut T> {
+        let i = self.writes.partition_point(|(v, _)| *v < version);
+        self.writes.get_mut(i).filter(|(v, _)| *v == version).map(|(_, t)| t)
+    }
+
+    /// Members that have not made `version` durable: who is waited for.
+    pub fn waiting_for(&self, version: Eversion) -> impl Iterator<Item = OsdId> {
+        self.durable.iter().filter(move |(_, v)| **v < version).map(|(o, _)| *o)
+    }
+
+    /// Takes out everything: the interval is over, nobody will be answered.
+    pub fn drain(&mut self) -> impl Iterator<Item = (Eversion, T)> {
+        self.writes.drain(..)
+    }
+
+    /// How many writes are in flight.
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Whether none is.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+}

@@ -1,0 +1,143 @@
+//! A PG's state by the names operators know. Source: Ceph `osd/osd_types.h: PG_STATE_*`,
+//! `pg_state_string`.
+
+use crate::pg::{Pg, Stage};
+use std::fmt;
+use types::OsdId;
+
+/// A set of states; the bits are Ceph's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct StateBits(pub u64);
+
+macro_rules! states {
+    ($($name:ident = $bit:literal, $text:literal;)*) => {
+        impl StateBits {
+            $(#[doc = concat!("`", $text, "`")] pub const $name: StateBits = StateBits(1 << $bit);)*
+            const NAMES: &'static [(StateBits, &'static str)] = &[$((StateBits::$name, $text),)*];
+        }
+    };
+}
+
+// In the order in which Ceph prints them.
+states! {
+    STALE = 14, "stale";
+    CREATING = 0, "creating";
+    ACTIVE = 1, "active";
+    ACTIVATING = 26, "activating";
+    CLEAN = 2, "clean";
+    RECOVERY_WAIT = 20, "recovery_wait";
+    RECOVERY_TOOFULL = 31, "recovery_toofull";
+    RECOVERING = 7, "recovering";
+    FORCED_RECOVERY = 29, "forced_recovery";
+    DOWN = 4, "down";
+    RECOVERY_UNFOUND = 32, "recovery_unfound";
+    BACKFILL_UNFOUND = 33, "backfill_unfound";
+    UNDERSIZED = 10, "undersized";
+    DEGRADED = 17, "degraded";
+    REMAPPED = 18, "remapped";
+    PREMERGE = 28, "premerge";
+    SCRUBBING = 8, "scrubbing";
+    DEEP_SCRUB = 25, "deep";
+    INCONSISTENT = 11, "inconsistent";
+    PEERING = 12, "peering";
+    REPAIR = 13, "repair";
+    BACKFILL_WAIT = 15, "backfill_wait";
+    BACKFILLING = 22, "backfilling";
+    FORCED_BACKFILL = 30, "forced_backfill";
+    BACKFILL_TOOFULL = 24, "backfill_toofull";
+    INCOMPLETE = 23, "incomplete";
+    PEERED = 27, "peered";
+    SNAPTRIM = 5, "snaptrim";
+    SNAPTRIM_WAIT = 6, "snaptrim_wait";
+    SNAPTRIM_ERROR = 3, "snaptrim_error";
+}
+
+impl StateBits {
+    /// Whether all of `other` is set.
+    pub fn has(self, other: StateBits) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl std::ops::BitOrAssign for StateBits {
+    fn bitor_assign(&mut self, other: StateBits) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Display for StateBits {
+    /// `active+clean`; `unknown` when nothing is set.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut first = true;
+        for (_, name) in Self::NAMES.iter().filter(|(bit, _)| self.has(*bit)) {
+            if !std::mem::take(&mut first) {
+                f.write_str("+")?;
+            }
+            f.write_str(name)?;
+        }
+        if first { f.write_str("unknown") } else { Ok(()) }
+    }
+}
+
+impl Pg {
+    /// The state of a PG we lead.
+    pub fn state(&self) -> StateBits {
+        let mut bits = StateBits::default();
+        match &self.stage {
+            Stage::Stray | Stage::Replica => return bits,
+            Stage::Down => bits |= StateBits::DOWN,
+            Stage::Incomplete => bits |= StateBits::INCOMPLETE,
+            Stage::Activating { .. } => bits |= StateBits::ACTIVATING,
+            Stage::Active => self.active_bits(&mut bits),
+            Stage::GetInfo { .. }
+            | Stage::WaitActing { .. }
+            | Stage::GetLog { .. }
+            | Stage::GetMissing { .. }
+            | Stage::WaitUpThru => bits |= StateBits::PEERING,
+        }
+        if self.info.history.last_epoch_started.0 == 0 && self.stage != Stage::Active {
+            bits |= StateBits::CREATING;
+        }
+        if self.acting_count() < self.rules.size as usize {
+            bits |= StateBits::UNDERSIZED;
+        }
+        if self.mapping.up != self.mapping.acting {
+            bits |= StateBits::REMAPPED;
+        }
+        bits
+    }
+
+    fn active_bits(&self, bits: &mut StateBits) {
+        let full = self.acting_count() >= self.rules.size as usize;
+        *bits |= if self.accepts_io() { StateBits::ACTIVE } else { StateBits::PEERED };
+        if self.degraded_count() > 0 || !full {
+            *bits |= StateBits::DEGRADED;
+        }
+        if self.degraded_count() > 0 {
+            let moving = self.moving_count() > 0;
+            *bits |= if moving { StateBits::RECOVERING } else { StateBits::RECOVERY_WAIT };
+            if self.unfound().next().is_some() {
+                *bits |= StateBits::RECOVERY_UNFOUND;
+            }
+        } else if self.is_backfilling() {
+            *bits |= StateBits::BACKFILLING;
+        } else if full && self.mapping.up == self.mapping.acting {
+            *bits |= StateBits::CLEAN;
+        }
+    }
+
+    /// OSDs that peering waits for.
+    pub fn blocked_by(&self) -> Vec<OsdId> {
+        match &self.stage {
+            Stage::GetInfo { waiting } | Stage::GetMissing { waiting } => {
+                waiting.iter().copied().collect()
+            }
+            Stage::Activating { waiting } => {
+                waiting.iter().copied().filter(|o| *o != self.me).collect()
+            }
+            Stage::GetLog { from } => vec![*from],
+            Stage::Down => self.prior.blocked_by.iter().copied().collect(),
+            _ => Vec::new(),
+        }
+    }
+}

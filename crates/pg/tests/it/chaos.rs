@@ -1,0 +1,270 @@
+//! Random histories: crashes, restarts, slow maps, lost messages, writes; then everything heals and
+//! all copies must be equal and hold every acknowledged write.
+
+use crate::world::*;
+use std::collections::{BTreeMap, VecDeque};
+use types::OsdId;
+
+const OBJECTS: u32 = 12;
+
+struct World {
+    rng: fastrand::Rng,
+    maps: Vec<Map>,
+    osds: Vec<Osd>,
+    alive: Vec<bool>,
+    links: BTreeMap<(i32, i32), VecDeque<Net>>,
+    /// Per object: the last acknowledged value, and every value tried since.
+    allowed: BTreeMap<u32, Vec<u64>>,
+    next_value: u64,
+    created: bool,
+    acked: u64,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let osds: i32 = rng.i32(2..6);
+        let size = rng.u32(1..=3.min(osds as u32));
+        let min_size = rng.u32(1..=size);
+        let up = (0..osds).collect();
+        let up_from = (0..osds).map(|o| (o, 1)).collect();
+        let order = (0..osds).collect();
+        let map = Map { epoch: 1, up, up_from, order, size, min_size, ..Map::default() };
+        let mut all: Vec<_> = (0..osds).map(Osd::new).collect();
+        all.iter_mut().for_each(|o| o.boot(std::slice::from_ref(&map)));
+        World {
+            rng,
+            maps: vec![map],
+            osds: all,
+            alive: vec![true; osds as usize],
+            links: BTreeMap::new(),
+            allowed: BTreeMap::new(),
+            next_value: 0,
+            created: false,
+            acked: 0,
+        }
+    }
+
+    fn change_map(&mut self, f: impl FnOnce(&mut Map)) {
+        let mut map = self.maps.last().unwrap().clone();
+        map.epoch += 1;
+        f(&mut map);
+        self.maps.push(map);
+    }
+
+    fn any(&mut self) -> usize {
+        self.rng.usize(..self.osds.len())
+    }
+
+    /// What the OSD said and asked since the last look.
+    fn collect(&mut self, i: usize) {
+        let id = self.osds[i].id;
+        for (to, net) in std::mem::take(&mut self.osds[i].out) {
+            if self.alive[to.0 as usize] {
+                self.links.entry((id, to.0)).or_default().push_back(net);
+            }
+        }
+        for ask in std::mem::take(&mut self.osds[i].asks) {
+            match ask {
+                Ask::UpThru(epoch) => self.change_map(|m| _ = m.up_thru.insert(id, epoch.0)),
+                Ask::PgTemp(since, want) => {
+                    let map = self.maps.last().unwrap();
+                    let mine = map.mapping().acting_primary == Some(OsdId(id));
+                    if mine && map.pg_temp != want && self.unchanged_since(since.0) {
+                        self.change_map(|m| m.pg_temp = want);
+                    }
+                }
+            }
+        }
+        for ack in std::mem::take(&mut self.osds[i].acked) {
+            self.acked += 1;
+            let allowed = self.allowed.entry(ack.object).or_default();
+            let at = allowed.iter().position(|v| *v == ack.value);
+            allowed.drain(..at.expect("acks come in order"));
+        }
+    }
+
+    fn unchanged_since(&self, epoch: u32) -> bool {
+        let now = self.maps.last().unwrap().mapping();
+        self.maps[epoch as usize - 1..].iter().all(|m| m.mapping() == now)
+    }
+
+    fn step(&mut self, faults: bool) {
+        let i = self.any();
+        match self.rng.u32(..100) {
+            0..30 => self.deliver(),
+            30..50 if self.alive[i] => self.osds[i].make_durable(&self.maps),
+            50..62 if self.alive[i] && (self.osds[i].map as usize) < self.maps.len() => {
+                self.osds[i].next_map(&self.maps);
+            }
+            62..75 if self.alive[i] => self.osds[i].recover(),
+            75..90 if faults && self.alive[i] => self.write(i),
+            90 if faults => self.kill(i),
+            91 if !self.alive[i] => self.revive(i),
+            92 => self.mon_notices(),
+            93 if faults && self.rng.u32(..6) == 0 => {
+                let mut order = self.maps.last().unwrap().order.clone();
+                self.rng.shuffle(&mut order);
+                self.change_map(|m| {
+                    m.order = order;
+                    m.pg_temp.clear();
+                });
+            }
+            94 if self.alive[i] => self.osds[i].ask_again(&self.maps),
+            95..98 if self.alive[i] => self.create_if_wanted(i),
+            _ => {}
+        }
+        self.collect(i);
+    }
+
+    fn deliver(&mut self) {
+        let busy: Vec<_> =
+            self.links.iter().filter(|(_, q)| !q.is_empty()).map(|(k, _)| *k).collect();
+        let Some((from, to)) = self.rng.choice(busy) else {
+            return;
+        };
+        let net = self.links.get_mut(&(from, to)).unwrap().pop_front().unwrap();
+        if self.alive[to as usize] {
+            self.osds[to as usize].receive(&self.maps, OsdId(from), net);
+            self.collect(to as usize);
+        }
+    }
+
+    fn write(&mut self, i: usize) {
+        let n = self.rng.u32(..OBJECTS);
+        let value = if self.rng.u32(..5) == 0 {
+            None
+        } else {
+            self.next_value += 1;
+            Some(self.next_value)
+        };
+        if self.osds[i].client_write(n, value) {
+            self.allowed.entry(n).or_insert_with(|| vec![0]).push(value.unwrap_or(0));
+        }
+    }
+
+    fn kill(&mut self, i: usize) {
+        if !self.alive[i] {
+            return;
+        }
+        self.collect(i);
+        let durable = self.rng.usize(..=self.osds[i].pending());
+        self.osds[i].crash(durable);
+        self.alive[i] = false;
+        let id = i as i32;
+        self.links.retain(|(a, b), _| *a != id && *b != id);
+    }
+
+    /// Marked down first, then up again: the OSD boots with the map that says so.
+    fn revive(&mut self, i: usize) {
+        let id = i as i32;
+        self.change_map(|m| _ = m.up.remove(&id));
+        let epoch = self.maps.len() as u32 + 1;
+        self.change_map(|m| {
+            m.up.insert(id);
+            m.up_from.insert(id, epoch);
+        });
+        self.alive[i] = true;
+        self.osds[i].boot(&self.maps);
+    }
+
+    fn mon_notices(&mut self) {
+        for i in 0..self.osds.len() {
+            let id = i as i32;
+            if !self.alive[i] && self.maps.last().unwrap().up.contains(&id) {
+                self.change_map(|m| _ = m.up.remove(&id));
+            }
+        }
+    }
+
+    fn create_if_wanted(&mut self, i: usize) {
+        let primary = self.maps.last().unwrap().mapping().acting_primary;
+        let current = self.osds[i].map as usize == self.maps.len();
+        if !self.created && current && primary == Some(OsdId(i as i32)) {
+            self.osds[i].create(&self.maps, 1);
+        }
+        self.created |= self.osds[i].notices.contains(&pg::Notice::Active);
+    }
+
+    fn is_settled(&self) -> bool {
+        let current = self.osds.iter().all(|o| o.map as usize == self.maps.len());
+        let quiet = self.osds.iter().all(|o| o.pending() == 0)
+            && self.links.values().all(VecDeque::is_empty);
+        let mapping = self.maps.last().unwrap().mapping();
+        let primary = &self.osds[mapping.acting_primary.unwrap().0 as usize];
+        current && quiet && primary.pg.as_ref().is_some_and(|p| p.state().has(pg::StateBits::CLEAN))
+    }
+
+    fn heal(&mut self, seed: u64) {
+        for i in 0..self.osds.len() {
+            if !self.alive[i] {
+                self.revive(i);
+                self.collect(i);
+            }
+        }
+        for _ in 0..200_000 {
+            self.step(false);
+            if self.is_settled() {
+                return;
+            }
+        }
+        for o in &self.osds {
+            if let Some(pg) = &o.pg {
+                eprintln!(
+                    "osd.{} map {} {:?} {} {:?}",
+                    o.id,
+                    o.map,
+                    pg.stage(),
+                    pg.state(),
+                    pg.info()
+                );
+                eprintln!("  missing {:?} mapping {:?}", pg.missing(), pg.mapping());
+            }
+        }
+        panic!("seed {seed}: not clean after healing; maps {}", self.maps.len());
+    }
+
+    fn check(&self, seed: u64) {
+        let mapping = self.maps.last().unwrap().mapping();
+        let primary = &self.osds[mapping.acting_primary.unwrap().0 as usize];
+        for osd in &mapping.acting {
+            let copy = &self.osds[osd.0 as usize];
+            assert_eq!(copy.contents(), primary.contents(), "seed {seed}: copies differ");
+            assert_eq!(copy.disk.objects, *copy.contents(), "seed {seed}: disk and memory differ");
+            let (a, b) = (copy.pg.as_ref().unwrap(), primary.pg.as_ref().unwrap());
+            assert_eq!(a.last_update(), b.last_update(), "seed {seed}");
+        }
+        for (n, allowed) in &self.allowed {
+            let value = primary.contents().get(&object(*n)).map_or(0, |(_, v)| *v);
+            assert!(allowed.contains(&value), "seed {seed}: o{n} is {value}, not of {allowed:?}");
+        }
+    }
+}
+
+fn history(seed: u64) -> (u64, usize) {
+    let mut world = World::new(seed);
+    let steps = world.rng.usize(500..6000);
+    for _ in 0..steps {
+        world.step(true);
+    }
+    world.heal(seed);
+    world.check(seed);
+    (world.acked, world.maps.len())
+}
+
+#[test]
+fn no_acknowledged_write_is_lost_and_all_copies_become_equal() {
+    let seeds = std::env::var("PG_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(300u64);
+    let first = std::env::var("PG_FIRST").ok().and_then(|s| s.parse().ok()).unwrap_or(0u64);
+    let (mut acked, mut maps) = (0, 0);
+    for seed in first..first + seeds {
+        if std::env::var("PG_TRACE").is_ok_and(|v| !v.is_empty()) {
+            eprintln!("seed {seed}");
+        }
+        let (a, m) = history(seed);
+        acked += a;
+        maps += m;
+    }
+    assert!(acked > seeds * 5, "the histories must contain writes: {acked}");
+    eprintln!("{seeds} histories, {acked} acknowledged writes, {maps} maps");
+}
