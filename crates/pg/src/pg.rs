@@ -316,7 +316,9 @@ impl Pg {
             Stage::GetLog { from } if !self.peers.contains_key(from) => {
                 self.start_peering(ctx, fx);
             }
-            Stage::GetMissing { waiting } if !waiting.iter().all(|o| self.peers.contains_key(o)) => {
+            Stage::GetMissing { waiting }
+                if !waiting.iter().all(|o| self.peers.contains_key(o)) =>
+            {
                 self.start_peering(ctx, fx);
             }
             Stage::WaitUpThru => self.check_up_thru(ctx, fx),

@@ -1,4 +1,5 @@
 //! Whole PGs in a small world: OSDs that crash and restart, a mon, a network, a checking client.
+#![allow(clippy::unwrap_used)]
 
 mod chaos;
 mod world;

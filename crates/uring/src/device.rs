@@ -1,0 +1,134 @@
+//! Opening the files and block devices that stores live on.
+
+use io::BLOCK_BYTES;
+use io::disk::DeviceInfo;
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags};
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// An open, locked device.
+#[derive(Debug)]
+pub struct Device {
+    pub(crate) fd: OwnedFd,
+    /// What it is.
+    pub info: DeviceInfo,
+}
+
+/// What may be done to get one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Open {
+    /// It must exist.
+    Existing,
+    /// It must exist; nothing is written to it.
+    ReadOnly,
+    /// A regular file of this many bytes is made if there is none. An existing file is not touched.
+    Create {
+        /// Size of a new file; rounded up to whole blocks.
+        bytes: u64,
+    },
+}
+
+/// Why a device cannot be used.
+#[derive(Debug)]
+pub struct DeviceError {
+    path: PathBuf,
+    what: String,
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.what)
+    }
+}
+
+impl std::error::Error for DeviceError {}
+
+/// Opens a file or block device past the kernel's caches and locks it against a second process.
+///
+/// # Errors
+/// When it is absent, neither a file nor a block device, in use by another process, on a file
+/// system without O_DIRECT, or when there is no space for a new one.
+pub fn open(path: &Path, how: Open) -> Result<Device, DeviceError> {
+    let fail = |what: String| DeviceError { path: path.to_owned(), what };
+    let mut flags = OFlags::CLOEXEC | OFlags::DIRECT;
+    flags |= if how == Open::ReadOnly { OFlags::RDONLY } else { OFlags::RDWR };
+    let mode = Mode::from_raw_mode(0o600);
+    let opened = rustix::fs::open(path, flags, mode);
+    let fd = match (opened, how) {
+        (Ok(fd), _) => fd,
+        (Err(rustix::io::Errno::NOENT), Open::Create { bytes }) => {
+            create(path, flags, mode, bytes).map_err(&fail)?
+        }
+        (Err(e), _) => return Err(fail(explain_open(e))),
+    };
+    lock(&fd, how).map_err(&fail)?;
+    let info = inspect(path, &fd).map_err(&fail)?;
+    Ok(Device { fd, info })
+}
+
+fn explain_open(e: rustix::io::Errno) -> String {
+    match e {
+        rustix::io::Errno::NOENT => "there is no such file or device".into(),
+        rustix::io::Errno::INVAL => {
+            "the file system does not support O_DIRECT; put the store on ext4, xfs, btrfs or a \
+             block device"
+                .into()
+        }
+        e => format!("cannot be opened: {e}"),
+    }
+}
+
+fn create(path: &Path, flags: OFlags, mode: Mode, bytes: u64) -> Result<OwnedFd, String> {
+    let flags = flags | OFlags::CREATE | OFlags::EXCL;
+    let fd = rustix::fs::open(path, flags, mode).map_err(explain_open)?;
+    let bytes = bytes.next_multiple_of(BLOCK_BYTES as u64);
+    let sized = rustix::fs::ftruncate(&fd, bytes)
+        .and_then(|()| rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, bytes));
+    if let Err(e) = sized {
+        // A store must never find its file shorter than it believes: no half-made file stays.
+        let _ = rustix::fs::unlink(path);
+        return Err(match e {
+            rustix::io::Errno::NOSPC => {
+                format!("no space for a file of {bytes} bytes; free some, or ask for less")
+            }
+            e => format!("cannot be given {bytes} bytes: {e}"),
+        });
+    }
+    Ok(fd)
+}
+
+fn lock(fd: &OwnedFd, how: Open) -> Result<(), String> {
+    let operation = match how {
+        Open::ReadOnly => FlockOperation::NonBlockingLockShared,
+        _ => FlockOperation::NonBlockingLockExclusive,
+    };
+    rustix::fs::flock(fd, operation).map_err(|e| match e {
+        rustix::io::Errno::WOULDBLOCK => {
+            "in use by another process (it holds the lock); stop that one first".into()
+        }
+        e => format!("cannot be locked: {e}"),
+    })
+}
+
+fn inspect(path: &Path, fd: &OwnedFd) -> Result<DeviceInfo, String> {
+    let stat = rustix::fs::fstat(fd).map_err(|e| e.to_string())?;
+    let kind = FileType::from_raw_mode(stat.st_mode);
+    let is_block = kind == FileType::BlockDevice;
+    if !is_block && kind != FileType::RegularFile {
+        return Err("neither a regular file nor a block device".into());
+    }
+    let bytes = if is_block {
+        rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0)).map_err(|e| e.to_string())?
+    } else {
+        stat.st_size as u64
+    };
+    let bytes = bytes - bytes % BLOCK_BYTES as u64;
+    Ok(DeviceInfo { path: path.display().to_string(), bytes, is_block })
+}
+
+impl Device {
+    pub(crate) fn raw(&self) -> i32 {
+        self.fd.as_fd().as_raw_fd()
+    }
+}

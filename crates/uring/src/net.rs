@@ -1,0 +1,233 @@
+//! Listeners and connections of a run.
+
+use crate::slots::{SendMsg, Socket};
+use bytes::{Buf, Bytes, BytesMut};
+use io::AlignedBuf;
+use io::net::{ConnId, ListenAddr, ListenId};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+use std::net::{SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+/// Pieces in one gathered send (Linux's UIO_MAXIOV is 1024; more than this brings nothing).
+const SEND_PIECES: usize = 256;
+/// First size of a connection's receive chunk. It doubles whenever a receive fills it.
+const FIRST_CHUNK_BYTES: usize = 8 << 10;
+/// Largest receive chunk.
+const LARGEST_CHUNK_BYTES: usize = 256 << 10;
+/// Connections waiting to be accepted.
+const BACKLOG: i32 = 1024;
+
+pub(crate) struct Listener {
+    pub id: ListenId,
+    pub socket: Socket,
+    pub is_unix: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    Connecting,
+    Open,
+    /// The core closed it; what is queued still leaves, for a while.
+    Draining,
+    /// Nothing more is received, sent or told; it goes when no operation is in flight.
+    Dead,
+}
+
+/// A buffer to be filled from the connection ([`io::net::NetOp::Fill`]).
+pub(crate) struct Fill {
+    pub buf: AlignedBuf,
+    pub from: usize,
+}
+
+pub(crate) struct Conn {
+    pub id: ConnId,
+    pub socket: Socket,
+    pub stage: Stage,
+    pub in_flight: u32,
+    pub receiving: bool,
+    pub sending: bool,
+    pub paused: bool,
+    pub queue: VecDeque<Bytes>,
+    pub queued_bytes: usize,
+    pub send_limit_bytes: usize,
+    pub fill: Option<Fill>,
+    pub spare: BytesMut,
+    chunk_bytes: usize,
+}
+
+impl Conn {
+    pub fn new(id: ConnId, fd: OwnedFd, stage: Stage) -> Self {
+        Conn {
+            id,
+            socket: Socket { fd },
+            stage,
+            in_flight: 0,
+            receiving: false,
+            sending: false,
+            paused: false,
+            queue: VecDeque::new(),
+            queued_bytes: 0,
+            send_limit_bytes: usize::MAX,
+            fill: None,
+            spare: BytesMut::new(),
+            chunk_bytes: FIRST_CHUNK_BYTES,
+        }
+    }
+
+    pub fn raw(&self) -> i32 {
+        self.socket.fd.as_raw_fd()
+    }
+
+    /// Whether a receive should be under way.
+    pub fn wants_recv(&self) -> bool {
+        let allowed = !self.paused && self.queued_bytes <= self.send_limit_bytes;
+        self.stage == Stage::Open && !self.receiving && allowed
+    }
+
+    /// Whether a send should be under way.
+    pub fn wants_send(&self) -> bool {
+        let alive = matches!(self.stage, Stage::Open | Stage::Draining);
+        alive && !self.sending && !self.queue.is_empty()
+    }
+
+    pub fn enqueue(&mut self, data: SmallVec<[Bytes; 4]>) {
+        for piece in data.into_iter().filter(|p| !p.is_empty()) {
+            self.queued_bytes += piece.len();
+            self.queue.push_back(piece);
+        }
+    }
+
+    /// A buffer for the next receive.
+    pub fn take_chunk(&mut self) -> BytesMut {
+        let mut buf = std::mem::take(&mut self.spare);
+        // A quarter left is enough; below that the rest is not worth a system call.
+        if buf.capacity() - buf.len() < self.chunk_bytes / 4 {
+            buf.reserve(self.chunk_bytes);
+        }
+        buf
+    }
+
+    /// After a receive of `n` bytes into `buf`: the bytes, and what is left for the next one.
+    pub fn received(&mut self, mut buf: BytesMut, n: usize) -> Bytes {
+        if n == buf.capacity() {
+            self.chunk_bytes = (self.chunk_bytes * 2).min(LARGEST_CHUNK_BYTES);
+        }
+        let data = buf.split_to(n).freeze();
+        self.spare = buf;
+        data
+    }
+
+    /// What the next send takes from the queue. The pieces stay queued until they are sent.
+    pub fn gather(&mut self) -> Box<SendMsg> {
+        let data: SmallVec<[Bytes; 8]> = self.queue.iter().take(SEND_PIECES).cloned().collect();
+        SendMsg::new(data)
+    }
+
+    /// `n` bytes have left.
+    pub fn sent(&mut self, mut n: usize) {
+        self.queued_bytes -= n;
+        while n > 0 {
+            let first = self.queue.front_mut().expect("no more is sent than is queued");
+            if first.len() > n {
+                first.advance(n);
+                return;
+            }
+            n -= first.len();
+            self.queue.pop_front();
+        }
+    }
+}
+
+impl SendMsg {
+    fn new(data: SmallVec<[Bytes; 8]>) -> Box<Self> {
+        let iov =
+            |b: &Bytes| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
+        let pieces = data.iter().map(iov).collect();
+        // SAFETY: msghdr is plain data for which all zeroes means "nothing".
+        let header = unsafe { std::mem::zeroed::<libc::msghdr>() };
+        let mut msg = Box::new(SendMsg { header, pieces, _data: data });
+        msg.header.msg_iov = msg.pieces.as_mut_ptr();
+        msg.header.msg_iovlen = msg.pieces.len();
+        msg
+    }
+}
+
+/// A listening socket; the address it got.
+pub(crate) fn listen(addr: &ListenAddr) -> rustix::io::Result<(OwnedFd, Option<SocketAddr>)> {
+    match addr {
+        ListenAddr::Tcp(addr) => {
+            let fd = socket(family(addr))?;
+            sockopt::set_socket_reuseaddr(&fd, true)?;
+            rustix::net::bind(&fd, addr)?;
+            rustix::net::listen(&fd, BACKLOG)?;
+            let got = rustix::net::getsockname(&fd)?;
+            Ok((fd, SocketAddr::try_from(got).ok()))
+        }
+        ListenAddr::Unix(path) => {
+            let at = rustix::net::SocketAddrUnix::new(path)?;
+            let fd = socket(AddressFamily::UNIX)?;
+            match rustix::fs::unlink(path) {
+                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
+                Err(e) => return Err(e),
+            }
+            rustix::net::bind(&fd, &at)?;
+            rustix::net::listen(&fd, BACKLOG)?;
+            Ok((fd, None))
+        }
+    }
+}
+
+/// A socket to dial `addr` from.
+pub(crate) fn dialler(addr: &SocketAddr) -> rustix::io::Result<OwnedFd> {
+    let fd = socket(family(addr))?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
+    Ok(fd)
+}
+
+fn family(addr: &SocketAddr) -> AddressFamily {
+    if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 }
+}
+
+fn socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
+    rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+}
+
+/// The kernel's form of an address, and its length.
+pub(crate) fn sockaddr(addr: &SocketAddr) -> (Box<libc::sockaddr_storage>, libc::socklen_t) {
+    // SAFETY: sockaddr_storage is plain data for which all zeroes is valid.
+    let mut storage = Box::new(unsafe { std::mem::zeroed::<libc::sockaddr_storage>() });
+    let at: *mut libc::sockaddr_storage = &mut *storage;
+    match addr {
+        SocketAddr::V4(a) => {
+            // SAFETY: sockaddr_storage is at least as large and as aligned as sockaddr_in.
+            unsafe { at.cast::<libc::sockaddr_in>().write(sockaddr_in(a)) };
+            (storage, size_of::<libc::sockaddr_in>() as libc::socklen_t)
+        }
+        SocketAddr::V6(a) => {
+            // SAFETY: as above, for sockaddr_in6.
+            unsafe { at.cast::<libc::sockaddr_in6>().write(sockaddr_in6(a)) };
+            (storage, size_of::<libc::sockaddr_in6>() as libc::socklen_t)
+        }
+    }
+}
+
+fn sockaddr_in(a: &SocketAddrV4) -> libc::sockaddr_in {
+    libc::sockaddr_in {
+        sin_family: libc::AF_INET as libc::sa_family_t,
+        sin_port: a.port().to_be(),
+        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(a.ip().octets()) },
+        sin_zero: [0; 8],
+    }
+}
+
+fn sockaddr_in6(a: &SocketAddrV6) -> libc::sockaddr_in6 {
+    libc::sockaddr_in6 {
+        sin6_family: libc::AF_INET6 as libc::sa_family_t,
+        sin6_port: a.port().to_be(),
+        sin6_flowinfo: a.flowinfo(),
+        sin6_addr: libc::in6_addr { s6_addr: a.ip().octets() },
+        sin6_scope_id: a.scope_id(),
+    }
+}

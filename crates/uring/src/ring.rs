@@ -1,0 +1,79 @@
+//! The ring: pushing entries and taking completions.
+
+use io_uring::squeue::Entry;
+use io_uring::types::{SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue};
+use std::time::Duration;
+
+/// A submission and a completion queue.
+pub(crate) struct Ring {
+    ring: IoUring,
+}
+
+/// One completion.
+#[derive(Clone, Copy)]
+pub(crate) struct Done {
+    pub key: u64,
+    /// Bytes or descriptor, or a negative error number.
+    pub result: i32,
+    /// More completions of the same entry will follow.
+    pub more: bool,
+}
+
+impl Ring {
+    pub fn new(entries: u32) -> std::io::Result<Self> {
+        let ring = IoUring::builder()
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_coop_taskrun()
+            .setup_cqsize(entries * 4)
+            .build(entries)?;
+        Ok(Ring { ring })
+    }
+
+    /// Queues an entry; when the queue is full, what is in it is submitted first.
+    ///
+    /// # Safety
+    /// All memory and descriptors that `entry` names must stay valid, and must not be touched, until
+    /// the last completion with its `user_data` has been taken from the ring.
+    pub unsafe fn push(&mut self, entry: &Entry) -> std::io::Result<()> {
+        loop {
+            // SAFETY: passed on to the caller.
+            let pushed = unsafe { self.ring.submission().push(entry) };
+            if pushed.is_ok() {
+                return Ok(());
+            }
+            self.ring.submit()?;
+        }
+    }
+
+    /// Submits, and waits for at least one completion or until `timeout` has passed (`None`: for
+    /// ever, zero: not at all).
+    pub fn submit_and_wait(&mut self, timeout: Option<Duration>) -> std::io::Result<()> {
+        let result = match timeout {
+            Some(d) => {
+                let ts = Timespec::from(d);
+                let want = usize::from(!d.is_zero());
+                self.ring.submitter().submit_with_args(want, &SubmitArgs::new().timespec(&ts))
+            }
+            None => self.ring.submit_and_wait(1),
+        };
+        match result {
+            Ok(_) => Ok(()),
+            Err(e) => match e.raw_os_error() {
+                // Time is up; a signal came; the completion queue must be emptied first.
+                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+                _ => Err(e),
+            },
+        }
+    }
+
+    /// Takes all completions there are.
+    pub fn take(&mut self, out: &mut Vec<Done>) {
+        out.extend(self.ring.completion().map(|c| Done {
+            key: c.user_data(),
+            result: c.result(),
+            more: cqueue::more(c.flags()),
+        }));
+    }
+}

@@ -1,0 +1,75 @@
+//! Who owns the memory of an operation in flight: its slot.
+
+use bytes::{Bytes, BytesMut};
+use io::AlignedBuf;
+use io::disk::DiskToken;
+use slab::Slab;
+use smallvec::SmallVec;
+use std::os::fd::OwnedFd;
+
+/// Index of a connection or listener in the runner's tables.
+pub(crate) type Index = usize;
+
+/// What an entry in the ring is for, and everything the kernel may still touch for it.
+pub(crate) enum Slot {
+    Accept { listener: Index },
+    Connect { conn: Index, _addr: Box<libc::sockaddr_storage> },
+    Recv { conn: Index, buf: BytesMut },
+    Fill { conn: Index, buf: AlignedBuf, from: usize },
+    Send { conn: Index, _msg: Box<SendMsg> },
+    DiskRead { token: DiskToken, buf: AlignedBuf },
+    DiskWrite { token: DiskToken, wanted: usize, _data: WriteData },
+    DiskFlush { token: DiskToken },
+    DiskDiscard { token: DiskToken },
+    Signal { _buf: Box<[u8; 8]> },
+    Cancel,
+}
+
+/// A gathered send: the header and the vector the kernel reads, and the bytes they point to.
+pub(crate) struct SendMsg {
+    pub header: libc::msghdr,
+    pub pieces: Vec<libc::iovec>,
+    pub _data: SmallVec<[Bytes; 8]>,
+}
+
+/// The bytes of a disk write.
+pub(crate) enum WriteData {
+    Pieces { _pieces: SmallVec<[Bytes; 4]>, _vec: Vec<libc::iovec> },
+    Copied { _buf: AlignedBuf },
+}
+
+/// All operations in flight. The ring's `user_data` is the index.
+#[derive(Default)]
+pub(crate) struct Slots {
+    slab: Slab<Slot>,
+}
+
+impl Slots {
+    pub fn insert(&mut self, slot: Slot) -> u64 {
+        self.slab.insert(slot) as u64
+    }
+
+    pub fn get_mut(&mut self, key: u64) -> &mut Slot {
+        &mut self.slab[key as usize]
+    }
+
+    pub fn remove(&mut self, key: u64) -> Slot {
+        self.slab.remove(key as usize)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.slab.is_empty()
+    }
+
+    /// Whether disk operations are in flight.
+    pub fn has_disk(&self) -> bool {
+        self.slab.iter().any(|(_, s)| {
+            matches!(s, Slot::DiskRead { .. } | Slot::DiskWrite { .. } | Slot::DiskFlush { .. })
+        })
+    }
+}
+
+/// Keeps a descriptor until no operation uses it.
+pub(crate) struct Socket {
+    pub fd: OwnedFd,
+}

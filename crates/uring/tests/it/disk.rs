@@ -1,0 +1,110 @@
+use crate::run;
+use bytes::Bytes;
+use io::disk::{DevId, DiskError, DiskOp, DiskToken};
+use io::{AlignedBuf, Event};
+use smallvec::smallvec;
+use uring::{Open, open};
+
+const DEV: DevId = DevId(0);
+const MIB: u64 = 1 << 20;
+
+fn block(fill: u8, blocks: usize) -> Bytes {
+    let mut buf = AlignedBuf::zeroed(4096 * blocks);
+    buf.as_mut_slice().fill(fill);
+    buf.freeze()
+}
+
+#[test]
+fn what_is_written_is_read_back_aligned_or_not() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let device = open(&dir.path().join("disk"), Open::Create { bytes: MIB }).unwrap();
+    assert_eq!(device.info.bytes, MIB);
+    let mut step = 0;
+    run(vec![device], |_, event, fx| {
+        let op = match (&event, step) {
+            (Event::Start, _) => DiskOp::Write {
+                dev: DEV,
+                offset: 8192,
+                data: smallvec![block(1, 1), block(2, 2)],
+                durable: true,
+            },
+            (Event::Disk(done), 1) => {
+                done.result.as_ref().unwrap();
+                // Pieces that are neither aligned nor whole blocks.
+                let piece = block(3, 1);
+                let data = smallvec![piece.slice(1..3001), piece.slice(..1096)];
+                DiskOp::Write { dev: DEV, offset: 0, data, durable: false }
+            }
+            (Event::Disk(_), 2) => DiskOp::Flush { dev: DEV },
+            (Event::Disk(_), 3) => DiskOp::Read { dev: DEV, offset: 0, len: 5 * 4096 },
+            (Event::Disk(done), 4) => {
+                let data = done.result.as_ref().unwrap();
+                let fills: Vec<u8> = data.chunks(4096).map(|c| c[77]).collect();
+                assert_eq!(fills, [3, 0, 1, 2, 2]);
+                assert!(AlignedBuf::is_aligned(data));
+                DiskOp::Discard { dev: DEV, offset: 8192, len: 4096 }
+            }
+            (Event::Disk(done), 5) => {
+                done.result.as_ref().unwrap();
+                DiskOp::Read { dev: DEV, offset: MIB, len: 4096 }
+            }
+            (Event::Disk(done), _) => {
+                // Beyond the end: an error, never fewer bytes.
+                assert_eq!(done.result, Err(DiskError::Short { done: 0, wanted: 4096 }));
+                fx.exit(0, "done");
+                return;
+            }
+            _ => return,
+        };
+        step += 1;
+        fx.disk.push((DiskToken(step), op));
+    });
+}
+
+#[test]
+fn many_operations_in_flight_all_end() {
+    const MANY: u64 = 2000;
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let device = open(&dir.path().join("disk"), Open::Create { bytes: 16 * MIB }).unwrap();
+    let mut seen = vec![false; MANY as usize];
+    run(vec![device], |_, event, fx| match event {
+        Event::Start => {
+            for i in 0..MANY {
+                let op = DiskOp::Write {
+                    dev: DEV,
+                    offset: i * 4096,
+                    data: smallvec![block(i as u8, 1)],
+                    durable: false,
+                };
+                fx.disk.push((DiskToken(i), op));
+            }
+        }
+        Event::Disk(done) => {
+            done.result.unwrap();
+            assert!(!std::mem::replace(&mut seen[done.token.0 as usize], true));
+            if seen.iter().all(|s| *s) {
+                fx.exit(0, "done");
+            }
+        }
+        _ => {}
+    });
+}
+
+#[test]
+fn a_device_is_locked_and_clear_errors_are_given() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let path = dir.path().join("disk");
+    assert!(open(&path, Open::Existing).unwrap_err().to_string().contains("no such file"));
+    let held = open(&path, Open::Create { bytes: MIB }).unwrap();
+    let err = open(&path, Open::Existing).unwrap_err().to_string();
+    assert!(err.contains("in use by another process"), "{err}");
+    drop(held);
+    // An existing file is not touched by Create.
+    assert_eq!(open(&path, Open::Create { bytes: 9 * MIB }).unwrap().info.bytes, MIB);
+    let err = open(dir.path(), Open::Existing).unwrap_err().to_string();
+    assert!(!err.is_empty());
+    let huge = Open::Create { bytes: 1 << 50 };
+    let big = dir.path().join("big");
+    assert!(open(&big, huge).is_err());
+    assert!(!big.exists(), "no half-made file stays");
+}

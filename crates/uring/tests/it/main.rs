@@ -1,0 +1,40 @@
+//! The runner against the real kernel: every promise of crate `io`.
+#![allow(clippy::unwrap_used)]
+
+mod disk;
+mod net;
+
+use io::{Core, Effects, Event, Now};
+use std::time::Duration;
+use types::Mono;
+
+/// A core made of a closure, with a deadline after which the test has failed.
+struct Script<F: FnMut(Now, Event, &mut Effects)> {
+    step: F,
+    deadline: Mono,
+}
+
+impl<F: FnMut(Now, Event, &mut Effects)> Core for Script<F> {
+    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
+        if matches!(event, Event::Timer) && now.mono >= self.deadline {
+            fx.exit(99, "nothing happened for too long");
+            return;
+        }
+        (self.step)(now, event, fx);
+    }
+
+    fn end_turn(&mut self, _: Now, _: &mut Effects) {}
+
+    fn next_deadline(&self) -> Option<Mono> {
+        Some(self.deadline)
+    }
+}
+
+/// Runs a closure as a core and demands an orderly end.
+pub fn run(devices: Vec<uring::Device>, step: impl FnMut(Now, Event, &mut Effects)) {
+    let deadline = Mono::default().after(Duration::from_secs(20));
+    let mut core = Script { step, deadline };
+    let options = uring::Options { handle_signals: false, ..uring::Options::default() };
+    let exit = uring::run(&mut core, devices, None, &options).unwrap();
+    assert_eq!(exit.code, 0, "{}", exit.why);
+}

@@ -1,0 +1,212 @@
+use crate::run;
+use bytes::Bytes;
+use io::net::{CloseReason, ConnId, ListenAddr, ListenId, NetEvent, NetOp, PeerAddr};
+use io::{AlignedBuf, Effects, Event};
+use smallvec::smallvec;
+
+const LISTEN: ListenId = ListenId(1);
+
+fn listen(fx: &mut Effects) {
+    let addr = ListenAddr::Tcp("127.0.0.1:0".parse().unwrap());
+    fx.net.push(NetOp::Listen { listen: LISTEN, addr });
+}
+
+fn send(fx: &mut Effects, conn: ConnId, data: impl Into<Bytes>) {
+    fx.net.push(NetOp::Send { conn, data: smallvec![data.into()] });
+}
+
+fn pattern(len: usize) -> Bytes {
+    (0..len).map(|i| (i * 7 % 251) as u8).collect::<Vec<_>>().into()
+}
+
+#[test]
+fn bytes_arrive_in_order_both_ways_and_the_end_is_seen() {
+    let sent = pattern(3_000_000);
+    let (mut client, mut server) = (None, None);
+    let (mut there, mut back) = (Vec::new(), Vec::new());
+    run(Vec::new(), |_, event, fx| match event {
+        Event::Start => listen(fx),
+        Event::Net(NetEvent::Listening { addr, .. }) => client = Some(fx.connect(addr.unwrap())),
+        Event::Net(NetEvent::Accepted { listen, conn, peer }) => {
+            assert_eq!(listen, LISTEN);
+            assert!(matches!(peer, PeerAddr::Tcp(_)));
+            server = Some(conn);
+        }
+        Event::Net(NetEvent::Connected { conn, .. }) => {
+            for piece in sent.chunks(1000) {
+                send(fx, conn, sent.slice_ref(piece));
+            }
+        }
+        Event::Net(NetEvent::Received { conn, data }) if Some(conn) == server => {
+            there.extend_from_slice(&data);
+            send(fx, conn, data);
+            if there.len() == sent.len() {
+                fx.net.push(NetOp::Close { conn, drain: true });
+            }
+        }
+        Event::Net(NetEvent::Received { data, .. }) => back.extend_from_slice(&data),
+        Event::Net(NetEvent::Closed { conn, why }) => {
+            assert_eq!((Some(conn), why), (client, CloseReason::Eof));
+            fx.exit(0, "done");
+        }
+        _ => {}
+    });
+    assert!(there == sent && back == sent);
+}
+
+#[test]
+fn a_fill_takes_exactly_its_bytes() {
+    let sent = pattern(1_000_100);
+    let mut got = Vec::new();
+    run(Vec::new(), |_, event, fx| match event {
+        Event::Start => listen(fx),
+        Event::Net(NetEvent::Listening { addr, .. }) => drop(fx.connect(addr.unwrap())),
+        Event::Net(NetEvent::Connected { conn, .. }) => send(fx, conn, sent.slice(..100)),
+        Event::Net(NetEvent::Received { conn, data }) if got.is_empty() => {
+            got.extend_from_slice(&data);
+            let mut buf = AlignedBuf::zeroed(999_990);
+            buf.as_mut_slice()[..3].copy_from_slice(b"abc");
+            fx.net.push(NetOp::Fill { conn, buf, from: 3 });
+            // The other end of this process is the connection made first.
+            send(fx, ConnId(1), sent.slice(100..));
+        }
+        Event::Net(NetEvent::Filled { buf, .. }) => {
+            assert_eq!(&buf.as_slice()[..3], b"abc");
+            got.extend_from_slice(&buf.as_slice()[3..]);
+        }
+        Event::Net(NetEvent::Received { data, .. }) => {
+            got.extend_from_slice(&data);
+            if got.len() == sent.len() {
+                fx.exit(0, "done");
+            }
+        }
+        _ => {}
+    });
+    assert!(got == sent);
+}
+
+#[test]
+fn a_refused_dial_is_told_and_a_taken_port_too() {
+    let mut refused = false;
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = taken.local_addr().unwrap();
+    run(Vec::new(), |_, event, fx| match event {
+        Event::Start => {
+            fx.connect("127.0.0.1:1".parse().unwrap());
+        }
+        Event::Net(NetEvent::Closed { why, .. }) => {
+            refused = why == CloseReason::Os(libc_econnrefused());
+            fx.net.push(NetOp::Listen { listen: LISTEN, addr: ListenAddr::Tcp(addr) });
+        }
+        Event::Net(NetEvent::ListenFailed { errno, .. }) => {
+            assert_eq!(
+                std::io::Error::from_raw_os_error(errno).kind(),
+                std::io::ErrorKind::AddrInUse
+            );
+            fx.exit(0, "done");
+        }
+        _ => {}
+    });
+    assert!(refused);
+}
+
+fn libc_econnrefused() -> i32 {
+    111
+}
+
+#[test]
+fn a_paused_connection_receives_nothing_until_it_is_resumed() {
+    let mut server = None;
+    let mut paused_bytes = 0;
+    let mut resumed = false;
+    let mut total = 0;
+    run(Vec::new(), |_, event, fx| match event {
+        Event::Start => listen(fx),
+        Event::Net(NetEvent::Listening { addr, .. }) => drop(fx.connect(addr.unwrap())),
+        Event::Net(NetEvent::Accepted { conn, .. }) => {
+            server = Some(conn);
+            fx.net.push(NetOp::PauseRecv { conn });
+        }
+        Event::Net(NetEvent::Connected { conn, .. }) => {
+            send(fx, conn, pattern(10_000));
+            // A round trip through a second connection: time for the bytes to arrive.
+            fx.connect("127.0.0.1:1".parse().unwrap());
+        }
+        Event::Net(NetEvent::Closed { .. }) => {
+            resumed = true;
+            fx.net.push(NetOp::ResumeRecv { conn: server.unwrap() });
+        }
+        Event::Net(NetEvent::Received { data, .. }) => {
+            if !resumed {
+                paused_bytes += data.len();
+            }
+            total += data.len();
+            if total == 10_000 {
+                fx.exit(0, "done");
+            }
+        }
+        _ => {}
+    });
+    assert_eq!(paused_bytes, 0);
+}
+
+#[test]
+fn a_unix_socket_serves_and_replaces_a_left_over_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.sock");
+    std::fs::write(&path, "left over").unwrap();
+    let mut asker = None;
+    let asker_slot = &mut asker;
+    let at = path.clone();
+    run(Vec::new(), |_, event, fx| match event {
+        Event::Start => {
+            fx.net.push(NetOp::Listen { listen: LISTEN, addr: ListenAddr::Unix(at.clone()) });
+        }
+        Event::Net(NetEvent::Listening { addr: None, .. }) => {
+            let at = at.clone();
+            *asker_slot = Some(std::thread::spawn(move || {
+                use std::io::{Read, Write};
+                let mut s = std::os::unix::net::UnixStream::connect(at).unwrap();
+                s.write_all(b"hello").unwrap();
+                let mut answer = String::new();
+                s.read_to_string(&mut answer).unwrap();
+                answer
+            }));
+        }
+        Event::Net(NetEvent::Received { conn, data }) => {
+            assert_eq!(&data[..], b"hello");
+            send(fx, conn, "world");
+            fx.net.push(NetOp::Close { conn, drain: true });
+            fx.exit(0, "done");
+        }
+        _ => {}
+    });
+    assert_eq!(asker.unwrap().join().unwrap(), "world");
+}
+
+#[test]
+fn a_thousand_connections_are_served() {
+    const MANY: usize = 1000;
+    let mut echoed = 0;
+    let mut clients = types::HashSet::default();
+    run(Vec::new(), |_, event, fx| match event {
+        Event::Start => listen(fx),
+        Event::Net(NetEvent::Listening { addr, .. }) => {
+            clients.extend((0..MANY).map(|_| fx.connect(addr.unwrap())));
+        }
+        Event::Net(NetEvent::Connected { conn, .. }) => send(fx, conn, "x"),
+        Event::Net(NetEvent::Received { conn, data }) => {
+            if clients.contains(&conn) {
+                echoed += 1;
+                fx.net.push(NetOp::Close { conn, drain: false });
+                if echoed == MANY {
+                    fx.exit(0, "done");
+                }
+            } else {
+                send(fx, conn, data);
+            }
+        }
+        _ => {}
+    });
+    assert_eq!(echoed, MANY);
+}
