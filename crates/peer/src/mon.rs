@@ -1,0 +1,191 @@
+//! Between an OSD and the mon.
+
+use crate::payload;
+use denc::{Decode, Encode};
+use pg::ObjectSums;
+use std::collections::BTreeMap;
+use types::{AddrVec, Epoch, Eversion, OsdId, PgId, UTime, Uuid};
+
+/// OSD to mon: I am here, mark me up. Sent again until the map says so.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct OsdBoot {
+    /// The cluster it was made for.
+    pub cluster: Uuid,
+    /// Its number.
+    pub osd: OsdId,
+    /// Identifies its store: the same number with another store is another OSD.
+    pub uuid: Uuid,
+    /// Where clients reach it.
+    pub client_addrs: AddrVec,
+    /// Where other OSDs reach it.
+    pub cluster_addrs: AddrVec,
+    /// The newest map it has.
+    pub newest_map: Epoch,
+    /// Bytes of its store; the CRUSH weight of a new OSD (1.0 = 1 TiB).
+    pub store_bytes: u64,
+    /// `hdd`, `ssd`, `nvme`; empty when it does not know.
+    pub device_class: String,
+    /// Where it stands, as CRUSH types and names: `host` -> `node1`.
+    pub location: Vec<(String, String)>,
+    /// For `ceph osd metadata`.
+    pub metadata: BTreeMap<String, String>,
+}
+payload!(OsdBoot, 1);
+
+/// OSD to mon: promise in the map that I am alive, so that I may go active.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct OsdAlive {
+    /// Who.
+    pub osd: OsdId,
+    /// up_thru must reach at least this.
+    pub want: Epoch,
+}
+payload!(OsdAlive, 2);
+
+/// OSD to mon: let these OSDs act for PGs that I lead.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct OsdPgTemp {
+    /// The map the wishes are based on: a wish for a PG whose mapping has changed since is void.
+    pub epoch: Epoch,
+    /// The wanted acting sets; empty to go back to the up set.
+    pub wants: Vec<(PgId, Vec<OsdId>)>,
+}
+payload!(OsdPgTemp, 3);
+
+/// OSD to mon: I stop. The mon marks it down at once, and answers with the map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct OsdGoingDown {
+    /// Who.
+    pub osd: OsdId,
+    /// Since when it was up: a message from before a restart is void.
+    pub up_from: Epoch,
+}
+payload!(OsdGoingDown, 4);
+
+/// Counts of client I/O since the OSD started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct IoCounts {
+    /// Read operations.
+    pub reads: u64,
+    /// Bytes read.
+    pub read_bytes: u64,
+    /// Write operations.
+    pub writes: u64,
+    /// Bytes written.
+    pub write_bytes: u64,
+}
+
+/// State of a PG, from its primary.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct PgStat {
+    /// Which.
+    pub pgid: PgId,
+    /// Bits of [`pg::StateBits`].
+    pub state: u64,
+    /// Since when it has been in this state.
+    pub state_since: UTime,
+    /// The OSD's map.
+    pub epoch: Epoch,
+    /// Newest write.
+    pub last_update: Eversion,
+    /// Where the log begins.
+    pub log_tail: Eversion,
+    /// Entries in the log.
+    pub log_entries: u64,
+    /// Requests remembered behind the log.
+    pub log_dups: u64,
+    /// Where CRUSH wants it.
+    pub up: Vec<OsdId>,
+    /// Who serves it.
+    pub acting: Vec<OsdId>,
+    /// First of up; -1 for none.
+    pub up_primary: i32,
+    /// Who leads it; -1 for none.
+    pub acting_primary: i32,
+    /// First epoch of this mapping.
+    pub mapping_epoch: Epoch,
+    /// When it was created.
+    pub created: Epoch,
+    /// When it was last clean.
+    pub last_epoch_clean: Epoch,
+    /// Sums over its objects.
+    pub sums: ObjectSums,
+    /// Copies of objects that are missing.
+    pub degraded: u64,
+    /// Copies of objects that are not where CRUSH wants them.
+    pub misplaced: u64,
+    /// Objects of which no good copy is known.
+    pub unfound: u64,
+    /// Client I/O.
+    pub io: IoCounts,
+    /// Objects recovered since the OSD started.
+    pub recovered_objects: u64,
+    /// Their bytes.
+    pub recovered_bytes: u64,
+    /// Whom it waits for.
+    pub blocked_by: Vec<OsdId>,
+}
+
+/// What fills an OSD's store, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct OsdSpace {
+    /// The device.
+    pub total: u64,
+    /// Free for objects.
+    pub available: u64,
+    /// Object data.
+    pub data: u64,
+    /// Omap and attributes.
+    pub omap: u64,
+    /// The store's own metadata and log.
+    pub meta: u64,
+}
+
+/// OSD to mon: how I am. Every few seconds, and at once when a PG's state changes.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct OsdReport {
+    /// Who.
+    pub osd: OsdId,
+    /// Since when it is up.
+    pub up_from: Epoch,
+    /// Its space.
+    pub space: OsdSpace,
+    /// Copies of PGs it holds.
+    pub pgs_held: u32,
+    /// Mean time from the write to the disk until it was durable, of the last period.
+    pub commit_latency_us: u32,
+    /// Requests in flight for longer than the complaint time, and the age of the oldest.
+    pub slow_requests: u32,
+    /// See `slow_requests`.
+    pub oldest_request_s: u32,
+    /// PGs it leads and that changed since the last report; all of them after a new session.
+    pub pgs: Vec<PgStat>,
+}
+payload!(OsdReport, 5);
+
+/// A PG to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct PgCreate {
+    /// Which.
+    pub pgid: PgId,
+    /// The epoch its pool was made in.
+    pub created: Epoch,
+}
+
+/// Mon to OSD: these PGs are new, and you lead them. Sent again until they are reported.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct PgCreates {
+    /// The map by which the OSD leads them.
+    pub epoch: Epoch,
+    /// Which.
+    pub pgs: Vec<PgCreate>,
+}
+payload!(PgCreates, 6);

@@ -1,0 +1,247 @@
+//! Between OSDs.
+
+use crate::payload;
+use bytes::Bytes;
+use denc::{Decode, DecodeError, Encode};
+use pg::{LogRecord, PgMsg};
+use types::{ByteString, Epoch, Eversion, HObject, PgId};
+use wire::msg::{Message, OutMessage, Payload, Pieces, kind};
+
+/// A message of peering.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct PgPeering {
+    /// What is said.
+    pub msg: PgMsg,
+}
+payload!(PgPeering, 16);
+
+/// Primary to replica: one write.
+///
+/// Front: the fields below; data: the transaction's data pieces.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct RepOp {
+    /// Which PG.
+    pub pgid: PgId,
+    /// The primary's map.
+    pub epoch: Epoch,
+    /// First epoch of the interval.
+    pub interval: Epoch,
+    /// The new log entries, encoded [`LogRecord`]s: stored as they came.
+    pub records: Vec<Bytes>,
+    /// Trim the log up to here (zero: not at all).
+    pub trim_to: Eversion,
+    /// The store transaction without its data; empty when only the log learns of the write.
+    pub txn: Bytes,
+    /// The transaction's data, piece after piece.
+    #[denc(skip)]
+    pub data: Pieces,
+}
+
+impl RepOp {
+    /// The log entries.
+    ///
+    /// # Errors
+    /// When one is malformed.
+    pub fn log_records(&self) -> Result<Vec<LogRecord>, DecodeError> {
+        self.records.iter().map(denc::decode_all).collect()
+    }
+
+    /// The transaction's data as one piece.
+    pub fn data_bytes(&self) -> Bytes {
+        match self.data.as_slice() {
+            [] => Bytes::new(),
+            [one] => one.clone(),
+            many => many.concat().into(),
+        }
+    }
+}
+
+impl Payload for RepOp {
+    const TYPE: u16 = kind::OURS_FROM + 17;
+    const VERSION: u16 = 1;
+    const COMPAT: u16 = 1;
+
+    fn decode(m: &Message) -> Result<Self, DecodeError> {
+        let mut op: RepOp = denc::decode(&m.front)?;
+        if !m.data.is_empty() {
+            op.data.push(m.data.clone());
+        }
+        Ok(op)
+    }
+
+    fn encode(self) -> OutMessage {
+        OutMessage { data: self.data.clone(), ..OutMessage::new::<Self>(denc::encode(&self)) }
+    }
+}
+
+/// Replica to primary: every write up to `version` is durable here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct RepAck {
+    /// Which PG.
+    pub pgid: PgId,
+    /// First epoch of the interval.
+    pub interval: Epoch,
+    /// Up to here.
+    pub version: Eversion,
+}
+payload!(RepAck, 18);
+
+/// Where a push in several parts stands: what is next.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct PushCursor {
+    /// The next byte of data.
+    pub data_offset: u64,
+    /// Whether all data is sent.
+    pub data_done: bool,
+    /// The omap goes on after this key (empty: from the start).
+    pub omap_after: Bytes,
+    /// Whether everything is sent.
+    pub done: bool,
+}
+
+/// Primary to a holder: send me this object.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct Pull {
+    /// Which PG.
+    pub pgid: PgId,
+    /// The sender's map.
+    pub epoch: Epoch,
+    /// First epoch of the interval.
+    pub interval: Epoch,
+    /// What.
+    pub object: HObject,
+    /// Exactly this version is of use.
+    pub need: Eversion,
+    /// From where on.
+    pub cursor: PushCursor,
+}
+payload!(Pull, 19);
+
+/// An object on its way, or a part of it. Data: the contents of `extents`, one after the other.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct Push {
+    /// Which PG.
+    pub pgid: PgId,
+    /// The sender's map.
+    pub epoch: Epoch,
+    /// First epoch of the interval.
+    pub interval: Epoch,
+    /// What.
+    pub object: HObject,
+    /// Whether it answers a [`Pull`].
+    pub pulled: bool,
+    /// Whether the object exists; if not, the receiver removes it.
+    pub exists: bool,
+    /// Its version.
+    pub version: Eversion,
+    /// Its size in bytes.
+    pub size: u64,
+    /// What the OSD keeps with it; in the first part only.
+    pub meta: Bytes,
+    /// Its attributes; in the first part only.
+    pub attrs: Vec<(ByteString, Bytes)>,
+    /// Its omap header; in the first part only.
+    pub omap_header: Bytes,
+    /// Omap keys and values of this part.
+    pub omap: Vec<(Bytes, Bytes)>,
+    /// Offset and length of the data of this part; the rest is holes.
+    pub extents: Vec<(u64, u64)>,
+    /// Where this part began.
+    pub from: PushCursor,
+    /// Where the next part begins.
+    pub next: PushCursor,
+    /// Their bytes.
+    #[denc(skip)]
+    pub data: Bytes,
+}
+payload!(Push, 20, data = data);
+
+/// The part is durable; send the next one.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct PushAck {
+    /// Which PG.
+    pub pgid: PgId,
+    /// The sender's map.
+    pub epoch: Epoch,
+    /// First epoch of the interval.
+    pub interval: Epoch,
+    /// What.
+    pub object: HObject,
+    /// The version that arrives or has arrived.
+    pub version: Eversion,
+    /// What is next.
+    pub next: PushCursor,
+}
+payload!(PushAck, 21);
+
+/// Primary to a backfill target: list your objects.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct Scan {
+    /// Which PG.
+    pub pgid: PgId,
+    /// The sender's map.
+    pub epoch: Epoch,
+    /// First epoch of the interval.
+    pub interval: Epoch,
+    /// First object.
+    pub begin: HObject,
+    /// At most so many.
+    pub max: u32,
+}
+payload!(Scan, 22);
+
+/// The answer to [`Scan`].
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct ScanReply {
+    /// Which PG.
+    pub pgid: PgId,
+    /// The sender's map.
+    pub epoch: Epoch,
+    /// First epoch of the interval.
+    pub interval: Epoch,
+    /// First object asked for.
+    pub begin: HObject,
+    /// Everything before this is listed.
+    pub end: HObject,
+    /// Objects and their versions.
+    pub objects: Vec<(HObject, Eversion)>,
+}
+payload!(ScanReply, 23);
+
+/// Primary to a backfill target: you are complete up to here; note it durably.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct BackfillProgress {
+    /// Which PG.
+    pub pgid: PgId,
+    /// The sender's map.
+    pub epoch: Epoch,
+    /// First epoch of the interval.
+    pub interval: Epoch,
+    /// Everything before this is complete; the maximum: everything.
+    pub to: HObject,
+}
+payload!(BackfillProgress, 24);
+
+/// The answer to [`BackfillProgress`], when it is durable.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct BackfillProgressAck {
+    /// Which PG.
+    pub pgid: PgId,
+    /// The sender's map.
+    pub epoch: Epoch,
+    /// First epoch of the interval.
+    pub interval: Epoch,
+    /// As asked.
+    pub to: HObject,
+}
+payload!(BackfillProgressAck, 25);
