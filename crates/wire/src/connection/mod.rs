@@ -21,15 +21,18 @@
 
 pub mod auth;
 
+mod banner;
+
 use crate::ProtocolError;
 use crate::frame::{
-    AuthBadMethod, AuthDone, AuthRequest, BANNER_MAGIC, BANNER_PAYLOAD_BYTES, ClientIdent, Frame,
-    FrameReader, Hello, MSGR2_REVISION_1, ServerIdent, SessionReconnect, Tag, put_control,
+    AuthBadMethod, AuthDone, AuthRequest, ClientIdent, Frame, FrameReader, Hello, ServerIdent,
+    SessionReconnect, Tag, put_control,
 };
 use crate::msg::{Header, Message};
 use auth::{AuthName, METHOD_NONE, MODE_CRC, NO_SIGNATURE, NoneRequest};
+use banner::BannerReader;
 use bytes::Bytes;
-use denc::{Decode, Decoder, Encode};
+use denc::{Decode, Encode};
 use io::AlignedBuf;
 use types::{AddrType, EntityAddr, EntityType, Errno, UTime};
 
@@ -37,11 +40,6 @@ use types::{AddrType, EntityAddr, EntityType, Errno, UTime};
 const MAX_AUTH_ATTEMPTS: u32 = 8;
 /// Idents on one connection: resets and retries need a few.
 const MAX_IDENT_ROUNDS: u32 = 16;
-/// Bytes of magic and length of a banner.
-const BANNER_HEAD_BYTES: usize = 10;
-/// The longest banner payload that is read; later revisions may append.
-const MAX_BANNER_PAYLOAD_BYTES: usize = 256;
-
 /// Something the owner has to see to.
 #[derive(Debug)]
 pub enum ConnEvent {
@@ -136,7 +134,7 @@ pub struct Connection {
     side: Side,
     phase: Phase,
     reader: FrameReader,
-    banner: Vec<u8>,
+    banner: BannerReader,
     tx: Vec<u8>,
     peer_entity: EntityType,
     /// Dialler: what AUTH_DONE said.
@@ -165,18 +163,15 @@ impl Connection {
         let mut c = Connection {
             side,
             phase: Phase::Banner,
-            reader: FrameReader::new(),
-            banner: Vec::new(),
+            reader: FrameReader::without_messages(),
+            banner: BannerReader::default(),
             tx: Vec::with_capacity(128),
             peer_entity: EntityType::default(),
             global_id: 0,
             auth_attempts: 0,
             ident_rounds: 0,
         };
-        c.tx.extend_from_slice(BANNER_MAGIC);
-        c.tx.extend_from_slice(&BANNER_PAYLOAD_BYTES.to_le_bytes());
-        c.tx.extend_from_slice(&MSGR2_REVISION_1.to_le_bytes());
-        c.tx.extend_from_slice(&0u64.to_le_bytes());
+        banner::write(&mut c.tx);
         // The peer's banner need not be awaited: it has revision 1 or is refused.
         let hello = Hello { entity: me, peer_addr: EntityAddr { kind: AddrType::MSGR2, ..peer } };
         c.control(Tag::Hello, &hello);
@@ -251,8 +246,11 @@ impl Connection {
     /// # Errors
     /// When the peer breaks the protocol; the connection must then be closed.
     pub fn next_event(&mut self) -> Result<Option<ConnEvent>, ProtocolError> {
-        if self.phase == Phase::Banner && !self.read_banner()? {
-            return Ok(None);
+        if self.phase == Phase::Banner {
+            if !self.banner.read(&mut self.reader)? {
+                return Ok(None);
+            }
+            self.phase = Phase::Hello;
         }
         loop {
             if self.phase == Phase::AuthPending {
@@ -269,35 +267,6 @@ impl Connection {
                 return Ok(Some(event));
             }
         }
-    }
-
-    fn read_banner(&mut self) -> Result<bool, ProtocolError> {
-        loop {
-            let want = banner_bytes(&self.banner)?;
-            if self.banner.len() == want {
-                break;
-            }
-            let more = self.reader.take_raw(want.saturating_sub(self.banner.len()));
-            if more.is_empty() {
-                return Ok(false);
-            }
-            self.banner.extend_from_slice(&more);
-            // A wrong byte ends it at once, however few there are.
-            let seen = self.banner.len().min(BANNER_MAGIC.len());
-            if self.banner.get(..seen) != BANNER_MAGIC.get(..seen) {
-                return Err(ProtocolError::NotMsgr2);
-            }
-        }
-        let payload = Bytes::from(std::mem::take(&mut self.banner)).slice(BANNER_HEAD_BYTES..);
-        let mut d = Decoder::new(&payload);
-        let features: Result<(u64, u64), _> = d.get();
-        let (supported, required) =
-            features.map_err(|_| ProtocolError::BannerLength { bytes: payload.len() })?;
-        if supported & MSGR2_REVISION_1 == 0 || required & !MSGR2_REVISION_1 != 0 {
-            return Err(ProtocolError::BannerFeatures { supported, required });
-        }
-        self.phase = Phase::Hello;
-        Ok(true)
     }
 
     // ---- frames ----
@@ -555,6 +524,7 @@ impl Connection {
     pub fn set_ready(&mut self) {
         assert_eq!(self.phase, Phase::Ident, "a session opens after an ident");
         self.phase = Phase::Ready;
+        self.reader.allow_messages();
     }
 }
 
@@ -565,18 +535,6 @@ impl Encode for Raw<'_> {
     fn encode(&self, e: &mut denc::Encoder) {
         e.put_raw(self.0);
     }
-}
-
-/// How long the banner is, as far as its first bytes tell.
-fn banner_bytes(have: &[u8]) -> Result<usize, ProtocolError> {
-    let Some(&[lo, hi]) = have.get(BANNER_MAGIC.len()..BANNER_HEAD_BYTES) else {
-        return Ok(BANNER_HEAD_BYTES);
-    };
-    let bytes = usize::from(u16::from_le_bytes([lo, hi]));
-    if bytes < usize::from(BANNER_PAYLOAD_BYTES) || bytes > MAX_BANNER_PAYLOAD_BYTES {
-        return Err(ProtocolError::BannerLength { bytes });
-    }
-    Ok(BANNER_HEAD_BYTES.saturating_add(bytes))
 }
 
 /// The payload of a control frame; what a newer peer appends is ignored.

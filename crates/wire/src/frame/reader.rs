@@ -139,11 +139,17 @@ pub struct FrameReader {
     mode: FrameMode,
     state: State,
     chunk: Bytes,
+    messages: bool,
 }
 
 impl Default for FrameReader {
     fn default() -> Self {
-        FrameReader { mode: FrameMode::Crc, state: BETWEEN_FRAMES, chunk: Bytes::new() }
+        FrameReader {
+            mode: FrameMode::Crc,
+            state: BETWEEN_FRAMES,
+            chunk: Bytes::new(),
+            messages: true,
+        }
     }
 }
 
@@ -151,6 +157,17 @@ impl FrameReader {
     /// Between two frames, in crc mode.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// For a connection whose session is not open yet: the preamble of a MESSAGE is an error, so
+    /// that nobody makes us wait for a large frame before it is known who he is.
+    pub fn without_messages() -> Self {
+        FrameReader { messages: false, ..Self::default() }
+    }
+
+    /// The session is open: MESSAGE frames are read from now on.
+    pub fn allow_messages(&mut self) {
+        self.messages = true;
     }
 
     /// How the bytes are protected.
@@ -273,6 +290,12 @@ impl FrameReader {
             }
             Preamble::parse(bytes)?
         };
+        if preamble.tag == Tag::Message && !self.messages {
+            return Err(ProtocolError::Unexpected {
+                tag: Tag::Message,
+                phase: "the session was not open",
+            });
+        }
         Ok(self.begin(preamble))
     }
 

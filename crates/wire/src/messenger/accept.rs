@@ -62,7 +62,7 @@ impl Messenger {
         let wire = Connection::accept(self.me.entity, seen);
         // The real policy is known when the peer's kind is.
         let mut link = Link::new(id, Origin::Accepted(listen), Policy::stateless_server());
-        link.transport = Some(Transport { conn, peer, wire });
+        link.transport = Some(Transport { conn, connected: true, peer, wire });
         mark_dirty(&mut self.dirty, &mut link);
         self.links.insert(id, link);
         self.conns.insert(conn, id);

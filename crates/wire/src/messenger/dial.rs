@@ -88,13 +88,16 @@ impl Messenger {
             link.session.connect_seq = link.session.connect_seq.saturating_add(1);
         }
         link.state = State::Opening;
-        link.transport = Some(Transport { conn, peer: Some(sock), wire });
+        link.transport = Some(Transport { conn, connected: false, peer: Some(sock), wire });
         self.conns.insert(conn, id);
         self.set_life(id, Some(now.mono.after(HANDSHAKE_TIMEOUT)));
     }
 
     pub(super) fn on_connected(&mut self, conn: ConnId) {
         if let Some(link) = self.conns.get(&conn).and_then(|id| self.links.get_mut(id)) {
+            if let Some(transport) = &mut link.transport {
+                transport.connected = true;
+            }
             mark_dirty(&mut self.dirty, link);
         }
     }
@@ -111,7 +114,7 @@ impl Messenger {
     }
 
     /// Authenticated: a new session, or on with the old one.
-    pub(super) fn send_ident(&mut self, id: LinkId, global_id: u64) -> Result<(), CloseWhy> {
+    pub(super) fn send_ident(&mut self, id: LinkId) -> Result<(), CloseWhy> {
         let learned = self.learned;
         let (num, nonce) = (self.me.num, self.me.nonce);
         let Some(link) = self.links.get_mut(&id) else {
@@ -138,11 +141,10 @@ impl Messenger {
             };
             transport.wire.session_reconnect(&ask)?;
         } else {
-            let as_client = i64::try_from(global_id).unwrap_or(-1);
             let ident = ClientIdent {
                 addrs,
                 target: dial.target.v2().copied().unwrap_or_default(),
-                gid: if num < 0 && self.me.global_id != 0 { as_client } else { num },
+                gid: num,
                 global_seq: session.global_seq,
                 supported: FEATURES_SUPPORTED,
                 required: FEATURES_REQUIRED,
@@ -217,8 +219,7 @@ impl Messenger {
         };
         link.session.server_cookie = 0;
         link.session.connect_seq = 0;
-        let global_id = link.wire().map_or(0, |w| w.global_id());
-        self.send_ident(id, global_id)
+        self.send_ident(id)
     }
 
     pub(super) fn on_session_retry(&mut self, id: LinkId, seen: u64) -> Result<(), CloseWhy> {
@@ -244,7 +245,7 @@ impl Messenger {
         if let Some(link) = self.links.get_mut(&id) {
             change(&mut link.session);
         }
-        self.send_ident(id, 0)
+        self.send_ident(id)
     }
 
     /// The session goes on: what the peer did not receive is sent again.

@@ -61,6 +61,10 @@ impl Messenger {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
+        if link.paused {
+            // It is us who do not listen.
+            link.last_recv = now.mono;
+        }
         let silent = now.mono.since(link.last_recv);
         if link.policy.keepalive.is_some_and(|k| silent >= k.timeout) {
             let why = CloseWhy::Timeout("the peer does not answer keepalives");

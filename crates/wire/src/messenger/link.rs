@@ -42,6 +42,8 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) struct Transport {
     pub conn: ConnId,
+    /// Whether bytes can be sent.
+    pub connected: bool,
     pub peer: Option<SocketAddr>,
     pub wire: Connection,
 }
@@ -165,6 +167,9 @@ impl Link {
     /// Everything to be sent on the present connection.
     pub fn write(&mut self, w: &mut FrameWriter) -> SendBuf {
         let open = self.is_open();
+        if !self.transport.as_ref().is_some_and(|t| t.connected) {
+            return SendBuf::new();
+        }
         if let Some(wire) = self.wire()
             && wire.has_tx()
         {

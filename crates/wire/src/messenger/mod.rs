@@ -318,7 +318,7 @@ impl Messenger {
         }
     }
 
-    /// Ends a link after what is queued was sent. No event follows.
+    /// Ends a link; what is queued on an open one is sent first. No event follows.
     pub fn close(&mut self, link: LinkId, fx: &mut Effects) {
         if let Some(mut link) = self.remove_link(link) {
             self.drop_transport(&mut link, true, fx);
@@ -498,7 +498,7 @@ impl Messenger {
             ConnEvent::ClientIdent(ident) => self.on_client_ident(now, id, ident, fx, out)?,
             ConnEvent::Reconnect(ask) => self.on_reconnect(now, id, ask, fx, out)?,
             ConnEvent::Hello(hello) => self.on_hello(&hello),
-            ConnEvent::Authenticated { global_id } => self.send_ident(id, global_id)?,
+            ConnEvent::Authenticated { .. } => self.send_ident(id)?,
             ConnEvent::ServerIdent(ident) => self.on_server_ident(now, id, &ident, fx, out)?,
             ConnEvent::MissingFeatures(missing) => {
                 return Err(ProtocolError::MissingFeatures { missing }.into());

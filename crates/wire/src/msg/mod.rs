@@ -60,6 +60,10 @@ pub const PRIORITY_HIGH: u16 = 196;
 pub const PRIORITY_CLIENT_OP: u16 = 63;
 
 /// A received message.
+///
+/// Its bytes share the memory they were received into, up to 256 KiB with their neighbours: what is
+/// kept for long should be copied. A large data segment has memory of its own, see
+/// [`crate::frame::FILL_MIN_BYTES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Message {
     /// Its header.

@@ -68,7 +68,7 @@ pub mod flags {
 /// | 2 | osd_reqid_t; 24 B trace; u32 client_inc; utime mtime |
 /// | 3 | object_locator_t; str name |
 /// | 4 | u16 n; n × 38 B op |
-/// | 5 | u64 snapid; u64 snap_seq; vec<u64> snaps; i32 retry_attempt; u64 features |
+/// | 5 | u64 snapid; u64 snap_seq; `vec<u64>` snaps; i32 retry_attempt; u64 features |
 ///
 /// The data segment is the input of all operations, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -88,7 +88,7 @@ impl Decode for Redirect {
 /// | 3 | u32 n; n × 38 B op, each with the length of its output |
 /// | 4 | i32 retry_attempt; n × i32 rval |
 /// | 5 | eversion replay_version; u64 user_version |
-/// | 6 | u8 redirect [request_redirect_t]; 24 B trace |
+/// | 6 | u8 redirect, with request_redirect_t when 1; 24 B trace |
 ///
 /// The data segment is the output of all operations, one after the other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

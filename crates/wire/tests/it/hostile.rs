@@ -48,12 +48,12 @@ impl Subscriber for Log {
 }
 
 /// A daemon with one connection, which says what a test makes it say.
-struct Victim {
-    msgr: Messenger,
-    fx: Effects,
-    out: Vec<MsgrEvent>,
-    conn: ConnId,
-    now: Now,
+pub struct Victim {
+    pub msgr: Messenger,
+    pub fx: Effects,
+    pub out: Vec<MsgrEvent>,
+    pub conn: ConnId,
+    pub now: Now,
 }
 
 impl Victim {
@@ -76,12 +76,12 @@ impl Victim {
         Victim { msgr, fx, out, conn, now }
     }
 
-    fn osd() -> Self {
+    pub fn osd() -> Self {
         let addrs = AddrVec::msgr2("127.0.0.1:6800".parse().unwrap(), 1);
         Self::new(EntityType::OSD, addrs)
     }
 
-    fn is_closed(&self) -> bool {
+    pub fn is_closed(&self) -> bool {
         let conn = self.conn;
         let closes = |op: &NetOp| matches!(op, NetOp::Close { conn: c, .. } if *c == conn);
         self.fx.net.iter().any(closes)
@@ -102,7 +102,7 @@ impl Victim {
         }
     }
 
-    fn take_in(&mut self, mut data: Bytes) {
+    pub fn take_in(&mut self, mut data: Bytes) {
         let conn = self.conn;
         let fill = self.fx.net.iter().rposition(|op| matches!(op, NetOp::Fill { .. }));
         if let Some(i) = fill {
@@ -121,7 +121,7 @@ impl Victim {
         }
     }
 
-    fn handle(&mut self, event: NetEvent) {
+    pub fn handle(&mut self, event: NetEvent) {
         self.msgr.handle(self.now, event, &mut self.fx, &mut self.out);
         let asks = self.out.iter().filter_map(|e| match e {
             MsgrEvent::WantsGlobalId { link, .. } => Some(*link),

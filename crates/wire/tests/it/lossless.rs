@@ -285,3 +285,18 @@ fn acknowledgements_are_few_when_messages_go_one_way() {
     let [to_dialler, _] = pair.received(0);
     assert!(to_dialler < 500 + 44 * 24, "{to_dialler}");
 }
+
+#[test]
+fn many_messages_are_acknowledged_without_delay() {
+    let mut pair = Pair::new(9, vec![]);
+    pair.net.settle();
+    for (messages, len) in [(500, 10), (20, 1 << 20)] {
+        for _ in 0..messages {
+            pair.send(0, len);
+        }
+        pair.net.settle();
+        // No time has passed, so nothing but their number or size can have been the reason.
+        let (bytes, left) = pair.net.nodes[pair.nodes[0]].msgr.queued(pair.link);
+        assert!(left < 100 && bytes < 6 << 20, "{left} messages, {bytes} bytes");
+    }
+}

@@ -7,5 +7,6 @@ mod lossless;
 mod messages;
 mod network;
 mod races;
+mod scripted;
 mod vectors;
 mod virtual_net;

@@ -328,6 +328,21 @@ fn a_paused_link_receives_nothing_until_it_is_resumed() {
 }
 
 #[test]
+fn a_link_that_is_paused_for_long_is_not_taken_for_dead() {
+    let mut net = Net::new(1);
+    let (_, addrs) = mon(&mut net);
+    let me = client(&mut net, 5);
+    let dial = Dial::new(addrs, EntityType::MON, Policy::mon_client());
+    let link = net.act(me, |m, now, fx| m.dial(now, dial, fx));
+    net.settle();
+    net.act(me, |m, _, fx| m.pause(link, fx));
+    net.pass(Duration::from_secs(200));
+    net.act(me, |m, _, fx| m.resume(link, fx));
+    net.pass(Duration::from_secs(200));
+    assert_eq!(net.story(me), ["open mon.0"]);
+}
+
+#[test]
 fn close_sends_what_is_queued() {
     let mut net = Net::new(1);
     let (server, addrs) = osd(&mut net, 0, 6800);

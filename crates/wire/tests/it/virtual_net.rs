@@ -177,6 +177,9 @@ impl Net {
             }
             NetOp::Connect { conn, addr } => self.connect(node, conn, addr),
             NetOp::Send { conn, data } => {
+                let early =
+                    |e: &NetEvent| matches!(e, NetEvent::Connected { conn: c, .. } if *c == conn);
+                assert!(!self.nodes[node].queue.iter().any(early), "sent before it is connected");
                 let Some(other) = self.ends.get(&(node, conn)).and_then(|e| e.other) else {
                     return;
                 };
