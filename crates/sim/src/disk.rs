@@ -1,0 +1,185 @@
+//! One simulated disk: what is durable, what is only visible, and what a crash makes of it.
+
+use bytes::Bytes;
+use io::disk::{DeviceInfo, DiskError};
+use io::{AlignedBuf, BLOCK_BYTES, Rng};
+use std::collections::BTreeMap;
+
+/// What a disk writes at once: a sector is old or new, never mixed.
+const SECTOR_BYTES: usize = 512;
+const SECTORS: usize = BLOCK_BYTES / SECTOR_BYTES;
+
+type Block = Box<[u8; BLOCK_BYTES]>;
+
+fn blank() -> Block {
+    Box::new([0; BLOCK_BYTES])
+}
+
+/// A disk. Cloning it is an image of its durable and its visible state.
+#[derive(Clone, Debug, Default)]
+pub struct SimDisk {
+    bytes: u64,
+    durable: BTreeMap<u64, Block>,
+    /// Blocks that were written and not flushed: what reads see.
+    visible: BTreeMap<u64, Block>,
+    /// Reads of these blocks fail.
+    bad: BTreeMap<u64, i32>,
+}
+
+impl SimDisk {
+    /// An empty disk of so many bytes.
+    pub fn new(bytes: u64) -> Self {
+        SimDisk { bytes: bytes - bytes % BLOCK_BYTES as u64, ..SimDisk::default() }
+    }
+
+    /// What a core is told of it.
+    pub fn info(&self) -> DeviceInfo {
+        DeviceInfo { path: "simulated".into(), bytes: self.bytes, is_block: true }
+    }
+
+    fn blocks(offset: u64, len: usize) -> std::ops::Range<u64> {
+        let block = BLOCK_BYTES as u64;
+        assert!(
+            offset.is_multiple_of(block) && len.is_multiple_of(BLOCK_BYTES),
+            "a transfer of {len} bytes at {offset} is not aligned"
+        );
+        offset / block..(offset + len as u64) / block
+    }
+
+    fn block(&self, at: u64) -> Option<&Block> {
+        self.visible.get(&at).or_else(|| self.durable.get(&at))
+    }
+
+    /// Reads what is visible.
+    ///
+    /// # Errors
+    /// Beyond the end, or on a block that was made bad.
+    pub fn read(&self, offset: u64, len: usize) -> Result<Bytes, DiskError> {
+        let mut buf = AlignedBuf::zeroed(len);
+        let end = self.bytes / BLOCK_BYTES as u64;
+        for (i, at) in Self::blocks(offset, len).enumerate() {
+            if at >= end {
+                return Err(DiskError::Short { done: i * BLOCK_BYTES, wanted: len });
+            }
+            if let Some(errno) = self.bad.get(&at) {
+                return Err(DiskError::Os(*errno));
+            }
+            if let Some(block) = self.block(at) {
+                buf.as_mut_slice()[i * BLOCK_BYTES..][..BLOCK_BYTES].copy_from_slice(&block[..]);
+            }
+        }
+        Ok(buf.freeze())
+    }
+
+    /// Writes; visible at once.
+    ///
+    /// # Errors
+    /// Beyond the end.
+    pub fn write(&mut self, offset: u64, data: &[u8], durable: bool) -> Result<(), DiskError> {
+        let blocks = Self::blocks(offset, data.len());
+        if blocks.end > self.bytes / BLOCK_BYTES as u64 {
+            return Err(DiskError::Short { done: 0, wanted: data.len() });
+        }
+        for (at, bytes) in blocks.zip(data.chunks_exact(BLOCK_BYTES)) {
+            let mut block = blank();
+            block.copy_from_slice(bytes);
+            // Writing a bad block heals it, as disks do.
+            self.bad.remove(&at);
+            if durable {
+                self.visible.remove(&at);
+                self.durable.insert(at, block);
+            } else {
+                self.visible.insert(at, block);
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything visible becomes durable.
+    pub fn flush(&mut self) {
+        self.durable.append(&mut self.visible);
+    }
+
+    /// The power fails: of each block that was not flushed every sector is old or new. `in_flight`
+    /// are writes that had not completed.
+    pub fn crash(&mut self, in_flight: Vec<(u64, Bytes)>, rng: &mut Rng) {
+        for (offset, data) in in_flight {
+            // It may not have begun at all.
+            if rng.bool() {
+                let _ = self.write(offset, &data, false);
+            }
+        }
+        for (at, new) in std::mem::take(&mut self.visible) {
+            match rng.u32(..3) {
+                0 => {}
+                1 => drop(self.durable.insert(at, new)),
+                _ => self.tear(at, &new, rng),
+            }
+        }
+    }
+
+    fn tear(&mut self, at: u64, new: &Block, rng: &mut Rng) {
+        let old = self.durable.entry(at).or_insert_with(blank);
+        for sector in 0..SECTORS {
+            if rng.bool() {
+                let range = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
+                old[range.clone()].copy_from_slice(&new[range]);
+            }
+        }
+    }
+
+    /// Flips a bit of a durable block that was ever written. Returns where.
+    pub fn flip_bit(&mut self, rng: &mut Rng) -> Option<u64> {
+        let n = rng.usize(..self.durable.len().max(1));
+        let (at, block) = self.durable.iter_mut().nth(n)?;
+        let bit = rng.usize(..BLOCK_BYTES * 8);
+        block[bit / 8] ^= 1 << (bit % 8);
+        Some(at * BLOCK_BYTES as u64)
+    }
+
+    /// Reads of the block at `offset` fail from now on, until it is written.
+    pub fn make_bad(&mut self, offset: u64, errno: i32) {
+        self.bad.insert(offset / BLOCK_BYTES as u64, errno);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn filled(n: u8) -> Vec<u8> {
+        vec![n; BLOCK_BYTES]
+    }
+
+    #[test]
+    fn durable_data_survives_and_the_rest_is_old_or_new_by_sector() {
+        let mut torn = 0;
+        for seed in 0..200 {
+            let mut rng = Rng::with_seed(seed);
+            let mut disk = SimDisk::new(1 << 20);
+            disk.write(0, &filled(1), true).unwrap();
+            disk.write(4096, &filled(2), false).unwrap();
+            disk.flush();
+            disk.write(0, &filled(3), false).unwrap();
+            assert_eq!(disk.read(0, 4096).unwrap()[9], 3);
+            disk.crash(vec![(8192, filled(4).into())], &mut rng);
+            let data = disk.read(0, 3 * 4096).unwrap();
+            let sectors: Vec<u8> = data.chunks(SECTOR_BYTES).map(|s| s[0]).collect();
+            assert!(sectors[..8].iter().all(|s| [1, 3].contains(s)));
+            assert_eq!(sectors[8..16], [2; 8]);
+            assert!(sectors[16..].iter().all(|s| [0, 4].contains(s)));
+            torn += usize::from(sectors[..8].contains(&1) && sectors[..8].contains(&3));
+        }
+        assert!(torn > 10);
+    }
+
+    #[test]
+    fn bad_blocks_fail_until_they_are_written() {
+        let mut disk = SimDisk::new(1 << 20);
+        disk.make_bad(4096, 5);
+        assert_eq!(disk.read(0, 8192), Err(DiskError::Os(5)));
+        disk.write(4096, &filled(1), false).unwrap();
+        assert!(disk.read(0, 8192).is_ok());
+        assert!(disk.read(1 << 20, 4096).is_err());
+    }
+}

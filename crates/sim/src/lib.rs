@@ -1,0 +1,16 @@
+//! The runner on a seed: whole clusters in one process, on simulated disks, network and clock.
+//!
+//! The cores are the ones that run on the real machine; only the runner differs. Everything that the
+//! contracts of crate `io` leave open is drawn from the seed, within them and at their edges: in
+//! which order disk operations end, how bytes of a connection are cut and delayed, what of unflushed
+//! data a crash leaves (each 512-byte sector on its own), which connections break. The same seed
+//! gives the same run, event for event.
+//!
+//! [`World`] is the machine room; [`SimDisk`] is one disk.
+
+mod disk;
+mod net;
+mod world;
+
+pub use disk::SimDisk;
+pub use world::{Boot, Faults, NodeId, World};

@@ -1,0 +1,598 @@
+//! The machine room: nodes, what runs on them, and time.
+
+use crate::disk::SimDisk;
+use crate::net::{End, Handed, cut};
+use bytes::Bytes;
+use io::disk::{DiskDone, DiskOp, DiskToken};
+use io::kv::ClusterStore;
+use io::net::{CloseReason, ConnId, ListenAddr, ListenId, NetEvent, NetOp, PeerAddr};
+use io::{Core, Effects, Event, Exit, Now, Rng};
+use kv::Memory;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+use types::{Mono, UTime};
+
+/// A machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeId(pub usize);
+
+/// Makes the core of a node when it boots, from what is on its disks. It is given the devices and
+/// a seed.
+pub type Boot = Box<dyn FnMut(&[io::disk::DeviceInfo], u64) -> Box<dyn Core>>;
+
+/// How hard the world is. All per million events or operations.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// A connection breaks when something is sent on it.
+    pub break_ppm: u32,
+    /// A disk operation takes up to 100 times as long.
+    pub slow_disk_ppm: u32,
+}
+
+/// What is going to happen.
+#[derive(Debug)]
+enum Due {
+    Boot,
+    Timer,
+    Net(NetEvent),
+    /// Bytes arrive at this end of a connection.
+    Arrive(ConnId, Bytes),
+    /// The other end is gone, after the bytes before.
+    PeerClosed(ConnId, CloseReason),
+    /// A dial arrives.
+    Dial { from: NodeId, conn: ConnId, addr: SocketAddr },
+    DiskDone(u64),
+}
+
+/// A disk operation in flight.
+struct InFlight {
+    device: usize,
+    token: DiskToken,
+    op: DiskOp,
+}
+
+struct Node {
+    boot: Boot,
+    core: Option<Box<dyn Core>>,
+    fx: Effects,
+    disks: Vec<SimDisk>,
+    kv: Option<Memory>,
+    in_flight: BTreeMap<u64, InFlight>,
+    ends: BTreeMap<ConnId, End>,
+    listening: BTreeMap<u16, ListenId>,
+    /// Counts boots: what was due for an earlier life is void.
+    life: u64,
+    timer: Option<Mono>,
+    exit: Option<Exit>,
+    /// What its wall clock is ahead.
+    skew: Duration,
+}
+
+/// Machines, a network between them, and a clock.
+pub struct World {
+    rng: Rng,
+    now: Mono,
+    seq: u64,
+    nodes: Vec<Node>,
+    due: BTreeMap<(Mono, u64), (NodeId, u64, Due)>,
+    faults: Faults,
+    /// Pairs of nodes that cannot reach each other.
+    cuts: BTreeSet<(NodeId, NodeId)>,
+    next_port: u16,
+    disk_ops: u64,
+    events: u64,
+    /// Hash over all events: two runs of a seed are the same run if it is the same.
+    fingerprint: u64,
+}
+
+/// Wall-clock time at the start of a world: 2026-01-01.
+const START_SEC: u32 = 1_767_225_600;
+
+impl World {
+    /// An empty world.
+    pub fn new(seed: u64) -> Self {
+        World {
+            rng: Rng::with_seed(seed),
+            now: Mono(1),
+            seq: 0,
+            nodes: Vec::new(),
+            due: BTreeMap::new(),
+            faults: Faults::default(),
+            cuts: BTreeSet::new(),
+            next_port: 40_000,
+            disk_ops: 0,
+            events: 0,
+            fingerprint: seed,
+        }
+    }
+
+    /// Sets how hard it is from now on.
+    pub fn set_faults(&mut self, faults: Faults) {
+        self.faults = faults;
+    }
+
+    /// Adds a machine with these disks (bytes each) and perhaps a cluster store. It is off.
+    pub fn add_node(&mut self, disks: &[u64], with_kv: bool, boot: Boot) -> NodeId {
+        self.nodes.push(Node {
+            boot,
+            core: None,
+            fx: Effects::new(),
+            disks: disks.iter().map(|b| SimDisk::new(*b)).collect(),
+            kv: with_kv.then(Memory::default),
+            in_flight: BTreeMap::new(),
+            ends: BTreeMap::new(),
+            listening: BTreeMap::new(),
+            life: 0,
+            timer: None,
+            exit: None,
+            skew: Duration::ZERO,
+        });
+        NodeId(self.nodes.len() - 1)
+    }
+
+    /// The address of a machine.
+    pub fn ip(node: NodeId) -> IpAddr {
+        let n = u8::try_from(node.0 + 1).expect("fewer than 255 machines");
+        IpAddr::V4(Ipv4Addr::new(10, 0, 0, n))
+    }
+
+    /// The source of randomness, for scenarios.
+    pub fn rng(&mut self) -> &mut Rng {
+        &mut self.rng
+    }
+
+    /// Time since the start.
+    pub fn now(&self) -> Duration {
+        self.now.since(Mono(1))
+    }
+
+    /// Events so far.
+    pub fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// Equal for two runs that were the same.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// A disk of a machine.
+    pub fn disk(&mut self, node: NodeId, disk: usize) -> &mut SimDisk {
+        &mut self.nodes[node.0].disks[disk]
+    }
+
+    /// Whether a machine runs.
+    pub fn is_up(&self, node: NodeId) -> bool {
+        self.nodes[node.0].core.is_some()
+    }
+
+    /// How the core of a machine ended, if it ended by itself.
+    pub fn exit_of(&self, node: NodeId) -> Option<&Exit> {
+        self.nodes[node.0].exit.as_ref()
+    }
+
+    /// What the wall clock of a machine is ahead, from now on.
+    pub fn set_skew(&mut self, node: NodeId, skew: Duration) {
+        self.nodes[node.0].skew = skew;
+    }
+
+    /// Two machines cannot reach each other, or can again.
+    pub fn set_cut(&mut self, a: NodeId, b: NodeId, cut: bool) {
+        if !cut {
+            self.cuts.remove(&(a, b));
+            self.cuts.remove(&(b, a));
+            return;
+        }
+        self.cuts.extend([(a, b), (b, a)]);
+        let to_b = |e: &End| e.peer.is_some_and(|(peer, _)| peer == b);
+        let ends = self.nodes[a.0].ends.iter();
+        let all: Vec<_> = ends.filter(|(_, e)| to_b(e)).map(|(c, _)| *c).collect();
+        for conn in all {
+            self.break_conn(a, conn);
+        }
+    }
+
+    /// Switches a machine on.
+    pub fn start(&mut self, node: NodeId) {
+        assert!(!self.is_up(node), "a machine is started once");
+        let n = &mut self.nodes[node.0];
+        n.life += 1;
+        n.exit = None;
+        self.at(node, Duration::ZERO, Due::Boot);
+    }
+
+    /// The power of a machine fails.
+    pub fn crash(&mut self, node: NodeId) {
+        let conns: Vec<_> = self.nodes[node.0].ends.keys().copied().collect();
+        for conn in conns {
+            self.break_conn(node, conn);
+        }
+        let n = &mut self.nodes[node.0];
+        n.life += 1;
+        n.core = None;
+        n.fx = Effects::new();
+        n.ends.clear();
+        n.listening.clear();
+        n.timer = None;
+        let in_flight = std::mem::take(&mut n.in_flight);
+        let mut per_disk: Vec<Vec<(u64, Bytes)>> = vec![Vec::new(); n.disks.len()];
+        for op in in_flight.into_values() {
+            if let DiskOp::Write { offset, data, .. } = op.op {
+                per_disk[op.device].push((offset, data.concat().into()));
+            }
+        }
+        for (disk, writes) in n.disks.iter_mut().zip(per_disk) {
+            disk.crash(writes, &mut self.rng);
+        }
+        if let Some(kv) = &mut n.kv {
+            kv.crash();
+        }
+    }
+
+    /// Asks the core of a machine for an orderly end.
+    pub fn stop(&mut self, node: NodeId) {
+        self.give(node, vec![Event::Stop]);
+    }
+
+    /// Lets a core do something outside the events: a test's hand on its own client.
+    pub fn with_core<R>(
+        &mut self,
+        node: NodeId,
+        f: impl FnOnce(&mut dyn Core, Now, &mut Effects) -> R,
+    ) -> Option<R> {
+        let now = self.clock(node);
+        let n = &mut self.nodes[node.0];
+        let core = n.core.as_mut()?;
+        let result = f(core.as_mut(), now, &mut n.fx);
+        self.give(node, Vec::new());
+        Some(result)
+    }
+
+    /// Runs until nothing is due, `until` answers true, or `limit` has passed. Answers what `until`
+    /// answered last.
+    pub fn run(&mut self, limit: Duration, mut until: impl FnMut(&mut World) -> bool) -> bool {
+        let end = self.now.after(limit);
+        loop {
+            if until(self) {
+                return true;
+            }
+            match self.due.first_key_value() {
+                Some(((at, _), _)) if *at <= end => self.step(),
+                _ => {
+                    self.now = end;
+                    return until(self);
+                }
+            }
+        }
+    }
+
+    /// Lets time pass.
+    pub fn run_for(&mut self, time: Duration) {
+        self.run(time, |_| false);
+    }
+
+    fn clock(&self, node: NodeId) -> Now {
+        let start = UTime { sec: START_SEC, nsec: 0 };
+        let wall = start.plus(self.now() + self.nodes[node.0].skew);
+        Now { mono: self.now, wall }
+    }
+
+    fn at(&mut self, node: NodeId, after: Duration, due: Due) {
+        self.at_time(node, self.now.after(after), due);
+    }
+
+    fn at_time(&mut self, node: NodeId, at: Mono, due: Due) {
+        self.seq += 1;
+        let life = self.nodes[node.0].life;
+        self.due.insert((at, self.seq), (node, life, due));
+    }
+
+    fn step(&mut self) {
+        let Some(((at, _), (node, life, due))) = self.due.pop_first() else { return };
+        self.now = self.now.max(at);
+        if life != self.nodes[node.0].life {
+            self.void(node, due);
+            return;
+        }
+        match due {
+            Due::Boot => self.boot(node),
+            Due::Timer => {
+                let n = &mut self.nodes[node.0];
+                if n.timer.is_some_and(|t| t <= self.now) {
+                    n.timer = None;
+                    self.give(node, vec![Event::Timer]);
+                }
+            }
+            Due::Net(event) => self.give(node, vec![Event::Net(event)]),
+            Due::Arrive(conn, data) => self.arrive(node, conn, data),
+            Due::PeerClosed(conn, why) => self.peer_closed(node, conn, why),
+            Due::Dial { from, conn, addr } => self.dialled(node, from, conn, addr),
+            Due::DiskDone(id) => self.disk_done(node, id),
+        }
+    }
+
+    /// Something was due for a machine that has crashed since.
+    fn void(&mut self, node: NodeId, due: Due) {
+        if let Due::Dial { from, conn, .. } = due {
+            let _ = node;
+            self.refuse(from, conn);
+        }
+    }
+
+    fn refuse(&mut self, from: NodeId, conn: ConnId) {
+        const ECONNREFUSED: i32 = 111;
+        if self.nodes[from.0].ends.remove(&conn).is_some() {
+            let why = CloseReason::Os(ECONNREFUSED);
+            self.at(from, Duration::from_micros(20), Due::Net(NetEvent::Closed { conn, why }));
+        }
+    }
+
+    fn boot(&mut self, node: NodeId) {
+        let seed = self.rng.u64(..);
+        let n = &mut self.nodes[node.0];
+        let devices: Vec<_> = n.disks.iter().map(SimDisk::info).collect();
+        n.core = Some((n.boot)(&devices, seed));
+        self.give(node, vec![Event::Start]);
+    }
+
+    /// One turn of a core.
+    fn give(&mut self, node: NodeId, events: Vec<Event>) {
+        let now = self.clock(node);
+        let n = &mut self.nodes[node.0];
+        let Some(core) = n.core.as_mut() else { return };
+        for event in events {
+            self.events += 1;
+            let mark = (node.0 as u64) << 56 ^ self.now.0 ^ event_kind(&event);
+            self.fingerprint = (self.fingerprint.rotate_left(5) ^ mark).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            core.handle(now, event, &mut n.fx);
+        }
+        core.end_turn(now, &mut n.fx);
+        let deadline = core.next_deadline();
+        self.set_timer(node, deadline);
+        self.carry_out(node);
+    }
+
+    fn set_timer(&mut self, node: NodeId, deadline: Option<Mono>) {
+        let n = &mut self.nodes[node.0];
+        if deadline.is_some() && n.timer.is_none_or(|t| deadline.is_some_and(|d| d < t)) {
+            n.timer = deadline;
+            let at = deadline.unwrap_or_default().max(self.now);
+            self.at_time(node, at, Due::Timer);
+        }
+    }
+
+    fn carry_out(&mut self, node: NodeId) {
+        let n = &mut self.nodes[node.0];
+        let net = std::mem::take(&mut n.fx.net);
+        let disk = std::mem::take(&mut n.fx.disk);
+        let kv_ops = std::mem::take(&mut n.fx.kv);
+        let exit = n.fx.exit.take();
+        for op in net {
+            self.net_op(node, op);
+        }
+        for (token, op) in disk {
+            self.disk_op(node, token, op);
+        }
+        let mut answers = Vec::new();
+        if let Some(kv) = &mut self.nodes[node.0].kv {
+            kv_ops.into_iter().for_each(|(token, op)| kv.submit(token, op));
+            answers.extend(std::iter::from_fn(|| kv.poll()).map(Event::Kv));
+        }
+        if let Some(exit) = exit {
+            self.crash(node);
+            self.nodes[node.0].exit = Some(exit);
+            return;
+        }
+        if !answers.is_empty() {
+            self.give(node, answers);
+        }
+    }
+
+    fn net_op(&mut self, node: NodeId, op: NetOp) {
+        match op {
+            NetOp::Listen { listen, addr } => self.listen(node, listen, addr),
+            NetOp::Connect { conn, addr } => self.connect(node, conn, addr),
+            NetOp::Send { conn, data } => self.send(node, conn, &data),
+            NetOp::Fill { conn, buf, from } => {
+                if let Some(end) = self.nodes[node.0].ends.get_mut(&conn) {
+                    end.fill = Some((buf, from));
+                    self.hand_over(node, conn);
+                }
+            }
+            NetOp::PauseRecv { conn } => {
+                if let Some(end) = self.nodes[node.0].ends.get_mut(&conn) {
+                    end.paused = true;
+                }
+            }
+            NetOp::ResumeRecv { conn } => {
+                if let Some(end) = self.nodes[node.0].ends.get_mut(&conn) {
+                    end.paused = false;
+                    self.hand_over(node, conn);
+                }
+            }
+            // Memory is no concern here.
+            NetOp::LimitSend { .. } => {}
+            NetOp::Close { conn, .. } => self.close(node, conn),
+        }
+    }
+
+    fn listen(&mut self, node: NodeId, listen: ListenId, addr: ListenAddr) {
+        let addr = match addr {
+            ListenAddr::Unix(_) => None,
+            ListenAddr::Tcp(addr) => {
+                let port = if addr.port() == 0 { self.new_port() } else { addr.port() };
+                self.nodes[node.0].listening.insert(port, listen);
+                Some(SocketAddr::new(Self::ip(node), port))
+            }
+        };
+        self.at(node, Duration::ZERO, Due::Net(NetEvent::Listening { listen, addr }));
+    }
+
+    fn new_port(&mut self) -> u16 {
+        self.next_port = self.next_port.checked_add(1).unwrap_or(40_000);
+        self.next_port
+    }
+
+    fn latency(&mut self) -> Duration {
+        let micros = match self.rng.u32(..100) {
+            0 => self.rng.u64(1000..20_000),
+            1..10 => self.rng.u64(100..1000),
+            _ => self.rng.u64(15..100),
+        };
+        Duration::from_micros(micros)
+    }
+
+    fn connect(&mut self, node: NodeId, conn: ConnId, addr: SocketAddr) {
+        let target = (0..self.nodes.len()).map(NodeId).find(|n| Self::ip(*n) == addr.ip());
+        self.nodes[node.0].ends.insert(conn, End::new(None));
+        let reachable = target.filter(|t| !self.cuts.contains(&(node, *t)));
+        match reachable.filter(|t| self.is_up(*t)) {
+            Some(to) => {
+                let wait = self.latency();
+                self.at(to, wait, Due::Dial { from: node, conn, addr });
+            }
+            None => self.refuse(node, conn),
+        }
+    }
+
+    fn dialled(&mut self, node: NodeId, from: NodeId, conn: ConnId, addr: SocketAddr) {
+        let listen = self.nodes[node.0].listening.get(&addr.port()).copied();
+        let still = self.nodes[from.0].ends.contains_key(&conn);
+        let (Some(listen), true) = (listen.filter(|_| self.is_up(node)), still) else {
+            self.refuse(from, conn);
+            return;
+        };
+        let local = SocketAddr::new(Self::ip(from), self.new_port());
+        let accepted = self.nodes[node.0].fx.new_conn();
+        self.nodes[node.0].ends.insert(accepted, End::new(Some((from, conn))));
+        if let Some(end) = self.nodes[from.0].ends.get_mut(&conn) {
+            end.peer = Some((node, accepted));
+        }
+        let wait = self.latency();
+        self.at(from, wait, Due::Net(NetEvent::Connected { conn, local }));
+        // Nothing the dialler sends may arrive before it knows that it is connected.
+        let peer = PeerAddr::Tcp(local);
+        self.give(node, vec![Event::Net(NetEvent::Accepted { listen, conn: accepted, peer })]);
+    }
+
+    fn send(&mut self, node: NodeId, conn: ConnId, data: &[Bytes]) {
+        let Some((to, there)) = self.nodes[node.0].ends.get(&conn).and_then(|e| e.peer) else {
+            return;
+        };
+        if self.rng.u32(..1_000_000) < self.faults.break_ppm {
+            self.break_conn(node, conn);
+            return;
+        }
+        for piece in cut(data, &mut self.rng) {
+            let wait = self.latency();
+            let Some(end) = self.nodes[node.0].ends.get_mut(&conn) else { return };
+            let at = self.now.after(wait).max(end.last_arrival);
+            end.last_arrival = at;
+            self.at_time(to, at, Due::Arrive(there, piece));
+        }
+    }
+
+    fn arrive(&mut self, node: NodeId, conn: ConnId, data: Bytes) {
+        if let Some(end) = self.nodes[node.0].ends.get_mut(&conn) {
+            end.arrived.push_back(data);
+            self.hand_over(node, conn);
+        }
+    }
+
+    /// Gives a core the bytes that have arrived, piece by piece.
+    fn hand_over(&mut self, node: NodeId, conn: ConnId) {
+        while let Some(end) = self.nodes[node.0].ends.get_mut(&conn) {
+            let event = match end.take() {
+                Some(Handed::Bytes(data)) => NetEvent::Received { conn, data },
+                Some(Handed::Filled(buf)) => NetEvent::Filled { conn, buf },
+                None => return,
+            };
+            self.give(node, vec![Event::Net(event)]);
+        }
+    }
+
+    fn close(&mut self, node: NodeId, conn: ConnId) {
+        let Some(end) = self.nodes[node.0].ends.remove(&conn) else { return };
+        if let Some((to, there)) = end.peer {
+            let wait = self.latency();
+            let at = self.now.after(wait).max(end.last_arrival);
+            self.at_time(to, at, Due::PeerClosed(there, CloseReason::Eof));
+        }
+    }
+
+    fn peer_closed(&mut self, node: NodeId, conn: ConnId, why: CloseReason) {
+        if self.nodes[node.0].ends.remove(&conn).is_some() {
+            self.give(node, vec![Event::Net(NetEvent::Closed { conn, why })]);
+        }
+    }
+
+    /// A connection breaks: both ends see it, and what was on its way is lost.
+    fn break_conn(&mut self, node: NodeId, conn: ConnId) {
+        const ECONNRESET: i32 = 104;
+        let Some(end) = self.nodes[node.0].ends.get_mut(&conn) else { return };
+        let peer = end.peer.take();
+        let why = CloseReason::Os(ECONNRESET);
+        let wait = self.latency();
+        self.at(node, wait, Due::PeerClosed(conn, why));
+        if let Some((to, there)) = peer {
+            if let Some(end) = self.nodes[to.0].ends.get_mut(&there) {
+                end.peer = None;
+            }
+            self.due.retain(|_, (n, _, due)| {
+                let lost = matches!(due, Due::Arrive(c, _) if *n == to && *c == there)
+                    || matches!(due, Due::Arrive(c, _) if *n == node && *c == conn);
+                !lost
+            });
+            let wait = self.latency();
+            self.at(to, wait, Due::PeerClosed(there, why));
+        }
+    }
+
+    fn disk_op(&mut self, node: NodeId, token: DiskToken, op: DiskOp) {
+        self.disk_ops += 1;
+        let id = self.disk_ops;
+        let device = usize::from(match &op {
+            DiskOp::Read { dev, .. }
+            | DiskOp::Write { dev, .. }
+            | DiskOp::Flush { dev }
+            | DiskOp::Discard { dev, .. } => dev.0,
+        });
+        let mut micros = self.rng.u64(10..200);
+        if self.rng.u32(..1_000_000) < self.faults.slow_disk_ppm {
+            micros *= 100;
+        }
+        self.nodes[node.0].in_flight.insert(id, InFlight { device, token, op });
+        self.at(node, Duration::from_micros(micros), Due::DiskDone(id));
+    }
+
+    fn disk_done(&mut self, node: NodeId, id: u64) {
+        let n = &mut self.nodes[node.0];
+        let Some(InFlight { device, token, op }) = n.in_flight.remove(&id) else { return };
+        let disk = &mut n.disks[device];
+        let result = match op {
+            DiskOp::Read { offset, len, .. } => disk.read(offset, len),
+            DiskOp::Write { offset, data, durable, .. } => {
+                disk.write(offset, &data.concat(), durable).map(|()| Bytes::new())
+            }
+            DiskOp::Flush { .. } => {
+                disk.flush();
+                Ok(Bytes::new())
+            }
+            DiskOp::Discard { .. } => Ok(Bytes::new()),
+        };
+        self.give(node, vec![Event::Disk(DiskDone { token, result })]);
+    }
+}
+
+fn event_kind(event: &Event) -> u64 {
+    match event {
+        Event::Start => 1,
+        Event::Timer => 2,
+        Event::Stop => 3,
+        Event::Disk(d) => 4 ^ d.token.0 << 8,
+        Event::Kv(k) => 5 ^ k.token.0 << 8,
+        Event::Net(NetEvent::Received { conn, data }) => 6 ^ conn.0 << 8 ^ (data.len() as u64) << 32,
+        Event::Net(_) => 7,
+    }
+}
