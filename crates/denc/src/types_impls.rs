@@ -172,6 +172,8 @@ impl Decode for HObject {
 
 const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
+/// Size of Linux's sockaddr_in6.
+const SOCKADDR_IN6_BYTES: usize = 28;
 /// The marker byte before an entity_addr_t in the ADDR2 form.
 const ADDR2_MARK: u8 = 1;
 /// The marker byte before an entity_addrvec_t.
@@ -183,9 +185,8 @@ impl Encode for EntityAddr {
         e.section(1, 1, |e| {
             e.put(&self.kind).put(&self.nonce);
             match self.sock {
-                None => {
-                    e.put(&0u32);
-                }
+                // Family 0 in the longest form there is, as Ceph writes a blank address.
+                None => e.framed(|e| e.put_raw(&[0; SOCKADDR_IN6_BYTES])),
                 Some(sock) => e.framed(|e| encode_sockaddr(sock, e)),
             }
         });
@@ -289,7 +290,7 @@ mod tests {
         let v4 = EntityAddr::msgr2("127.0.0.1:6800".parse().unwrap(), 9);
         assert_eq!(round_trip(&v4).len(), 1 + 6 + 12 + 16);
         round_trip(&EntityAddr::msgr2("[::1]:6800".parse().unwrap(), 9));
-        round_trip(&EntityAddr::default());
+        assert_eq!(round_trip(&EntityAddr::default()).len(), 1 + 6 + 12 + 28);
         round_trip(&AddrVec(vec![v4, v4.with_kind(AddrType::LEGACY)]));
         assert_eq!(&encode(&AddrVec::default())[..], &[2, 0, 0, 0, 0]);
     }
