@@ -2,15 +2,13 @@
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
 use crate::bucket::{Bucket, Weights, tree_step};
-use crate::hash::{hash3, hash4};
+use crate::hash::{LANES, hash3, hash3_lanes, hash4};
 use crate::ln::crush_ln;
 use crate::map::{ChooseArg, ItemId};
 use smallvec::SmallVec;
 
 /// Buckets up to this size are permuted without allocation.
 const INLINE_PERM: usize = 32;
-/// Items that are hashed side by side.
-const LANES: usize = 8;
 /// Below it lies every [`crush_ln`].
 const LN_ONE: u64 = 1 << 48;
 
@@ -73,19 +71,17 @@ fn straw2(b: &Bucket, weights: &[u32], ids: &[ItemId], x: u32, r: u32) -> usize 
             winner = pos;
         }
     };
-    let (groups, rest) = ids.as_chunks::<LANES>();
-    let (weight_groups, rest_weights) = weights.as_chunks::<LANES>();
     let mut pos = 0usize;
-    for (group, weights) in groups.iter().zip(weight_groups) {
-        let hashes = group.map(|id| hash3(x, id as u32, r));
-        for (hash, &weight) in hashes.into_iter().zip(weights) {
+    for (group, weights) in ids.chunks(LANES).zip(weights.chunks(LANES)) {
+        // A last group that is not full costs as much as a full one.
+        let mut lanes = [0; LANES];
+        for (lane, &id) in lanes.iter_mut().zip(group) {
+            *lane = id as u32;
+        }
+        for (hash, &weight) in hash3_lanes(x, lanes, r).into_iter().zip(weights) {
             consider(pos, hash, weight);
             pos = pos.wrapping_add(1);
         }
-    }
-    for (&id, &weight) in rest.iter().zip(rest_weights) {
-        consider(pos, hash3(x, id as u32, r), weight);
-        pos = pos.wrapping_add(1);
     }
     winner
 }

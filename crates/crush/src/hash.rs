@@ -55,6 +55,53 @@ pub fn hash3(mut a: u32, mut b: u32, mut c: u32) -> u32 {
     h
 }
 
+/// As many [`hash3`] are computed side by side by [`hash3_lanes`].
+pub(crate) const LANES: usize = 8;
+
+/// A number for each lane. Each operation is one loop over the lanes, which compiles to vector
+/// instructions.
+#[derive(Clone, Copy)]
+struct Lanes([u32; LANES]);
+
+impl Lanes {
+    /// `(self - b - c) ^ shifted`
+    #[inline(always)]
+    fn step(self, b: Lanes, c: Lanes, shifted: impl Fn(u32) -> u32, by: Lanes) -> Lanes {
+        let mut out = [0; LANES];
+        for (i, lane) in out.iter_mut().enumerate() {
+            *lane = self.0[i].wrapping_sub(b.0[i]).wrapping_sub(c.0[i]) ^ shifted(by.0[i]);
+        }
+        Lanes(out)
+    }
+}
+
+#[inline(always)]
+fn mix_lanes(a: &mut Lanes, b: &mut Lanes, c: &mut Lanes) {
+    *a = a.step(*b, *c, |c| c >> 13, *c);
+    *b = b.step(*c, *a, |a| a << 8, *a);
+    *c = c.step(*a, *b, |b| b >> 13, *b);
+    *a = a.step(*b, *c, |c| c >> 12, *c);
+    *b = b.step(*c, *a, |a| a << 16, *a);
+    *c = c.step(*a, *b, |b| b >> 5, *b);
+    *a = a.step(*b, *c, |c| c >> 3, *c);
+    *b = b.step(*c, *a, |a| a << 10, *a);
+    *c = c.step(*a, *b, |b| b >> 15, *b);
+}
+
+/// [`hash3`] of `a`, each of the `b`s, and `c`.
+#[inline]
+pub(crate) fn hash3_lanes(a: u32, b: [u32; LANES], c: u32) -> [u32; LANES] {
+    let h = b.map(|b| SEED ^ a ^ b ^ c);
+    let [mut a, mut c, mut x, mut y] = [a, c, X, Y].map(|word| Lanes([word; LANES]));
+    let (mut b, mut h) = (Lanes(b), Lanes(h));
+    mix_lanes(&mut a, &mut b, &mut h);
+    mix_lanes(&mut c, &mut x, &mut h);
+    mix_lanes(&mut y, &mut a, &mut h);
+    mix_lanes(&mut b, &mut x, &mut h);
+    mix_lanes(&mut y, &mut c, &mut h);
+    h.0
+}
+
 /// `crush_hash32_4`.
 #[inline]
 pub fn hash4(mut a: u32, mut b: u32, mut c: u32, mut d: u32) -> u32 {
@@ -122,6 +169,14 @@ fn le_word(bytes: &[u8]) -> (u32, &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn side_by_side_is_one_by_one() {
+        let b = [0, 1, u32::MAX, 7, 1 << 31, 12, 99, 0xdead_beef];
+        for (a, c) in [(0, 0), (5, 1), (u32::MAX, 50)] {
+            assert_eq!(hash3_lanes(a, b, c), b.map(|b| hash3(a, b, c)));
+        }
+    }
 
     #[test]
     fn fixed_values() {

@@ -28,6 +28,7 @@ mod choose;
 mod codec;
 mod edit;
 mod error;
+mod features;
 mod hash;
 mod ln;
 mod location;

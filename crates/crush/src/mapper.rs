@@ -2,8 +2,8 @@
 //!
 //! Bit for bit what every client computes. Nothing is allocated unless a result is longer than
 //! [`INLINE`] or a large bucket has to be permuted. A map cannot make this hang: each choice costs
-//! as many units as the bucket has items, and after [`BUDGET`] units the remaining places stay
-//! empty. No map that a cluster could use comes near it.
+//! about as many units as the bucket has items, and after [`BUDGET`] units the remaining places
+//! stay empty. No map that a cluster could use comes near it.
 #![deny(clippy::arithmetic_side_effects, clippy::indexing_slicing)]
 
 use crate::bucket::{Algorithm, Bucket};
@@ -14,8 +14,11 @@ use smallvec::SmallVec;
 
 /// Results up to this length are kept without allocation.
 pub const INLINE: usize = 16;
-/// Items looked at in one mapping, at most.
-const BUDGET: u64 = 1 << 24;
+/// Items looked at in one mapping, at most: under a second of work. A rule that tries 100 times to
+/// find a 17th device among 10,000 others takes half of it.
+const BUDGET: u64 = 1 << 25;
+/// What a choice costs beside the items.
+const COST_OF_CHOICE: u64 = 32;
 
 /// What a rule gives: devices (or, for rules that choose no devices, buckets), with
 /// [`ITEM_NONE`] in places that stay empty.
@@ -425,7 +428,7 @@ impl<'a> Mapper<'a> {
 
     /// Pays for one choice; `None` when the budget is used up.
     fn charge(&mut self, bucket: &Bucket) -> Option<()> {
-        let cost = (bucket.items.len() as u64).saturating_add(1);
+        let cost = (bucket.items.len() as u64).saturating_add(COST_OF_CHOICE);
         self.budget = self.budget.saturating_sub(cost);
         (self.budget > 0).then_some(())
     }

@@ -51,6 +51,21 @@ fn every_sample_encodes_to_the_same_bytes() {
     }
 }
 
+#[test]
+fn what_a_map_asks_of_clients() {
+    let dump: serde_json::Value = serde_json::from_str(&text("cli/osd_crush_dump.json")).unwrap();
+    assert_eq!(dump["tunables"]["minimum_required_version"], "jewel");
+    for (name, version) in
+        [("m1-flat-straw2", "jewel"), ("m4-legacy-algs", "hammer"), ("m7-racks-hammer", "hammer")]
+    {
+        assert_eq!(map(name).min_required_version(), version, "{name}");
+    }
+    assert!(map("m6-choose-args").has_incompat_choose_args());
+    assert!(!map("m1-flat-straw2").has_incompat_choose_args());
+    assert_eq!(map("m7-racks-hammer").tunables.profile(), "hammer");
+    assert_eq!(map("m4-legacy-algs").tunables.profile(), "argonaut");
+}
+
 fn unhex(s: &str) -> Vec<u8> {
     let digit = |i: usize| u8::from_str_radix(&s[i..i + 2], 16).unwrap();
     (0..s.len()).step_by(2).map(digit).collect()

@@ -12,8 +12,10 @@ pub struct Crushtool {
 
 /// The tool, if it is installed.
 pub fn crushtool() -> Option<Crushtool> {
-    let found = Command::new("crushtool").arg("--help").output().is_ok();
-    found.then(|| Crushtool { dir: tempfile::tempdir().unwrap() })
+    let path = std::env::var_os("PATH")?;
+    let mut dirs = std::env::split_paths(&path);
+    dirs.any(|dir| dir.join("crushtool").is_file())
+        .then(|| Crushtool { dir: tempfile::tempdir().unwrap() })
 }
 
 impl Crushtool {
@@ -30,7 +32,14 @@ impl Crushtool {
 
     /// Runs the tool: what it printed, and whether it says that all went well.
     pub fn run<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> (String, bool) {
-        let output = Command::new("crushtool").args(args).output().unwrap();
+        // The tools of Ceph rarely, but sometimes hang in a lock of their own.
+        let attempts = (0..5).map(|_| {
+            let mut command = Command::new("timeout");
+            command.args(["10", "crushtool"]).args(args);
+            command.output().unwrap()
+        });
+        let mut in_time = attempts.filter(|output| output.status.code() != Some(124));
+        let output = in_time.next().expect("crushtool hangs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let errors = String::from_utf8_lossy(&output.stderr);
         if output.status.success() { (text, true) } else { (format!("{text}{errors}"), false) }
