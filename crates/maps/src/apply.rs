@@ -1,17 +1,15 @@
 //! Applying an incremental (`OSDMap::apply_incremental`).
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 use crate::error::MapError;
 use crate::flags::{OsdMapFlags, OsdState, Release};
 use crate::incremental::Incremental;
 use crate::osd_info::{DEFAULT_PRIMARY_AFFINITY, Osd};
-use crate::osdmap::OsdMap;
+use crate::osdmap::{MAX_OSDS, OsdMap};
 use crate::snaps::SnapSet;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use types::{Epoch, OsdId, PoolId};
-
-/// No more OSDs than this; bounds the memory that an incremental can ask for.
-const MAX_OSDS: i32 = 1 << 20;
 
 impl OsdMap {
     /// Makes this map the next one. Byte for byte what Ceph makes of the same incremental.
@@ -90,7 +88,7 @@ impl OsdMap {
             return Ok(());
         }
         let max_osd = inc.new_max_osd.unwrap_or(self.max_osd());
-        if !(0..=MAX_OSDS).contains(&max_osd) {
+        if usize::try_from(max_osd).map_or(true, |n| n > MAX_OSDS) {
             return Err(MapError::BadMaxOsd(max_osd));
         }
         let named = (inc.new_up_client.keys())

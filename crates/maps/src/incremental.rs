@@ -1,4 +1,5 @@
 //! Changes from one OSDMap to the next (`OSDMap::Incremental`; guide §4.2).
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 use crate::flags::{OsdMapFlags, OsdState, Release};
 use crate::osd_info::OsdXInfo;
@@ -17,7 +18,7 @@ use types::{AddrVec, Epoch, OsdId, PgId, PoolId, UTime, Uuid};
 /// and encode it.
 ///
 /// A new one changes nothing. See [`OsdMap::apply`] for what each field does.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Incremental {
     /// The cluster.
     pub fsid: Uuid,
@@ -122,55 +123,7 @@ pub const ENCODE_FEATURES: u64 = 0x0f00_0880_1021_2a04;
 impl Incremental {
     /// An incremental that changes nothing but the epoch.
     pub fn new(fsid: Uuid, epoch: Epoch) -> Self {
-        Incremental {
-            fsid,
-            epoch,
-            modified: UTime::ZERO,
-            new_pool_max: None,
-            new_flags: None,
-            fullmap: Bytes::new(),
-            crush: Bytes::new(),
-            new_max_osd: None,
-            new_pools: BTreeMap::new(),
-            new_pool_names: BTreeMap::new(),
-            old_pools: BTreeSet::new(),
-            new_up_client: BTreeMap::new(),
-            new_state: BTreeMap::new(),
-            new_weight: BTreeMap::new(),
-            new_pg_temp: BTreeMap::new(),
-            new_primary_temp: BTreeMap::new(),
-            new_primary_affinity: BTreeMap::new(),
-            new_erasure_code_profiles: EcProfiles::new(),
-            old_erasure_code_profiles: Vec::new(),
-            new_pg_upmap: BTreeMap::new(),
-            old_pg_upmap: BTreeSet::new(),
-            new_pg_upmap_items: BTreeMap::new(),
-            old_pg_upmap_items: BTreeSet::new(),
-            new_removed_snaps: BTreeMap::new(),
-            new_purged_snaps: BTreeMap::new(),
-            new_last_up_change: UTime::ZERO,
-            new_last_in_change: UTime::ZERO,
-            new_hb_back_up: BTreeMap::new(),
-            new_up_thru: BTreeMap::new(),
-            new_last_clean_interval: BTreeMap::new(),
-            new_lost: BTreeMap::new(),
-            new_blocklist: BTreeMap::new(),
-            old_blocklist: Vec::new(),
-            new_up_cluster: BTreeMap::new(),
-            cluster_snapshot: String::new(),
-            new_uuid: BTreeMap::new(),
-            new_xinfo: BTreeMap::new(),
-            new_hb_front_up: BTreeMap::new(),
-            encode_features: ENCODE_FEATURES,
-            new_nearfull_ratio: None,
-            new_full_ratio: None,
-            new_backfillfull_ratio: None,
-            new_require_min_compat_client: None,
-            new_require_osd_release: None,
-            new_crush_node_flags: BTreeMap::new(),
-            new_device_class_flags: BTreeMap::new(),
-            full_crc: 0,
-        }
+        Incremental { fsid, epoch, encode_features: ENCODE_FEATURES, ..Incremental::default() }
     }
 
     /// The incremental for the epoch after a map's.

@@ -57,7 +57,7 @@ pub use incremental::{ENCODE_FEATURES, Incremental, OsdAddrs};
 pub use mgrmap::{MgrMap, ModuleInfo, ModuleOption, StandbyInfo};
 pub use monmap::{ELECTION_CLASSIC, MonFeatures, MonInfo, MonMap};
 pub use osd_info::{DEFAULT_PRIMARY_AFFINITY, Osd, OsdInfo, OsdXInfo, WEIGHT_IN, WEIGHT_OUT};
-pub use osdmap::{BlocklistAddr, EcProfiles, OsdList, OsdMap};
+pub use osdmap::{BlocklistAddr, EcProfiles, MAX_OSDS, OsdList, OsdMap};
 pub use pgid::{PgIdExt, pg_num_mask, stable_mod};
 pub use placement::UpActing;
 pub use pool::{

@@ -1,4 +1,5 @@
 //! The map of managers (`MgrMap`; guide §3.3).
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
 //! What the map remembers of each OSD.
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 use crate::flags::OsdState;
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};

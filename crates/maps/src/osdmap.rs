@@ -1,7 +1,8 @@
 //! The map of OSDs, pools and placement (`OSDMap`).
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 use crate::error::MapError;
-use crate::flags::{OsdMapFlags, OsdState, Release};
+use crate::flags::{OsdMapFlags, OsdState, PoolFlags, Release};
 use crate::osd_info::{DEFAULT_PRIMARY_AFFINITY, Osd, WEIGHT_IN};
 use crate::pool::{PgPool, StringMap};
 use crate::snaps::SnapSet;
@@ -14,6 +15,9 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use types::{AddrType, AddrVec, EntityAddr, Epoch, OsdId, PgId, PoolId, SnapId, UTime, Uuid};
+
+/// OSD ids are below this; bounds the memory that bytes from outside claim.
+pub const MAX_OSDS: usize = 1 << 20;
 
 /// The OSDs of a PG, in order; [`OsdId::NONE`] is a hole.
 pub type OsdList = SmallVec<[OsdId; 8]>;
@@ -445,6 +449,25 @@ impl Decode for BlocklistAddr {
 
 /// Fullness and requirements.
 impl OsdMap {
+    /// Whether a pool takes no writes but those that say they may: it is full or over its quota,
+    /// or the whole cluster is full.
+    pub fn is_full(&self, pool: PoolId) -> bool {
+        let full = PoolFlags::FULL | PoolFlags::FULL_QUOTA;
+        self.flags.contains(OsdMapFlags::FULL)
+            || self.pool(pool).is_some_and(|pool| pool.flags.intersects(full))
+    }
+
+    /// Whether clients hold their reads.
+    pub fn reads_paused(&self) -> bool {
+        self.flags.contains(OsdMapFlags::PAUSERD)
+    }
+
+    /// Whether clients hold their writes to a pool (`target_should_be_paused`); those with
+    /// FULL_TRY or FULL_FORCE go through when it is only full.
+    pub fn writes_paused(&self, pool: PoolId) -> bool {
+        self.flags.contains(OsdMapFlags::PAUSEWR) || self.is_full(pool)
+    }
+
     /// The oldest release of clients that can use this map (`get_min_compat_client`), whatever
     /// [`OsdMap::require_min_compat_client`] says.
     pub fn min_compat_client(&self) -> Release {

@@ -6,7 +6,7 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 use crate::osd_info::Osd;
-use crate::osdmap::OsdMap;
+use crate::osdmap::{MAX_OSDS, OsdMap};
 use bytes::Bytes;
 use denc::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, Encoder, crc32c};
 use std::sync::Arc;
@@ -145,6 +145,9 @@ fn decode_client(d: &mut Decoder<'_>, v: u8) -> Result<OsdMap, DecodeError> {
     let n = map.states.len();
     if max_osd != Some(n) || map.weights.len() != n {
         return Err(d.invalid("an OSDMap whose OSD vectors do not have max_osd entries"));
+    }
+    if n > MAX_OSDS {
+        return Err(d.invalid("an OSDMap with too many OSDs"));
     }
     map.osds.resize(n, Osd::default());
     get_each(&mut map, d, |osd, d| {

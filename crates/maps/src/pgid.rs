@@ -1,5 +1,6 @@
 //! The arithmetic of PG seeds: which hash belongs to which PG, what a split makes of a PG, and
 //! the range of objects a PG has.
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 use types::{ByteString, HObject, PgId, SnapId};
 
@@ -152,6 +153,7 @@ fn border(pg: PgId, hash: u32, snap: SnapId) -> HObject {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -1,4 +1,5 @@
 //! From object to PG to OSDs, bit for bit as every client computes it (guide §4.4).
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 use crate::flags::OsdState;
 use crate::osd_info::DEFAULT_PRIMARY_AFFINITY;

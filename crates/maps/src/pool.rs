@@ -1,4 +1,5 @@
 //! Pools (`pg_pool_t`).
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 use crate::flags::PoolFlags;
 use crate::pgid::{pg_num_mask, stable_mod};
@@ -420,6 +421,7 @@ impl PgPool {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 mod tests {
     use super::*;
 

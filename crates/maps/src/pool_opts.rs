@@ -1,4 +1,5 @@
 //! Options of a pool that most pools do not have (`pool_opts_t`).
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
 //! Sets of snapshot ids as intervals, as the maps carry them (`snap_interval_set_t`).
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use std::collections::BTreeMap;
@@ -156,6 +157,7 @@ impl Decode for SnapSet {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

@@ -90,15 +90,16 @@ impl CrushMap {
     }
 
     /// Gives a device without a class one (`osd crush set-device-class`). Whether it is new to it.
+    /// A device that is not in the map yet gets its name, `osd.N`.
     ///
     /// # Errors
-    /// When the device has another class, has no name, or is a bucket.
+    /// When the device has another class, or is a bucket.
     pub fn set_device_class(&mut self, id: ItemId, class: &str) -> Result<bool> {
         if !is_valid_name(class) {
             return Err(CrushError::BadName(class.to_owned()));
         }
-        let name = self.item_name(id).ok_or(CrushError::Nameless(id))?;
-        let name = name.to_owned();
+        let default_name = || format!("osd.{id}");
+        let name = self.item_name(id).map_or_else(default_name, str::to_owned);
         match self.item_class(id) {
             Some(old) if old != class => {
                 return Err(CrushError::OtherClass {
@@ -112,6 +113,7 @@ impl CrushMap {
             None => {}
         }
         self.all_or_nothing(|map| {
+            map.set_item_name(id, &name)?;
             let class = map.class_or_new(class);
             map.class_map.insert(id, class);
             map.rebuild_shadows()?;

@@ -7,8 +7,9 @@ use crate::location::{Location, is_valid_name};
 use crate::map::{CrushMap, ItemId, slot_of};
 
 impl CrushMap {
-    /// Places a device that is nowhere yet, with its weight, creating the buckets of the location
-    /// that do not exist (`insert_item`, `osd crush add` of a new device).
+    /// Places a device, with its weight, creating the buckets of the location that do not exist
+    /// (`insert_item`; `osd crush add` of a device that is not there yet). One that stands
+    /// elsewhere too then stands in both places.
     ///
     /// The item is put below the lowest level of the location that exists; what the location says
     /// of higher levels is not looked at.

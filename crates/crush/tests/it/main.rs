@@ -8,3 +8,4 @@ mod samples;
 mod sha256;
 mod text;
 mod tools;
+mod transcript;
