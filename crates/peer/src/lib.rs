@@ -4,9 +4,12 @@
 //! Each struct is versioned by `denc` sections; every field is in its encoding's order. The bulk of a
 //! message (object contents) is its data segment, so that it is received straight into aligned
 //! memory.
+//!
+//! [`View`] shows an OSDMap to crate `pg`, for the OSD and for the mon.
 
 mod mon;
 mod osd;
+mod view;
 
 pub use mon::{
     IoCounts, OsdAlive, OsdBoot, OsdGoingDown, OsdPgTemp, OsdReport, OsdSpace, PgCreate, PgCreates,
@@ -16,6 +19,7 @@ pub use osd::{
     BackfillProgress, BackfillProgressAck, PgPeering, Pull, Push, PushAck, PushCursor, RepAck,
     RepOp, Scan, ScanReply,
 };
+pub use view::{View, mapping, pool_rules};
 
 /// Implements [`wire::msg::Payload`] for a struct whose derived encoding is the front; with
 /// `data = field` one skipped field is the data segment.

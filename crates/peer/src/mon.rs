@@ -2,7 +2,7 @@
 
 use crate::payload;
 use denc::{Decode, Encode};
-use pg::ObjectSums;
+use pg::{History, ObjectSums, PastIntervals};
 use std::collections::BTreeMap;
 use types::{AddrVec, Epoch, Eversion, OsdId, PgId, UTime, Uuid};
 
@@ -170,20 +170,23 @@ pub struct OsdReport {
 }
 payload!(OsdReport, 5);
 
-/// A PG to be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+/// A PG to be made: it is there since its pool is, though no OSD has reported it yet.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 pub struct PgCreate {
     /// Which.
     pub pgid: PgId,
-    /// The epoch its pool was made in.
-    pub created: Epoch,
+    /// Its life so far, as of [`PgCreates::epoch`].
+    pub history: History,
+    /// Its intervals before the current one, as of [`PgCreates::epoch`]: in one of them an OSD that
+    /// was told to make it may have taken writes, and failed before it could say so.
+    pub past: PastIntervals,
 }
 
 /// Mon to OSD: these PGs are new, and you lead them. Sent again until they are reported.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[denc(v = 1, compat = 1)]
 pub struct PgCreates {
-    /// The map by which the OSD leads them.
+    /// The map by which the OSD leads them. It makes them only when it has every map from here on.
     pub epoch: Epoch,
     /// Which.
     pub pgs: Vec<PgCreate>,

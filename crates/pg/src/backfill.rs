@@ -18,7 +18,8 @@ pub const SCAN_OBJECTS: usize = 512;
 pub struct Listing {
     /// First object asked for.
     pub begin: HObject,
-    /// Everything from `begin` up to here (exclusive) is listed.
+    /// Everything from `begin` up to here (exclusive) is listed. Never a head: a write of it could
+    /// make a clone, which sorts directly before it, and so belongs on the same side.
     pub end: HObject,
     /// The objects and their versions.
     pub objects: BTreeMap<HObject, Eversion>,
@@ -207,6 +208,7 @@ impl Pg {
         if side.0 != Side::Asked || listing.begin != b.begin {
             return;
         }
+        assert!(listing.end.max || !listing.end.is_head(), "a listing up to {}", listing.end);
         *side = (Side::Have, listing);
         if b.here.0 == Side::Have && b.there.0 == Side::Have {
             b.compare();

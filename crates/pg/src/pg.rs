@@ -162,17 +162,22 @@ pub struct Pg {
 }
 
 impl Pg {
-    /// A new, empty copy. `epoch` is the newest map taken in, `mapping` and `rules` are that map's.
+    /// A new, empty copy. `epoch` is the newest map taken in, `mapping` and `rules` are that map's;
+    /// `history` and `past` are as of it.
+    ///
+    /// A mon too makes one ([`OsdId::NONE`] holds it) for every PG that no OSD has reported yet, and
+    /// lets it [`Pg::catch_up`] with each map: only so does the OSD that is told to make the PG hear
+    /// of earlier ones that were told the same and may have taken writes.
     pub fn create(
         me: OsdId,
         pgid: PgId,
         history: History,
+        past: PastIntervals,
         epoch: Epoch,
         mapping: Mapping,
         rules: PoolRules,
     ) -> Self {
-        let record =
-            InfoRecord { info: PgInfo::new(pgid, history), past: PastIntervals::default(), epoch };
+        let record = InfoRecord { info: PgInfo::new(pgid, history), past, epoch };
         let loaded = Loaded { record, log: PgLog::default(), missing: Missing::default() };
         Pg { info_dirty: true, ..Pg::restore(me, loaded, mapping, rules) }
     }
@@ -220,6 +225,26 @@ impl Pg {
         rules: PoolRules,
     ) {
         self.note_map(old, new.epoch(), mapping, rules);
+    }
+
+    /// Messages of this interval were lost: everything from the start of the interval on is done
+    /// again.
+    pub fn restart(&mut self, ctx: &Ctx<'_>, fx: &mut Fx) {
+        self.begin_interval(ctx, fx);
+        self.flush_info(fx);
+    }
+
+    /// Takes in a map that does not follow the last one, before [`Pg::start`]. The mon has thrown the
+    /// maps between away because every PG was clean after them: nothing before counts any more.
+    pub fn skip_to(&mut self, epoch: Epoch, mapping: Mapping, rules: PoolRules) {
+        assert!(epoch > self.epoch, "maps are skipped forwards");
+        (self.epoch, self.mapping, self.rules) = (epoch, mapping, rules);
+        self.past.clear();
+        let h = &mut self.info.history;
+        h.same_interval_since = epoch;
+        h.same_up_since = epoch;
+        h.same_primary_since = epoch;
+        self.info_dirty = true;
     }
 
     /// Takes in the next map.

@@ -266,7 +266,15 @@ impl Osd {
         let at = &maps[created as usize - 1];
         let history = History::created(Epoch(created));
         let me = OsdId(self.id);
-        let mut pg = Pg::create(me, PGID, history, Epoch(created), at.mapping(), at.rules());
+        let mut pg = Pg::create(
+            me,
+            PGID,
+            history,
+            PastIntervals::default(),
+            Epoch(created),
+            at.mapping(),
+            at.rules(),
+        );
         for pair in maps[created as usize - 1..self.map as usize].windows(2) {
             pg.catch_up(&pair[0], &pair[1], pair[1].mapping(), pair[1].rules());
         }
@@ -484,7 +492,15 @@ impl Osd {
     fn become_copy(&mut self, maps: &[Map], history: History) {
         let map = &maps[self.map as usize - 1];
         let (me, epoch) = (OsdId(self.id), self.epoch());
-        let mut pg = Pg::create(me, PGID, history, epoch, map.mapping(), map.rules());
+        let mut pg = Pg::create(
+            me,
+            PGID,
+            history,
+            PastIntervals::default(),
+            epoch,
+            map.mapping(),
+            map.rules(),
+        );
         pg.mark_unfilled();
         self.pg = Some(pg);
         self.run(maps, |pg, ctx, fx| pg.start(ctx, fx));

@@ -1,0 +1,389 @@
+//! From a mounted store to an OSD in the map, and out of it again.
+//!
+//! Loading reads the range of maps, the records of all PGs, and then every map from the oldest one a
+//! PG still needs, so that the PGs' intervals are noted one by one. Then the mon is asked for newer
+//! maps, and to mark us up.
+
+use crate::daemon::{Daemon, Life, Waiter};
+use crate::host::{Queued, meta_object, pg_of_meta_object};
+use crate::mapstate::{MAP_SEQUENCER, RANGE_KEY, full_key, map_object};
+use crate::object::own_object;
+use bytes::Bytes;
+use io::Effects;
+use maps::OsdMap;
+use peer::{OsdBoot, OsdGoingDown};
+use std::collections::VecDeque;
+use std::time::Duration;
+use store::{Miss, OmapRange, ReadSet, StoreError, SubmitError, Transaction};
+use types::{Epoch, HObject, PgId};
+use wire::msg::{MOsdMap, Message, Payload};
+
+/// Records of a PG read at once.
+const RECORDS_AT_ONCE: usize = 4096;
+/// How long an orderly end waits for the map that shows us down.
+const LEAVE_MS: u64 = 300;
+
+/// How far loading has come.
+#[derive(Debug, Default)]
+pub struct Loading {
+    step: Step,
+    /// PGs whose records are to be read.
+    pgs: VecDeque<PgId>,
+    /// Of the first of them, what was read so far.
+    records: Vec<(Bytes, Bytes)>,
+    /// The next map to read, and the newest one.
+    next: Epoch,
+    newest: Epoch,
+    leftovers: Vec<HObject>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Step {
+    #[default]
+    Range,
+    Names,
+    Records,
+    Maps,
+    Done,
+}
+
+/// What loading came upon.
+enum LoadStop {
+    Miss(Miss),
+    Damaged(String),
+}
+
+impl From<Miss> for LoadStop {
+    fn from(miss: Miss) -> Self {
+        LoadStop::Miss(miss)
+    }
+}
+
+impl Daemon {
+    /// Goes on loading until it is done or something must be fetched.
+    pub(crate) fn load(&mut self, fx: &mut Effects) {
+        let Life::Loading(mut loading) = std::mem::replace(&mut self.life, Life::Joining) else {
+            return;
+        };
+        while loading.step != Step::Done {
+            match self.load_step(&mut loading) {
+                Ok(()) => {}
+                Err(LoadStop::Miss(miss)) => {
+                    self.life = Life::Loading(loading);
+                    self.fetch(miss, Waiter::Loading, fx);
+                    return;
+                }
+                Err(LoadStop::Damaged(what)) => {
+                    let id = self.cfg.id;
+                    fx.exit(
+                        1,
+                        format!(
+                            "osd.{id}: its own records are damaged: {what}. `loligo store fsck` \
+                             says more; if other copies are complete, make the OSD anew"
+                        ),
+                    );
+                    return;
+                }
+            }
+        }
+        self.loaded(loading, fx);
+    }
+
+    pub(crate) fn load_fetched(&mut self, result: Result<ReadSet, StoreError>, fx: &mut Effects) {
+        match result {
+            Ok(_) => self.load(fx),
+            Err(why) => fx.exit(1, format!("osd.{}: cannot be loaded: {why}", self.cfg.id)),
+        }
+    }
+
+    fn load_step(&mut self, l: &mut Loading) -> Result<(), LoadStop> {
+        match l.step {
+            Step::Range => self.load_range(l),
+            Step::Names => self.load_names(l),
+            Step::Records => self.load_records(l),
+            Step::Maps => self.load_map(l),
+            Step::Done => Ok(()),
+        }
+    }
+
+    fn load_range(&mut self, l: &mut Loading) -> Result<(), LoadStop> {
+        let key = [Bytes::from_static(RANGE_KEY)];
+        let found = self.store.omap_get(&map_object().to_key(), &key)?;
+        if let Some(value) = found.and_then(|mut v| v.pop().flatten()) {
+            let range: Result<(Epoch, Epoch), _> = denc::decode(&value);
+            let (oldest, newest) = range.map_err(|e| LoadStop::Damaged(e.to_string()))?;
+            (l.next, l.newest) = (oldest, newest);
+            self.maps.set_oldest(oldest);
+        }
+        l.step = Step::Names;
+        Ok(())
+    }
+
+    /// The OSD's own objects: the PGs it has, and what a broken-off recovery left behind.
+    fn load_names(&mut self, l: &mut Loading) -> Result<(), LoadStop> {
+        let (from, to) = (own_object("").to_key(), meta_end().to_key());
+        for (key, _) in self.store.list(&from, &to, usize::MAX)? {
+            let Ok(object) = key.decode() else { continue };
+            if let Some(pgid) = pg_of_meta_object(&object) {
+                l.pgs.push_back(pgid);
+            } else if object.name.starts_with(b"arriving/") {
+                l.leftovers.push(object);
+            }
+        }
+        l.step = Step::Records;
+        Ok(())
+    }
+
+    fn load_records(&mut self, l: &mut Loading) -> Result<(), LoadStop> {
+        let Some(pgid) = l.pgs.front().copied() else {
+            // Maps from before the oldest PG record are of no use.
+            let needed = self.ahead.keys().next().copied().unwrap_or(l.newest);
+            l.next = l.next.max(needed.min(l.newest));
+            l.step = if l.newest == Epoch::ZERO { Step::Done } else { Step::Maps };
+            return Ok(());
+        };
+        let from = l.records.last().map(|(k, _)| k.clone()).unwrap_or_default();
+        let range = OmapRange {
+            after: !from.is_empty(),
+            from,
+            max_entries: RECORDS_AT_ONCE,
+            max_bytes: usize::MAX,
+            ..OmapRange::default()
+        };
+        let page = self.store.omap_list(&meta_object(pgid).to_key(), &range)?.unwrap_or_default();
+        let copy = |b: Bytes| Bytes::copy_from_slice(&b);
+        l.records.extend(page.entries.into_iter().map(|(k, v)| (copy(k), copy(v))));
+        if page.more {
+            return Ok(());
+        }
+        let records = std::mem::take(&mut l.records);
+        l.pgs.pop_front();
+        let loaded = pg::load(&records).map_err(|e| LoadStop::Damaged(format!("pg {pgid}: {e}")))?;
+        self.ahead.entry(loaded.record.epoch).or_default().push(loaded);
+        Ok(())
+    }
+
+    fn load_map(&mut self, l: &mut Loading) -> Result<(), LoadStop> {
+        let key = [full_key(l.next)];
+        let found = self.store.omap_get(&map_object().to_key(), &key)?;
+        let bytes = found.and_then(|mut v| v.pop().flatten());
+        let bytes =
+            bytes.ok_or_else(|| LoadStop::Damaged(format!("the map of epoch {} is gone", l.next)))?;
+        let map: OsdMap = denc::decode(&bytes).map_err(|e| LoadStop::Damaged(e.to_string()))?;
+        let old = self.maps.current().clone();
+        self.maps.loaded(map);
+        let new = self.maps.current().clone();
+        // Nothing is started yet, so that this has no effects.
+        self.advance(&old, &new, &mut Effects::new());
+        if l.next == l.newest {
+            l.step = Step::Done;
+        } else {
+            l.next = l.next.next();
+        }
+        Ok(())
+    }
+
+    fn loaded(&mut self, l: Loading, fx: &mut Effects) {
+        let ahead: usize = self.ahead.values().map(Vec::len).sum();
+        tracing::info!(
+            "osd.{}: {} PGs loaded, newest map {}",
+            self.cfg.id,
+            self.pgs.len() + ahead,
+            self.maps.epoch()
+        );
+        self.life = Life::Joining;
+        if !l.leftovers.is_empty() {
+            let mut txn = Transaction::new(MAP_SEQUENCER);
+            txn.may_use_reserve = true;
+            for object in &l.leftovers {
+                txn.remove(&object.to_key());
+            }
+            self.submit_maps(txn, fx);
+        }
+        self.open_sockets(fx);
+    }
+
+    // ---- maps ----
+
+    pub(crate) fn on_map_message(&mut self, from_mon: bool, message: &Message, fx: &mut Effects) {
+        let m: MOsdMap = match message.decode() {
+            Ok(m) => m,
+            Err(why) => {
+                tracing::error!("osd.{}: a bad map message: {why}", self.cfg.id);
+                return;
+            }
+        };
+        if m.fsid != self.cfg.cluster {
+            tracing::error!("osd.{}: a map of another cluster ({})", self.cfg.id, m.fsid);
+            return;
+        }
+        self.take_maps(&m, from_mon, fx);
+    }
+
+    fn take_maps(&mut self, m: &MOsdMap, from_mon: bool, fx: &mut Effects) {
+        if matches!(self.life, Life::Loading(_)) {
+            return;
+        }
+        let mut txn = Transaction::new(MAP_SEQUENCER);
+        txn.may_use_reserve = true;
+        let mut old = self.maps.current().clone();
+        let taken = self.maps.take(m, from_mon, &mut txn);
+        if let Some(why) = &taken.damaged {
+            tracing::error!(
+                "osd.{}: the map after epoch {} cannot be taken in: {why}",
+                self.cfg.id,
+                self.maps.epoch()
+            );
+        }
+        if !txn.is_empty() {
+            self.submit_maps(txn, fx);
+        }
+        if taken.behind {
+            self.mon.wants_map = true;
+        }
+        if taken.maps.is_empty() {
+            return;
+        }
+        // First, so that what the PGs have to say finds its way.
+        self.update_peers(fx);
+        for (i, map) in taken.maps.iter().enumerate() {
+            if i == 0 && taken.gap {
+                self.skip_to(map);
+            } else {
+                self.advance(&old, map, fx);
+            }
+            old = map.clone();
+            self.after_map(map, fx);
+        }
+        self.release_waiting(fx);
+        self.resend_copies(fx);
+    }
+
+    /// What a new epoch says of ourselves.
+    fn after_map(&mut self, map: &OsdMap, fx: &mut Effects) {
+        let me = self.cfg.id;
+        let ours = map.client_addrs(me).is_some_and(|a| *a == self.client_addrs);
+        let up = map.is_up(me) && ours && !self.client_addrs.is_empty();
+        match (&self.life, up) {
+            (Life::Joining, true) => {
+                self.life = Life::Up;
+                self.up_from = map.osd(me).map_or(map.epoch, |o| o.info.up_from);
+                tracing::info!("osd.{me}: up since epoch {}", self.up_from);
+                self.update_peers(fx);
+                self.start_pgs(fx);
+            }
+            (Life::Up, false) => {
+                // Marked down though we live: everything begins anew, under a new address.
+                tracing::warn!("osd.{me}: marked down in epoch {}; joining again", map.epoch);
+                self.rejoin(fx);
+            }
+            (Life::Leaving { .. }, false) => self.close_store(fx),
+            _ => {}
+        }
+    }
+
+    /// We were marked down wrongly: as if we had just started, with what we have.
+    fn rejoin(&mut self, fx: &mut Effects) {
+        // The simplest thing that is right is a restart: the store has all that counts.
+        let id = self.cfg.id;
+        fx.exit(
+            EXIT_RESTART,
+            format!("osd.{id}: was marked down while running; it ends, to be started again"),
+        );
+    }
+
+    pub(crate) fn submit_maps(&mut self, txn: Transaction, fx: &mut Effects) {
+        self.map_queue.push_back(Queued { txn, reads: ReadSet::new(), then: Vec::new() });
+        if !self.map_queue_stalled {
+            self.pump_maps(fx);
+        }
+    }
+
+    fn pump_maps(&mut self, fx: &mut Effects) {
+        while let Some(first) = self.map_queue.front() {
+            match self.store.submit(&first.txn, &first.reads) {
+                Ok(_) => drop(self.map_queue.pop_front()),
+                Err(SubmitError::Miss(miss)) => {
+                    self.map_queue_stalled = true;
+                    self.fetch(miss, Waiter::Maps, fx);
+                    return;
+                }
+                Err(SubmitError::Busy | SubmitError::NoSpace) => {
+                    self.map_queue_stalled = true;
+                    self.blocked.push(Waiter::Maps);
+                    return;
+                }
+                Err(SubmitError::Invalid(why)) => {
+                    fx.exit(1, format!("osd.{}: a map cannot be stored: {why}", self.cfg.id));
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn maps_fetched(&mut self, result: Result<ReadSet, StoreError>, fx: &mut Effects) {
+        self.map_queue_stalled = false;
+        match (result, self.map_queue.front_mut()) {
+            (Ok(reads), Some(first)) => first.reads.merge(reads),
+            (Ok(_), None) => {}
+            (Err(why), _) => {
+                fx.exit(1, format!("osd.{}: a map cannot be stored: {why}", self.cfg.id));
+                return;
+            }
+        }
+        self.pump_maps(fx);
+    }
+
+    // ---- joining and leaving ----
+
+    /// Says to the mon what it must know: that we are here, or what our PGs wish.
+    pub(crate) fn say_to_mon(&mut self, _fx: &mut Effects) {
+        let listening = !self.client_addrs.is_empty() && !self.cluster_addrs.is_empty();
+        if matches!(self.life, Life::Joining) && self.mon.open && listening {
+            let boot = OsdBoot {
+                cluster: self.cfg.cluster,
+                osd: self.cfg.id,
+                uuid: self.store.identity().store,
+                client_addrs: self.client_addrs.clone(),
+                cluster_addrs: self.cluster_addrs.clone(),
+                newest_map: self.maps.epoch(),
+                store_bytes: self.store.usage().total,
+                device_class: self.cfg.device_class.clone(),
+                location: self.cfg.location.clone(),
+                metadata: self.cfg.metadata.clone(),
+            };
+            self.send_mon(boot.encode());
+            self.mon.asked_at = self.now.mono;
+        }
+    }
+
+    /// The operator asks for an orderly end.
+    pub(crate) fn leave(&mut self, fx: &mut Effects) {
+        match self.life {
+            Life::Up if self.mon.open => {
+                let until = self.now.mono.after(Duration::from_millis(LEAVE_MS));
+                self.life = Life::Leaving { until };
+                self.next_tick = self.next_tick.min(until);
+                let going = OsdGoingDown { osd: self.cfg.id, up_from: self.up_from };
+                self.send_mon(going.encode());
+            }
+            Life::Leaving { .. } | Life::Closing => {}
+            _ => self.close_store(fx),
+        }
+    }
+
+    pub(crate) fn close_store(&mut self, _fx: &mut Effects) {
+        if !matches!(self.life, Life::Closing) {
+            self.life = Life::Closing;
+            self.store.unmount();
+        }
+    }
+}
+
+/// Exit code of an OSD that wants to be started again.
+pub const EXIT_RESTART: i32 = 75;
+
+/// Behind all objects of the OSD's own.
+fn meta_end() -> HObject {
+    HObject { hash: u32::MAX, ..own_object("") }
+}

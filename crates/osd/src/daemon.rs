@@ -1,0 +1,297 @@
+//! The running OSD: what it owns, and how events find their way.
+//!
+//! One owner, one thread, no locks. An event is handled to its end; what must wait (for the disk,
+//! a map, a replica) is kept where it waits, with a name that the completion carries. The methods
+//! are spread over the modules by theme; this one has the data and the dispatch.
+
+use crate::admin::Admin;
+use crate::boot::Loading;
+use crate::config::OsdConfig;
+use crate::host::{Hosts, OpId, Then};
+use crate::links::{MonLink, PeerLinks, Sessions};
+use crate::mapstate::Maps;
+use crate::op::ClientOp;
+use crate::perf::Perf;
+use crate::copy::Copies;
+use crate::remove::Removal;
+use crate::tracker::History;
+use io::disk::DiskDone;
+use io::net::NetEvent;
+use io::{Effects, Event, Now, Rng};
+use std::collections::{BTreeMap, VecDeque};
+use store::{Miss, ReadSet, Store, StoreError, StoreEvent, TxnId};
+use types::{AddrVec, Epoch, HObject, HashMap, Mono, OsdId, PgId, UTime};
+use wire::msg::Message;
+use wire::{Identity, Messenger, MsgrEvent};
+
+/// Where the OSD stands in its life.
+#[derive(Debug)]
+pub enum Life {
+    /// Reading maps and PGs from the store.
+    Loading(Loading),
+    /// Has all that is stored; waits for the mon to mark it up.
+    Joining,
+    /// In the map, serving.
+    Up,
+    /// Ends: has told the mon, and waits for the map that says so.
+    Leaving {
+        /// Ends anyway at this time.
+        until: Mono,
+    },
+    /// The store is being closed.
+    Closing,
+}
+
+/// Whom a fetch was for.
+#[derive(Debug)]
+pub enum Waiter {
+    /// A client's request.
+    Op(OpId),
+    /// The first transaction in a PG's queue.
+    Queue(PgId),
+    /// Loading at the start.
+    Loading,
+    /// The sending side of an object on its way.
+    Push(PgId, OsdId, HObject),
+    /// Listing objects for a backfill; `None`: for a target's primary elsewhere.
+    Listing(PgId, Option<OsdId>),
+    /// Removing a PG.
+    Removal(PgId),
+    /// The transaction that stores maps.
+    Maps,
+}
+
+/// The OSD.
+pub struct Daemon {
+    pub(crate) cfg: OsdConfig,
+    pub(crate) now: Now,
+    pub(crate) life: Life,
+    pub(crate) store: Store,
+    pub(crate) msgr: Messenger,
+    pub(crate) rng: Rng,
+    pub(crate) maps: Maps,
+    pub(crate) pgs: Hosts,
+    /// PGs that are stored with a newer map than we have.
+    pub(crate) ahead: BTreeMap<Epoch, Vec<pg::Loaded>>,
+    pub(crate) removals: BTreeMap<PgId, Removal>,
+    pub(crate) ops: HashMap<OpId, Box<ClientOp>>,
+    pub(crate) last_op: u64,
+    /// Bytes of client requests in flight.
+    pub(crate) request_bytes: usize,
+    pub(crate) clients_paused: bool,
+    /// Requests and messages that name a map we have not got.
+    pub(crate) waiting_ops: Vec<OpId>,
+    pub(crate) waiting_peer: VecDeque<(OsdId, Epoch, Message)>,
+    pub(crate) fetches: HashMap<u64, Waiter>,
+    pub(crate) last_fetch: u64,
+    pub(crate) durable: HashMap<TxnId, Vec<Then>>,
+    /// Whoever was told "busy" by the store.
+    pub(crate) blocked: Vec<Waiter>,
+    pub(crate) map_queue: VecDeque<crate::host::Queued>,
+    pub(crate) map_queue_stalled: bool,
+    pub(crate) copies: Copies,
+    pub(crate) mon: MonLink,
+    pub(crate) peers: PeerLinks,
+    pub(crate) sessions: Sessions,
+    pub(crate) admin: Admin,
+    pub(crate) history: History,
+    pub(crate) perf: Perf,
+    /// Where clients and OSDs reach us, once both sockets listen.
+    pub(crate) client_addrs: AddrVec,
+    pub(crate) cluster_addrs: AddrVec,
+    /// The epoch in which we came up.
+    pub(crate) up_from: Epoch,
+    pub(crate) next_notify: u64,
+    pub(crate) next_tick: Mono,
+    pub(crate) next_report: Mono,
+    pub(crate) report_soon: Option<Mono>,
+    pub(crate) started_at: UTime,
+    events: Vec<MsgrEvent>,
+}
+
+impl Daemon {
+    /// Around a mounted store.
+    pub fn new(cfg: OsdConfig, store: Store, now: Now, mut rng: Rng) -> Self {
+        let id = u32::try_from(cfg.id.0).expect("an OSD's number is not negative");
+        let identity = Identity::daemon(types::EntityType::OSD, id, cfg.nonce);
+        let msgr = Messenger::new(identity, rng.fork());
+        Daemon {
+            admin: Admin::new(&cfg),
+            mon: MonLink::new(cfg.mons.clone()),
+            peers: PeerLinks::new(cfg.id),
+            life: Life::Loading(Loading::default()),
+            now,
+            store,
+            msgr,
+            rng,
+            maps: Maps::default(),
+            pgs: Hosts::new(),
+            ahead: BTreeMap::new(),
+            removals: BTreeMap::new(),
+            ops: HashMap::default(),
+            last_op: 0,
+            request_bytes: 0,
+            clients_paused: false,
+            waiting_ops: Vec::new(),
+            waiting_peer: VecDeque::new(),
+            fetches: HashMap::default(),
+            last_fetch: 0,
+            durable: HashMap::default(),
+            blocked: Vec::new(),
+            map_queue: VecDeque::new(),
+            map_queue_stalled: false,
+            copies: Copies::default(),
+            sessions: Sessions::default(),
+            history: History::default(),
+            perf: Perf::default(),
+            client_addrs: AddrVec::default(),
+            cluster_addrs: AddrVec::default(),
+            up_from: Epoch::ZERO,
+            next_notify: 0,
+            next_tick: now.mono,
+            next_report: now.mono,
+            report_soon: None,
+            started_at: now.wall,
+            events: Vec::new(),
+            cfg,
+        }
+    }
+
+    /// The first act: read what is stored.
+    pub fn start(&mut self, now: Now, fx: &mut Effects) {
+        self.now = now;
+        self.admin.listen(fx);
+        self.load(fx);
+    }
+
+    /// One event.
+    pub fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
+        self.now = now;
+        match event {
+            Event::Net(event) => self.on_net(event, fx),
+            Event::Disk(done) => self.on_disk(done, fx),
+            Event::Stop => self.leave(fx),
+            Event::Start | Event::Timer | Event::Kv(_) => {}
+        }
+        self.drain_store(fx);
+    }
+
+    /// All events of the turn are in.
+    pub fn end_turn(&mut self, now: Now, fx: &mut Effects) {
+        self.now = now;
+        let mut events = std::mem::take(&mut self.events);
+        self.msgr.tick(now, fx, &mut events);
+        self.on_msgr(&mut events, fx);
+        self.events = events;
+        self.drain_store(fx);
+        self.tick(fx);
+        self.recover(fx);
+        self.store.end_turn(now, fx);
+        self.drain_store(fx);
+        self.msgr.end_turn(now, fx);
+    }
+
+    /// When something is due.
+    pub fn next_deadline(&self) -> Option<Mono> {
+        let own = [Some(self.next_tick), self.report_soon].into_iter().flatten().min();
+        [own, self.store.next_deadline(), self.msgr.next_deadline()].into_iter().flatten().min()
+    }
+
+    fn on_net(&mut self, event: NetEvent, fx: &mut Effects) {
+        let mut events = std::mem::take(&mut self.events);
+        let other = self.msgr.handle(self.now, event, fx, &mut events);
+        self.on_msgr(&mut events, fx);
+        self.events = events;
+        if let Some(event) = other {
+            self.on_admin(event, fx);
+        }
+    }
+
+    fn on_msgr(&mut self, events: &mut Vec<MsgrEvent>, fx: &mut Effects) {
+        for event in events.drain(..) {
+            self.on_msgr_event(event, fx);
+        }
+    }
+
+    fn on_disk(&mut self, done: DiskDone, fx: &mut Effects) {
+        let ours = self.store.handle(self.now, done, fx);
+        assert!(ours, "only the store asks anything of the disk");
+    }
+
+    fn drain_store(&mut self, fx: &mut Effects) {
+        while let Some(event) = self.store.poll_event() {
+            match event {
+                StoreEvent::Durable { txns } => self.on_durable(&txns, fx),
+                StoreEvent::Fetched { waiter, result } => self.on_fetched(waiter, result, fx),
+                StoreEvent::Writable => self.on_writable(fx),
+                StoreEvent::BadBlock { object, offset } => {
+                    tracing::error!(
+                        "osd.{}: object {object:?} is damaged at byte {offset}: its checksum is \
+                         wrong; a scrub with repair brings a good copy",
+                        self.cfg.id
+                    );
+                    self.perf.bad_blocks += 1;
+                }
+                StoreEvent::Unmounted => fx.exit(0, "stopped in order"),
+                StoreEvent::Fatal(fatal) => {
+                    let id = self.cfg.id;
+                    fx.exit(
+                        1,
+                        format!(
+                            "osd.{id} stops: {} failed: {}. What was acknowledged is on the other \
+                             copies; look at the disk before you start it again",
+                            fatal.what, fatal.why
+                        ),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Fetches what an operation lacks; [`Daemon::on_fetched`] goes on with it.
+    pub(crate) fn fetch(&mut self, miss: Miss, waiter: Waiter, fx: &mut Effects) {
+        self.last_fetch += 1;
+        self.fetches.insert(self.last_fetch, waiter);
+        self.store.fetch(miss, self.last_fetch, fx);
+    }
+
+    fn on_fetched(&mut self, id: u64, result: Result<ReadSet, StoreError>, fx: &mut Effects) {
+        let Some(waiter) = self.fetches.remove(&id) else { return };
+        match waiter {
+            Waiter::Op(op) => self.op_fetched(op, result, fx),
+            Waiter::Queue(pgid) => self.queue_fetched(pgid, result, fx),
+            Waiter::Loading => self.load_fetched(result, fx),
+            Waiter::Push(pgid, to, object) => self.push_fetched(pgid, to, object, result, fx),
+            Waiter::Listing(pgid, target) => self.listing_fetched(pgid, target, result, fx),
+            Waiter::Removal(pgid) => self.removal_fetched(pgid, result, fx),
+            Waiter::Maps => self.maps_fetched(result, fx),
+        }
+    }
+
+    /// The store takes writes again.
+    fn on_writable(&mut self, fx: &mut Effects) {
+        for waiter in std::mem::take(&mut self.blocked) {
+            let none = Ok(ReadSet::new());
+            match waiter {
+                Waiter::Op(op) => self.op_fetched(op, none, fx),
+                Waiter::Queue(pgid) => self.queue_fetched(pgid, none, fx),
+                Waiter::Removal(pgid) => self.removal_fetched(pgid, none, fx),
+                Waiter::Maps => self.maps_fetched(none, fx),
+                Waiter::Loading | Waiter::Push(..) | Waiter::Listing(..) => {}
+            }
+        }
+    }
+
+    fn on_durable(&mut self, txns: &[TxnId], fx: &mut Effects) {
+        for txn in txns {
+            for then in self.durable.remove(txn).unwrap_or_default() {
+                self.carry_out_then(then, fx);
+            }
+        }
+    }
+
+    /// Whether the OSD serves.
+    pub(crate) fn is_up(&self) -> bool {
+        matches!(self.life, Life::Up)
+    }
+}

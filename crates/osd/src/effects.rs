@@ -1,0 +1,142 @@
+//! What a request asks for beside its answer: watches and notifies.
+
+use crate::daemon::Daemon;
+use crate::host::OpId;
+use crate::op::Origin;
+use crate::ops::{self, Reader, Scene, Sender, WatchEffect};
+use crate::watch::{NewNotify, WatchKey, WatchOut};
+use io::Effects;
+use std::time::Duration;
+use store::ReadSet;
+use types::{Errno, HObject, PgId};
+use wire::msg::op::{Watch, watch_op};
+use wire::msg::{MOsdOp, OpCode, OsdOp};
+
+impl Daemon {
+    /// Carries out what a request asked for watchers. An error is the request's result.
+    pub(crate) fn carry_out_effects(
+        &mut self,
+        id: OpId,
+        pgid: PgId,
+        effects: Vec<WatchEffect>,
+        version: u64,
+        fx: &mut Effects,
+    ) -> Option<Errno> {
+        if effects.is_empty() {
+            return None;
+        }
+        let now = self.now.mono;
+        let op = self.ops.get(&id)?;
+        let (link, from, head) = (op.link, op.sender.name, op.head());
+        let open = self.sessions.get(link).is_some();
+        self.load_watches(pgid, &head);
+        let watches = &mut self.pgs.get_mut(&pgid)?.watches;
+        let mut out = Vec::new();
+        let mut failed = None;
+        for effect in effects {
+            match effect {
+                WatchEffect::Connect(w) if open => watches.connect(now, &head, &w, link),
+                WatchEffect::Connect(w) => watches.load(now, &head, &[w]),
+                WatchEffect::Remove { cookie } => watches.remove(&head, (from, cookie), &mut out),
+                WatchEffect::Ping { cookie } => {
+                    if !watches.ping(now, &head, (from, cookie), link) {
+                        failed = Some(Errno::ETIMEDOUT);
+                    }
+                }
+                WatchEffect::DisconnectAll => watches.disconnect_all(&head, &mut out),
+                WatchEffect::Notify { id, cookie, timeout_s, payload } => {
+                    let timeout = Duration::from_secs(u64::from(timeout_s));
+                    let new = NewNotify { id, from, link, cookie, version, timeout, payload };
+                    watches.notify(now, &head, new, &mut out);
+                    self.next_notify += 1;
+                }
+                WatchEffect::Ack { id, cookie, reply } => {
+                    watches.ack(&head, id, (from, cookie), reply, &mut out);
+                }
+            }
+        }
+        self.send_watch_out(pgid, out, fx);
+        failed
+    }
+
+    /// Watches that are stored with an object come to life when it is first used here.
+    fn load_watches(&mut self, pgid: PgId, head: &HObject) {
+        let reads = ReadSet::new();
+        let reader = Reader { store: &self.store, set: &reads };
+        // The request has just read the object, so that it is in memory.
+        if let Ok(Some(stored)) = reader.object(&head.to_key())
+            && let Some(host) = self.pgs.get_mut(&pgid)
+        {
+            host.watches.load(self.now.mono, head, &stored.meta.watches);
+        }
+    }
+
+    /// Watches and notifies whose time is over.
+    pub(crate) fn tick_watches(&mut self, fx: &mut Effects) {
+        let now = self.now.mono;
+        let due = |w: &crate::watch::Watches| w.next_deadline().is_some_and(|at| at <= now);
+        let pgids: Vec<_> =
+            self.pgs.iter().filter(|(_, h)| due(&h.watches)).map(|(p, _)| *p).collect();
+        for pgid in pgids {
+            let mut out = Vec::new();
+            if let Some(host) = self.pgs.get_mut(&pgid) {
+                host.watches.tick(now, &mut out);
+            }
+            self.send_watch_out(pgid, out, fx);
+        }
+    }
+
+    fn send_watch_out(&mut self, pgid: PgId, out: Vec<WatchOut>, fx: &mut Effects) {
+        for item in out {
+            match item {
+                WatchOut::Send(link, message) => self.msgr.send(link, message),
+                WatchOut::Expired(object, key) => self.expire_watch(pgid, object, key, fx),
+            }
+        }
+    }
+
+    /// Removes a watch by a logged write, as its client would.
+    fn expire_watch(&mut self, pgid: PgId, object: HObject, key: WatchKey, fx: &mut Effects) {
+        let snaps = self.pool_snaps(pgid.pool);
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let usable = host.pg.accepts_io()
+            && host.pg.readiness(&object) == pg::Readiness::Ready
+            && host.queue.is_empty();
+        if !usable {
+            // It is asked for again when its (renewed) deadline comes.
+            return;
+        }
+        let unwatch = Watch { cookie: key.1, op: watch_op::UNWATCH, ..Watch::default() };
+        let request = MOsdOp {
+            object: object.clone(),
+            ops: [OsdOp::new(OpCode::WATCH, unwatch)].into_iter().collect(),
+            ..MOsdOp::default()
+        };
+        let reads = ReadSet::new();
+        let scene = Scene {
+            request: &request,
+            sender: Sender { name: key.0, addr: Default::default() },
+            snaps: &snaps,
+            is_ready: &|_| true,
+            copies: &[],
+            now: self.now.wall,
+            next_notify_id: 0,
+        };
+        let reader = Reader { store: &self.store, set: &reads };
+        let Ok(finished) = ops::run(reader, &scene, crate::host::sequencer(pgid)) else { return };
+        let gone = match finished.change {
+            None => true,
+            Some(change) => self.own_write(pgid, *change, object.clone(), &reads, fx).is_ok(),
+        };
+        let mut out = Vec::new();
+        if gone && let Some(host) = self.pgs.get_mut(&pgid) {
+            host.watches.remove(&object, key, &mut out);
+        }
+        self.send_watch_out(pgid, out, fx);
+    }
+
+    /// Whether a request came from a client.
+    pub(crate) fn is_clients(&self, id: OpId) -> bool {
+        self.ops.get(&id).is_some_and(|op| op.origin == Origin::Client)
+    }
+}

@@ -1,0 +1,233 @@
+//! One PG on this OSD: its machine, and everything that waits around it.
+
+use crate::mapstate;
+use crate::object::own_object;
+use crate::recover::Transfers;
+use crate::watch::Watches;
+use bytes::Bytes;
+use peer::{BackfillProgressAck, IoCounts, PushAck, RepAck};
+use pg::{InFlight, MetaOp, Pg, PgMsg};
+use std::collections::{BTreeMap, VecDeque};
+use store::{ReadSet, Transaction, TxnId};
+use types::{Epoch, Eversion, HashMap, HObject, ObjectKey, OsdId, PgId, UTime};
+
+/// Names a client request on this OSD. Never used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId(pub u64);
+
+/// What happens when a transaction is durable.
+#[derive(Debug)]
+pub enum Then {
+    /// Messages of peering leave.
+    Send(Vec<(OsdId, PgMsg)>),
+    /// The machine is told.
+    Tell(PgId, Epoch),
+    /// A write of the primary is durable here.
+    Committed(PgId, Epoch, Eversion),
+    /// A replica answers.
+    RepAck(OsdId, RepAck),
+    /// A pulled object (or its last part) is durable here.
+    Pulled(PgId, Epoch, HObject, Eversion),
+    /// A part of a pushed object is durable here.
+    PushAck(OsdId, PushAck),
+    /// Progress of a backfill is durable here.
+    ProgressAck(OsdId, BackfillProgressAck),
+    /// A step of removing a PG is done.
+    Removed(PgId),
+}
+
+/// A transaction that waits for its turn.
+#[derive(Debug)]
+pub struct Queued {
+    /// The changes.
+    pub txn: Transaction,
+    /// What was fetched for it.
+    pub reads: ReadSet,
+    /// What happens when it is durable.
+    pub then: Vec<Then>,
+}
+
+/// A write that waits until every copy is durable.
+#[derive(Debug)]
+pub struct Write {
+    /// The request it came from; `None` for the OSD's own (a watch that timed out).
+    pub op: Option<OpId>,
+    /// The object whose queue it holds.
+    pub object: HObject,
+    /// Requests that turned out to be the same one, sent again.
+    pub duplicates: Vec<OpId>,
+}
+
+/// Requests on one object, in order.
+#[derive(Debug, Default)]
+pub struct ObjectQueue {
+    /// Those that have not started.
+    pub waiting: VecDeque<OpId>,
+    /// Reads for COPY_FROM: they pass what waits, so that two objects can be copied to each other.
+    pub urgent: VecDeque<OpId>,
+    /// Reads that wait for the disk.
+    pub reading: u32,
+    /// Writes that are not committed.
+    pub writing: u32,
+    /// The first one waits for the disk, for recovery, or for a copy.
+    pub stalled: bool,
+}
+
+impl ObjectQueue {
+    /// Whether nothing happens on the object.
+    pub fn is_idle(&self) -> bool {
+        let nobody = self.waiting.is_empty() && self.urgent.is_empty();
+        nobody && self.reading == 0 && self.writing == 0
+    }
+}
+
+/// The PG.
+pub struct PgHost {
+    /// The machine.
+    pub pg: Pg,
+    /// Whether the machine has taken up its role.
+    pub started: bool,
+    /// The PG's own object.
+    pub key: ObjectKey,
+    /// Transactions that wait for something to be fetched, in order.
+    pub queue: VecDeque<Queued>,
+    /// The first of them waits.
+    pub queue_stalled: bool,
+    /// The newest transaction handed to the store that is not durable.
+    pub last_txn: Option<TxnId>,
+    /// Writes that are not committed.
+    pub in_flight: InFlight<Write>,
+    /// Requests by object.
+    pub objects: HashMap<HObject, ObjectQueue>,
+    /// Requests that wait for the PG to go active.
+    pub waiting: VecDeque<OpId>,
+    /// Watches and notifies.
+    pub watches: Watches,
+    /// Objects on their way.
+    pub transfers: Transfers,
+    /// Record changes that go with the next transaction.
+    pub backlog: Vec<MetaOp>,
+    /// Trim the replicas' logs up to here with the next write.
+    pub trim_to: Eversion,
+    /// Client I/O since the OSD started.
+    pub io: IoCounts,
+    /// Recovered since the OSD started: objects, bytes.
+    pub recovered: (u64, u64),
+    /// What was last wished of the mon in this interval.
+    pub wish: Wish,
+    /// Last reported state, and since when.
+    pub reported: (u64, UTime),
+    /// Its state must be reported.
+    pub dirty: bool,
+    /// The newest map epoch in the stored info record.
+    pub stored_epoch: Epoch,
+}
+
+/// What a PG waits for the mon to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// This acting set (empty: the up set).
+    pub pg_temp: Option<pg::OsdSet>,
+    /// Note that we are alive in this epoch.
+    pub up_thru: Option<Epoch>,
+}
+
+impl PgHost {
+    /// A PG around this machine.
+    pub fn new(pg: Pg) -> Self {
+        let key = meta_object(pg.pgid()).to_key();
+        let stored_epoch = pg.epoch();
+        PgHost {
+            pg,
+            started: false,
+            key,
+            queue: VecDeque::new(),
+            queue_stalled: false,
+            last_txn: None,
+            in_flight: InFlight::default(),
+            objects: HashMap::default(),
+            waiting: VecDeque::new(),
+            watches: Watches::default(),
+            transfers: Transfers::default(),
+            backlog: Vec::new(),
+            trim_to: Eversion::ZERO,
+            io: IoCounts::default(),
+            recovered: (0, 0),
+            wish: Wish::default(),
+            reported: (u64::MAX, UTime::ZERO),
+            dirty: true,
+            stored_epoch,
+        }
+    }
+
+    /// First epoch of the current interval.
+    pub fn interval(&self) -> Epoch {
+        self.pg.info().history.same_interval_since
+    }
+
+    /// Adds record changes to a transaction.
+    pub fn put_meta(&self, txn: &mut Transaction, ops: Vec<MetaOp>) {
+        put_meta(txn, &self.key, ops);
+    }
+
+    /// A transaction of this PG.
+    pub fn transaction(&self) -> Transaction {
+        let mut txn = Transaction::new(sequencer(self.pg.pgid()));
+        // Bookkeeping and recovery must always work.
+        txn.may_use_reserve = true;
+        txn
+    }
+}
+
+/// Adds changes of a PG's records to a transaction.
+pub fn put_meta(txn: &mut Transaction, key: &ObjectKey, ops: Vec<MetaOp>) {
+    let (mut puts, mut removes): (Vec<(Bytes, Bytes)>, Vec<Bytes>) = (Vec::new(), Vec::new());
+    let flush = |txn: &mut Transaction, puts: &mut Vec<_>, removes: &mut Vec<_>| {
+        if !removes.is_empty() {
+            txn.omap_remove(key, std::mem::take(removes));
+        }
+        if !puts.is_empty() {
+            txn.omap_set(key, std::mem::take(puts));
+        }
+    };
+    // The order of a removal and a later put of the same key matters.
+    for op in ops {
+        match op {
+            MetaOp::Put(k, v) => puts.push((k, v)),
+            MetaOp::Remove(k) => {
+                if !puts.is_empty() {
+                    flush(txn, &mut puts, &mut removes);
+                }
+                removes.push(k);
+            }
+            MetaOp::RemoveRange(from, to) => {
+                flush(txn, &mut puts, &mut removes);
+                txn.omap_remove_range(key, from, to);
+            }
+        }
+    }
+    flush(txn, &mut puts, &mut removes);
+}
+
+/// The sequencer of a PG's transactions.
+pub fn sequencer(pgid: PgId) -> u64 {
+    let id = (pgid.pool.0 as u64) << 32 | u64::from(pgid.seed);
+    debug_assert_ne!(id, mapstate::MAP_SEQUENCER);
+    id
+}
+
+const PG_PREFIX: &str = "pg/";
+
+/// The object that holds a PG's records.
+pub fn meta_object(pgid: PgId) -> HObject {
+    own_object(format!("{PG_PREFIX}{pgid}"))
+}
+
+/// Which PG's records an object of the OSD's own holds.
+pub fn pg_of_meta_object(object: &HObject) -> Option<PgId> {
+    let name = std::str::from_utf8(&object.name).ok()?;
+    name.strip_prefix(PG_PREFIX)?.parse().ok()
+}
+
+/// All PGs of an OSD.
+pub type Hosts = BTreeMap<PgId, PgHost>;

@@ -1,0 +1,117 @@
+//! The object storage daemon.
+//!
+//! An [`Osd`] is an [`io::Core`]: it mounts its store, reads what it has, joins the cluster through
+//! the mon, and serves. The rules of the PGs are in crate `pg`, of storing in `store`, of speaking
+//! in `wire`; here they are brought together:
+//!
+//! * [`daemon`]: the state, and how events find their way;
+//! * `links`: sessions with clients, other OSDs and the mon;
+//! * `op`, `ops`, `write`, `replica`: a client's request from the socket to the answer;
+//! * `queue`: the stored writes of each PG, in order;
+//! * `peering`, `recover`, `remove`: what becomes of PGs when maps change;
+//! * `boot`, `mapstate`: loading, joining, leaving, maps;
+//! * `report`, `admin`, `tracker`, `perf`: saying what it does.
+
+mod admin;
+mod boot;
+mod config;
+mod copy;
+mod daemon;
+mod effects;
+mod host;
+mod links;
+mod mapstate;
+mod object;
+mod op;
+mod ops;
+mod peering;
+mod perf;
+mod queue;
+mod recover;
+mod remove;
+mod replica;
+mod report;
+mod tracker;
+mod watch;
+mod write;
+
+pub use boot::EXIT_RESTART;
+pub use config::OsdConfig;
+
+use daemon::Daemon;
+use io::{Core, Effects, Event, Now, Rng};
+use store::{Config, Devices, Expect, Mount};
+use types::Mono;
+
+/// An OSD, from its first event to its exit.
+pub struct Osd(Stage);
+
+enum Stage {
+    Mounting { mount: Box<Mount>, cfg: Box<OsdConfig>, rng: Rng, stop: bool },
+    Running(Box<Daemon>),
+    /// It has asked to exit.
+    Over,
+}
+
+impl Osd {
+    /// An OSD with its store on `devices`; the seed is for jitter and identifiers.
+    pub fn new(cfg: OsdConfig, devices: Devices, seed: u64) -> Self {
+        let expect =
+            Expect { cluster: Some(cfg.cluster), osd: Some(cfg.id), ..Expect::default() };
+        let mount = Box::new(Mount::new(devices, expect, Config::for_memory(cfg.store_bytes())));
+        let (cfg, rng) = (Box::new(cfg), Rng::with_seed(seed));
+        Osd(Stage::Mounting { mount, cfg, rng, stop: false })
+    }
+}
+
+impl Core for Osd {
+    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
+        let Stage::Mounting { mount, cfg, rng, stop } = &mut self.0 else {
+            if let Stage::Running(daemon) = &mut self.0 {
+                daemon.handle(now, event, fx);
+            }
+            return;
+        };
+        let mounted = match event {
+            Event::Start => {
+                mount.start(fx);
+                None
+            }
+            Event::Disk(done) => mount.handle(done, fx),
+            Event::Stop => {
+                *stop = true;
+                None
+            }
+            Event::Net(_) | Event::Kv(_) | Event::Timer => None,
+        };
+        match mounted {
+            None => {}
+            Some(Err(why)) => {
+                fx.exit(1, format!("osd.{}: its store cannot be mounted: {why}", cfg.id));
+                self.0 = Stage::Over;
+            }
+            Some(Ok(store)) => {
+                let mut daemon = Box::new(Daemon::new((**cfg).clone(), store, now, rng.fork()));
+                let stop = *stop;
+                daemon.start(now, fx);
+                if stop {
+                    daemon.handle(now, Event::Stop, fx);
+                }
+                self.0 = Stage::Running(daemon);
+            }
+        }
+    }
+
+    fn end_turn(&mut self, now: Now, fx: &mut Effects) {
+        if let Stage::Running(daemon) = &mut self.0 {
+            daemon.end_turn(now, fx);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Mono> {
+        match &self.0 {
+            Stage::Running(daemon) => daemon.next_deadline(),
+            Stage::Mounting { .. } | Stage::Over => None,
+        }
+    }
+}

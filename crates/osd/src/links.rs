@@ -1,0 +1,530 @@
+//! Whom the OSD talks to: clients, other OSDs, the mon.
+
+use crate::daemon::{Daemon, Life};
+use crate::object::client_addr;
+use crate::ops::Sender;
+use io::Effects;
+use io::net::{ListenAddr, ListenId};
+use peer::{
+    BackfillProgress, BackfillProgressAck, PgCreates, PgPeering, Pull, Push, PushAck, RepAck,
+    RepOp, Scan, ScanReply,
+};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use types::{AddrVec, EntityType, Epoch, HashMap, Mono, OsdId};
+use wire::messenger::{Dial, ListenerConfig, Policy};
+use wire::msg::{
+    MCommand, MConfig, MMonSubscribe, MOsdBackoff, MOsdMap, MOsdOp, MOsdOpReply, MPing, Message,
+    OutMessage,
+    Payload, Subscription,
+};
+use wire::{LinkId, MsgrEvent, PeerInfo};
+
+/// The socket clients connect to.
+pub const PUBLIC: ListenId = ListenId(1);
+/// The socket other OSDs connect to.
+pub const CLUSTER: ListenId = ListenId(2);
+/// The admin socket.
+pub const ADMIN: ListenId = ListenId(3);
+
+/// Messages that wait for a connection to another OSD, at most, in bytes.
+const PENDING_PEER_BYTES: usize = 256 << 20;
+/// Messages that wait for a newer map, at most.
+const WAITING_PEER_MESSAGES: usize = 65_536;
+
+/// A client.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Who it is.
+    pub sender: Sender,
+    /// The newest map it was sent.
+    pub shared: Epoch,
+}
+
+/// All clients.
+#[derive(Debug, Default)]
+pub struct Sessions {
+    all: BTreeMap<LinkId, Session>,
+}
+
+impl Sessions {
+    /// A client.
+    pub fn get(&self, link: LinkId) -> Option<&Session> {
+        self.all.get(&link)
+    }
+
+    /// All links.
+    pub fn links(&self) -> Vec<LinkId> {
+        self.all.keys().copied().collect()
+    }
+
+    /// How many clients there are.
+    pub fn len(&self) -> usize {
+        self.all.len()
+    }
+}
+
+/// Another OSD.
+#[derive(Debug, Default)]
+struct PeerLink {
+    /// Its address by the newest map.
+    addrs: AddrVec,
+    link: Option<LinkId>,
+    pending: VecDeque<OutMessage>,
+    pending_bytes: usize,
+    /// It dialled us from an address that our map does not know yet.
+    is_ahead: bool,
+}
+
+/// All other OSDs. Of two, the one with the smaller id dials.
+#[derive(Debug)]
+pub struct PeerLinks {
+    me: OsdId,
+    all: BTreeMap<OsdId, PeerLink>,
+    by_link: HashMap<LinkId, OsdId>,
+}
+
+impl PeerLinks {
+    /// None yet.
+    pub fn new(me: OsdId) -> Self {
+        PeerLinks { me, all: BTreeMap::new(), by_link: HashMap::default() }
+    }
+
+    /// Which OSD a link leads to.
+    pub fn osd_of(&self, link: LinkId) -> Option<OsdId> {
+        self.by_link.get(&link).copied()
+    }
+}
+
+/// The session with the mon.
+#[derive(Debug)]
+pub struct MonLink {
+    mons: Vec<AddrVec>,
+    next: usize,
+    /// The link, open or on its way.
+    pub link: Option<LinkId>,
+    /// Whether the session is open.
+    pub open: bool,
+    /// When to dial again.
+    pub redial_at: Option<Mono>,
+    /// Something newer than the subscription brings is needed at once.
+    pub wants_map: bool,
+    /// PGs have new wishes.
+    pub wishes_changed: bool,
+    /// When the wishes were last sent.
+    pub asked_at: Mono,
+}
+
+impl MonLink {
+    /// Not connected.
+    pub fn new(mons: Vec<AddrVec>) -> Self {
+        MonLink {
+            mons,
+            next: 0,
+            link: None,
+            open: false,
+            redial_at: Some(Mono::default()),
+            wants_map: false,
+            wishes_changed: false,
+            asked_at: Mono::default(),
+        }
+    }
+}
+
+impl Daemon {
+    /// Opens the sockets; with their addresses the OSD can join.
+    pub(crate) fn open_sockets(&mut self, fx: &mut Effects) {
+        let osd = || ListenerConfig::osd(AddrVec::default());
+        self.msgr.listen(PUBLIC, ListenAddr::Tcp(self.cfg.public), osd(), fx);
+        self.msgr.listen(CLUSTER, ListenAddr::Tcp(self.cfg.cluster_net), osd(), fx);
+    }
+
+    pub(crate) fn on_msgr_event(&mut self, event: MsgrEvent, fx: &mut Effects) {
+        match event {
+            MsgrEvent::Listening { listen, .. } => {
+                let addrs = self.msgr.listen_addrs(listen).cloned().unwrap_or_default();
+                match listen {
+                    PUBLIC => self.client_addrs = addrs,
+                    _ => self.cluster_addrs = addrs,
+                }
+            }
+            MsgrEvent::ListenFailed { listen, errno } => self.listen_failed(listen, errno, fx),
+            MsgrEvent::WantsGlobalId { .. } => {}
+            MsgrEvent::Open { link, peer } => self.on_open(link, &peer, fx),
+            MsgrEvent::Message { link, message } => self.on_message(link, &message, fx),
+            MsgrEvent::Reset { link, renewed } => self.on_reset(link, renewed, fx),
+            MsgrEvent::Closed { link, .. } => self.on_closed(link, fx),
+        }
+    }
+
+    fn listen_failed(&mut self, listen: ListenId, errno: i32, fx: &mut Effects) {
+        let (what, at) = match listen {
+            PUBLIC => ("clients", self.cfg.public),
+            _ => ("other OSDs", self.cfg.cluster_net),
+        };
+        let error = std::io::Error::from_raw_os_error(errno);
+        fx.exit(
+            1,
+            format!(
+                "osd.{}: cannot listen for {what} on {at}: {error}. Is another daemon using the \
+                 port? Port 0 takes any free one",
+                self.cfg.id
+            ),
+        );
+    }
+
+    fn on_open(&mut self, link: LinkId, peer: &Arc<PeerInfo>, fx: &mut Effects) {
+        if self.mon.link == Some(link) {
+            self.mon_opened(fx);
+            return;
+        }
+        if peer.name.kind == EntityType::OSD {
+            self.peer_opened(link, peer, fx);
+            return;
+        }
+        let sender = Sender { name: peer.name, addr: client_addr(&peer.addrs) };
+        self.sessions.all.insert(link, Session { sender, shared: Epoch::ZERO });
+        if self.clients_paused {
+            self.msgr.pause(link, fx);
+        }
+    }
+
+    fn on_closed(&mut self, link: LinkId, fx: &mut Effects) {
+        if self.mon.link == Some(link) {
+            self.mon_closed();
+            return;
+        }
+        if let Some(osd) = self.peers.by_link.remove(&link) {
+            if let Some(peer) = self.peers.all.get_mut(&osd).filter(|p| p.link == Some(link)) {
+                peer.link = None;
+            }
+            self.dial_peers(fx);
+            return;
+        }
+        if self.sessions.all.remove(&link).is_some() {
+            let now = self.now.mono;
+            self.pgs.values_mut().for_each(|h| h.watches.link_closed(now, link));
+        }
+    }
+
+    /// A client sent what cannot be: its connection ends, with one line in the log.
+    pub(crate) fn refuse_link(&mut self, link: LinkId, why: String, fx: &mut Effects) {
+        let peer = self.msgr.peer(link).map(|p| p.name.to_string()).unwrap_or_default();
+        tracing::warn!("osd.{}: {peer} is disconnected: {why}", self.cfg.id);
+        self.msgr.close(link, fx);
+        self.on_closed(link, fx);
+    }
+
+    fn on_message(&mut self, link: LinkId, message: &Message, fx: &mut Effects) {
+        if let Some(osd) = self.peers.osd_of(link) {
+            self.on_peer_message(osd, message, fx);
+        } else if self.mon.link == Some(link) {
+            self.on_mon_message(message, fx);
+        } else {
+            self.on_client_message(link, message, fx);
+        }
+    }
+
+    fn on_client_message(&mut self, link: LinkId, message: &Message, fx: &mut Effects) {
+        match message.header.kind {
+            MOsdOp::TYPE => self.on_osd_op(link, message, fx),
+            MCommand::TYPE => self.on_command(link, message, fx),
+            MPing::TYPE | MOsdBackoff::TYPE => {}
+            MOsdMap::TYPE => self.on_map_message(false, message, fx),
+            other => tracing::debug!("osd.{}: message of type {other} ignored", self.cfg.id),
+        }
+    }
+
+    /// Sends a client the maps it lacks, once.
+    pub(crate) fn share_map(&mut self, link: LinkId, theirs: Epoch) {
+        let ours = self.maps.epoch();
+        let Some(session) = self.sessions.all.get_mut(&link) else { return };
+        let have = theirs.max(session.shared);
+        if have >= ours {
+            return;
+        }
+        if let Some(m) = self.maps.share(have) {
+            session.shared = m.last().unwrap_or(ours);
+            self.msgr.send(link, m.encode());
+        }
+    }
+
+    // ---- other OSDs ----
+
+    /// After a new map: links to OSDs that are gone end, links to new ones begin.
+    pub(crate) fn update_peers(&mut self, fx: &mut Effects) {
+        let map = self.maps.current().clone();
+        let gone = |(osd, p): &(&OsdId, &PeerLink)| !map.is_up(**osd) && !p.is_ahead;
+        let gone: Vec<_> = self.peers.all.iter().filter(gone).map(|(osd, _)| *osd).collect();
+        for osd in gone {
+            self.forget_peer(osd, fx);
+        }
+        let me = self.cfg.id;
+        for osd in map.up_osds().filter(|o| *o != me) {
+            let addrs = map.cluster_addrs(osd).cloned().unwrap_or_default();
+            if self.peers.all.get(&osd).is_some_and(|p| p.addrs != addrs) {
+                self.forget_peer(osd, fx);
+            }
+            let peer = self.peers.all.entry(osd).or_default();
+            peer.addrs = addrs;
+            peer.is_ahead = false;
+        }
+        self.dial_peers(fx);
+    }
+
+    fn forget_peer(&mut self, osd: OsdId, fx: &mut Effects) {
+        let Some(peer) = self.peers.all.remove(&osd) else { return };
+        if let Some(link) = peer.link {
+            self.peers.by_link.remove(&link);
+            self.msgr.close(link, fx);
+        }
+    }
+
+    fn dial_peers(&mut self, fx: &mut Effects) {
+        if !self.is_up() {
+            return;
+        }
+        for (osd, peer) in &mut self.peers.all {
+            if self.cfg.id < *osd && peer.link.is_none() {
+                let dial = Dial::new(peer.addrs.clone(), EntityType::OSD, Policy::lossless_peer())
+                    .from_addrs(self.cluster_addrs.clone());
+                let link = self.msgr.dial(self.now, dial, fx);
+                peer.link = Some(link);
+                self.peers.by_link.insert(link, *osd);
+                flush_pending(&mut self.msgr, peer);
+            }
+        }
+    }
+
+    /// Another OSD dialled us, or answered.
+    fn peer_opened(&mut self, link: LinkId, info: &PeerInfo, fx: &mut Effects) {
+        let Ok(id) = i32::try_from(info.name.num) else { return };
+        let osd = OsdId(id);
+        if self.peers.osd_of(link) == Some(osd) {
+            return;
+        }
+        let known = self.peers.all.get(&osd).is_some_and(|p| p.addrs == info.addrs);
+        if !known && self.maps.epoch() != Epoch::ZERO {
+            // Its map is newer than ours, or it is a ghost: the map will tell.
+            self.mon.wants_map = true;
+        }
+        let peer = self.peers.all.entry(osd).or_default();
+        if !known {
+            peer.addrs = info.addrs.clone();
+            peer.is_ahead = true;
+        }
+        if let Some(old) = peer.link.replace(link)
+            && old != link
+        {
+            self.peers.by_link.remove(&old);
+            self.msgr.close(old, fx);
+        }
+        self.peers.by_link.insert(link, osd);
+        flush_pending(&mut self.msgr, peer);
+    }
+
+    /// A session with another OSD is over though the OSD goes on: messages may be lost, and what
+    /// depends on them begins anew.
+    fn on_reset(&mut self, link: LinkId, renewed: LinkId, fx: &mut Effects) {
+        let Some(osd) = self.peers.by_link.remove(&link) else { return };
+        self.peers.by_link.insert(renewed, osd);
+        if let Some(peer) = self.peers.all.get_mut(&osd) {
+            peer.link = Some(renewed);
+        }
+        tracing::warn!("osd.{}: the session with osd.{osd} was lost", self.cfg.id);
+        self.perf.lost_sessions += 1;
+        self.session_lost(osd, fx);
+    }
+
+    /// Sends a message to another OSD: now, or when there is a connection.
+    pub(crate) fn send_peer(&mut self, to: OsdId, message: OutMessage, fx: &mut Effects) {
+        debug_assert_ne!(to, self.cfg.id);
+        let peer = self.peers.all.get_mut(&to);
+        let link = peer.as_ref().and_then(|p| p.link);
+        tracing::trace!("osd.{} -> osd.{to}: {:#x} on {link:?}", self.cfg.id, message.kind);
+        let Some(peer) = peer else {
+            // Not up by our map: what we say is void, it will be said again in the next interval.
+            return;
+        };
+        match peer.link {
+            Some(link) => self.msgr.send(link, message),
+            None => {
+                peer.pending_bytes += message.len();
+                peer.pending.push_back(message);
+                while peer.pending_bytes > PENDING_PEER_BYTES {
+                    let Some(first) = peer.pending.pop_front() else { break };
+                    peer.pending_bytes -= first.len();
+                }
+                self.dial_peers(fx);
+            }
+        }
+    }
+
+    fn on_peer_message(&mut self, from: OsdId, message: &Message, fx: &mut Effects) {
+        tracing::trace!("osd.{} <- osd.{from}: {:#x}", self.cfg.id, message.header.kind);
+        if message.header.kind == MOsdMap::TYPE {
+            self.on_map_message(false, message, fx);
+            return;
+        }
+        let result = match message.header.kind {
+            PgPeering::TYPE => message.decode().map(|m: PgPeering| {
+                if self.has_map(from, m.msg.epoch, message) {
+                    self.on_peering(from, m.msg, fx);
+                }
+            }),
+            RepOp::TYPE => message.decode().map(|m: RepOp| {
+                if self.has_map(from, m.epoch, message) {
+                    self.on_rep_op(from, m, fx);
+                }
+            }),
+            RepAck::TYPE => message.decode().map(|m: RepAck| {
+                self.durable_on(m.pgid, m.interval, from, m.version, fx);
+            }),
+            Pull::TYPE => message.decode().map(|m: Pull| {
+                if self.has_map(from, m.epoch, message) {
+                    self.on_pull(from, m, fx);
+                }
+            }),
+            Push::TYPE => message.decode().map(|m: Push| {
+                if self.has_map(from, m.epoch, message) {
+                    self.on_push(from, m, fx);
+                }
+            }),
+            PushAck::TYPE => message.decode().map(|m: PushAck| self.on_push_ack(from, m, fx)),
+            Scan::TYPE => message.decode().map(|m: Scan| {
+                if self.has_map(from, m.epoch, message) {
+                    self.on_scan(from, m, fx);
+                }
+            }),
+            ScanReply::TYPE => {
+                message.decode().map(|m: ScanReply| self.on_scan_reply(from, m, fx))
+            }
+            BackfillProgress::TYPE => message.decode().map(|m: BackfillProgress| {
+                if self.has_map(from, m.epoch, message) {
+                    self.on_progress(from, m, fx);
+                }
+            }),
+            BackfillProgressAck::TYPE => {
+                message.decode().map(|m: BackfillProgressAck| self.on_progress_ack(from, m, fx))
+            }
+            MOsdOp::TYPE => message.decode().map(|m: MOsdOp| {
+                if self.has_map(from, m.epoch, message) {
+                    self.on_copy_request(from, message.header.tid, m, fx);
+                }
+            }),
+            MOsdOpReply::TYPE => message.decode().map(|m: MOsdOpReply| {
+                self.on_copy_reply(message.header.tid, m, fx);
+            }),
+            _ => Ok(()),
+        };
+        if let Err(why) = result {
+            let kind = message.header.kind;
+            tracing::error!("osd.{}: osd.{from} sent a bad message {kind:#x}: {why}", self.cfg.id);
+            self.perf.odd_messages += 1;
+        }
+    }
+
+    /// Whether our map is at least the sender's; if not, the message waits for it.
+    fn has_map(&mut self, from: OsdId, epoch: Epoch, message: &Message) -> bool {
+        if epoch <= self.maps.epoch() {
+            return true;
+        }
+        self.mon.wants_map = true;
+        self.waiting_peer.push_back((from, epoch, message.clone()));
+        if self.waiting_peer.len() > WAITING_PEER_MESSAGES {
+            self.waiting_peer.pop_front();
+            self.perf.odd_messages += 1;
+        }
+        false
+    }
+
+    /// A new map is here: what waited for it goes on, in the order it came.
+    pub(crate) fn release_waiting(&mut self, fx: &mut Effects) {
+        for id in std::mem::take(&mut self.waiting_ops) {
+            self.start_op(id, fx);
+        }
+        for (from, _, message) in std::mem::take(&mut self.waiting_peer) {
+            self.on_peer_message(from, &message, fx);
+        }
+    }
+
+    // ---- the mon ----
+
+    /// Dials a mon when it is time to.
+    pub(crate) fn dial_mon(&mut self, fx: &mut Effects) {
+        let due = self.mon.redial_at.is_some_and(|at| at <= self.now.mono);
+        if self.mon.link.is_some() || !due || self.mon.mons.is_empty() {
+            return;
+        }
+        let target = self.mon.mons[self.mon.next % self.mon.mons.len()].clone();
+        self.mon.next += 1;
+        self.mon.redial_at = None;
+        let dial = Dial::new(target, EntityType::MON, Policy::mon_client());
+        let link = self.msgr.dial(self.now, dial.from_addrs(self.client_addrs.clone()), fx);
+        self.mon.link = Some(link);
+    }
+
+    fn mon_closed(&mut self) {
+        const REDIAL_MS: u64 = 250;
+        self.mon.link = None;
+        self.mon.open = false;
+        let wait = std::time::Duration::from_millis(REDIAL_MS);
+        self.mon.redial_at = Some(self.now.mono.after(wait));
+        self.next_tick = self.next_tick.min(self.now.mono.after(wait));
+    }
+
+    fn mon_opened(&mut self, fx: &mut Effects) {
+        self.mon.open = true;
+        self.subscribe();
+        self.say_to_mon(fx);
+        self.pgs.values_mut().for_each(|h| h.dirty = true);
+        self.report_soon();
+        self.ask_again(fx);
+    }
+
+    /// Subscribes to every map after ours, and to settings.
+    pub(crate) fn subscribe(&mut self) {
+        let Some(link) = self.mon.link.filter(|_| self.mon.open) else { return };
+        let start = u64::from(self.maps.epoch().0) + 1;
+        let start = if self.maps.epoch() == Epoch::ZERO { 0 } else { start };
+        let mut m = MMonSubscribe::default();
+        m.what.insert("osdmap".into(), Subscription { start, flags: 0 });
+        m.what.insert("config".into(), Subscription { start: 0, flags: 0 });
+        self.msgr.send(link, m.encode());
+        self.mon.wants_map = false;
+    }
+
+    /// Sends a message to the mon, if there is a session; else it is said again later.
+    pub(crate) fn send_mon(&mut self, message: OutMessage) {
+        if let Some(link) = self.mon.link.filter(|_| self.mon.open) {
+            self.msgr.send(link, message);
+        }
+    }
+
+    fn on_mon_message(&mut self, message: &Message, fx: &mut Effects) {
+        match message.header.kind {
+            MOsdMap::TYPE => self.on_map_message(true, message, fx),
+            PgCreates::TYPE => match message.decode() {
+                Ok(m) => self.on_pg_creates(&m, fx),
+                Err(why) => tracing::error!("osd.{}: bad PG creates: {why}", self.cfg.id),
+            },
+            MConfig::TYPE => match message.decode::<MConfig>() {
+                Ok(m) => self.admin.apply_mon_config(&m),
+                Err(why) => tracing::error!("osd.{}: bad settings: {why}", self.cfg.id),
+            },
+            _ => {}
+        }
+    }
+
+    /// Whether the OSD is on its way out.
+    pub(crate) fn is_leaving(&self) -> bool {
+        matches!(self.life, Life::Leaving { .. } | Life::Closing)
+    }
+}
+
+fn flush_pending(msgr: &mut wire::Messenger, peer: &mut PeerLink) {
+    if let Some(link) = peer.link {
+        peer.pending.drain(..).for_each(|m| msgr.send(link, m));
+        peer.pending_bytes = 0;
+    }
+}

@@ -1,0 +1,58 @@
+//! What is refused before anything is run (guide §5.8).
+
+use types::{Errno, SnapId};
+use wire::msg::{MOsdOp, flags};
+
+/// `osd_max_object_name_len`
+pub const MAX_NAME_BYTES: usize = 2048;
+/// `osd_max_object_namespace_len`
+pub const MAX_NSPACE_BYTES: usize = 256;
+/// `osd_max_object_size`
+pub const MAX_OBJECT_BYTES: u64 = 128 << 20;
+/// `osd_max_write_size`
+pub const MAX_WRITE_BYTES: usize = 90 << 20;
+
+/// Checks a request's names, sizes and flags, in the order in which Ceph does.
+///
+/// # Errors
+/// What the client is answered.
+pub fn check_request(request: &MOsdOp, writes: bool) -> Result<(), Errno> {
+    let object = &request.object;
+    if request.has_flag(flags::PARALLELEXEC) {
+        return Err(Errno::EINVAL);
+    }
+    let too_long = object.name.len() > MAX_NAME_BYTES
+        || object.key.len() > MAX_NAME_BYTES
+        || object.nspace.len() > MAX_NSPACE_BYTES;
+    if too_long {
+        return Err(Errno::ENAMETOOLONG);
+    }
+    if object.name.is_empty() {
+        return Err(Errno::EINVAL);
+    }
+    if !writes {
+        return Ok(());
+    }
+    if object.snap != SnapId::HEAD {
+        return Err(Errno::EINVAL);
+    }
+    let input: usize = request.ops.iter().map(|op| op.indata.len()).sum();
+    if input > MAX_WRITE_BYTES {
+        return Err(Errno::EMSGSIZE);
+    }
+    if !request.snapc.is_valid() {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
+}
+
+/// Checks a range against the largest object.
+///
+/// # Errors
+/// EFBIG.
+pub(super) fn check_range(offset: u64, len: u64) -> Result<(), Errno> {
+    match offset.checked_add(len) {
+        Some(end) if end <= MAX_OBJECT_BYTES => Ok(()),
+        _ => Err(Errno::EFBIG),
+    }
+}

@@ -1,0 +1,197 @@
+//! The end of a run: results as the client sees them, and the change as the PG logs it.
+
+use super::{Run, WatchEffect, stored_is_visible};
+use crate::object::{ObjectMeta, SNAPSET_ATTR};
+use bytes::Bytes;
+use pg::{EntryKind, LogEntry, ObjectSums};
+use store::Transaction;
+use types::{Eversion, HObject, ObjectKey, ReqId, SnapId, UTime};
+use wire::msg::{ReplyOps, flags};
+
+/// Longest output of an operation of a write that is answered (`osd_max_write_op_reply_len`).
+pub const MAX_WRITE_OUTPUT_BYTES: usize = 32;
+
+/// What a run came to.
+#[derive(Debug)]
+pub struct Finished {
+    /// 0 or more, or a negative error number.
+    pub result: i32,
+    /// The operations with their results.
+    pub ops: ReplyOps,
+    /// User version of the object that was read.
+    pub user_version: u64,
+    /// What to do for watchers.
+    pub effects: Vec<WatchEffect>,
+    /// What changes; `None` when nothing does.
+    pub change: Option<Box<Change>>,
+}
+
+/// A change of one object, before it has a version.
+#[derive(Debug)]
+pub struct Change {
+    head: HObject,
+    head_key: ObjectKey,
+    /// The changes of the objects, without the versions.
+    txn: Transaction,
+    /// The head's record, unless the head is gone altogether.
+    meta: Option<ObjectMeta>,
+    exists: bool,
+    clone: Option<(SnapId, ObjectMeta)>,
+    snapset: Option<Bytes>,
+    prior_version: Eversion,
+    user_change: bool,
+    sums: ObjectSums,
+}
+
+impl Run<'_> {
+    pub(super) fn finish(mut self, result: i32) -> Finished {
+        let user_version = self.before.meta.user_version;
+        if result < 0 || !self.changes {
+            let effects = if result < 0 { Vec::new() } else { std::mem::take(&mut self.effects) };
+            return Finished { result, ops: self.results, user_version, effects, change: None };
+        }
+        let result = self.write_results(result);
+        if result < 0 {
+            let (ops, effects) = (self.results, Vec::new());
+            return Finished { result, ops, user_version, effects, change: None };
+        }
+        let effects = std::mem::take(&mut self.effects);
+        let ops = std::mem::take(&mut self.results);
+        Finished { result, ops, user_version, effects, change: Some(Box::new(self.change_made())) }
+    }
+
+    /// A write answers no data, unless the client asked for it (RETURNVEC) and it is short.
+    fn write_results(&mut self, result: i32) -> i32 {
+        let returns = self.scene.request.has_flag(flags::RETURNVEC);
+        let mut result = if returns { result } else { 0 };
+        for op in &mut self.results {
+            if !returns {
+                op.outdata.clear();
+                op.rval = 0;
+            } else if op.len() > MAX_WRITE_OUTPUT_BYTES {
+                op.outdata.clear();
+                op.rval = types::Errno::EOVERFLOW.wire();
+                result = op.rval;
+                break;
+            }
+        }
+        result
+    }
+
+    fn change_made(mut self) -> Change {
+        self.settle_overlap();
+        let clone = self.cloned.map(|id| (id, self.clone_meta(id)));
+        self.count();
+        let whiteout = self.now.meta.whiteout && !self.now.exists;
+        let keeps_head = self.now.exists || whiteout;
+        let has_clones = !self.snapset.clones.is_empty();
+        self.now.meta.has_clones = has_clones;
+        let time = self.scene.request.mtime;
+        self.now.meta.mtime = if time.is_zero() { self.scene.now } else { time };
+        let write_snapset = keeps_head && has_clones && self.snapset_changed;
+        Change {
+            snapset: write_snapset.then(|| denc::encode(&self.snapset)),
+            head: self.head,
+            head_key: self.head_key,
+            txn: self.txn,
+            meta: keeps_head.then_some(self.now.meta),
+            exists: self.now.exists,
+            clone,
+            prior_version: self.stored.map(|s| s.meta.version).unwrap_or_default(),
+            user_change: self.user_change,
+            sums: self.sums,
+        }
+    }
+
+    /// What the head adds to the PG's sums.
+    fn count(&mut self) {
+        let before = self.stored.as_ref();
+        let (was, was_whiteout) = (stored_is_visible(before), before.is_some_and(|s| s.meta.whiteout));
+        let old_size = if was { before.map_or(0, |s| s.size) } else { 0 };
+        let size = if self.now.exists { self.now.size } else { 0 };
+        self.sums.bytes += size as i64 - old_size as i64;
+        self.sums.objects += i64::from(self.now.exists) - i64::from(was);
+        let whiteout = self.now.meta.whiteout && !self.now.exists;
+        self.sums.whiteouts += i64::from(whiteout) - i64::from(was_whiteout);
+    }
+}
+
+/// A change with its versions: ready for the log, the store and the replicas.
+#[derive(Debug)]
+pub struct Versioned {
+    /// Log entries, the head's last.
+    pub entries: Vec<LogEntry>,
+    /// The changes of the objects.
+    pub txn: Transaction,
+    /// User version of the head from now on.
+    pub user_version: u64,
+    /// What it adds to the PG's sums.
+    pub sums: ObjectSums,
+}
+
+impl Change {
+    /// How many versions it takes.
+    pub fn versions(&self) -> u64 {
+        1 + u64::from(self.clone.is_some())
+    }
+
+    /// Gives it its versions, from `first` on.
+    pub fn at(mut self, first: Eversion, reqid: ReqId) -> Versioned {
+        let mut entries = Vec::with_capacity(2);
+        let mut version = first;
+        if let Some((id, mut meta)) = self.clone.take() {
+            let object = self.head.at_snap(id);
+            meta.version = version;
+            entries.push(LogEntry {
+                kind: EntryKind::Clone,
+                object: object.clone(),
+                version,
+                prior_version: Eversion::ZERO,
+                reqid: ReqId::default(),
+                user_version: meta.user_version,
+                mtime: meta.mtime,
+                result: 0,
+                op_returns: Vec::new(),
+            });
+            self.txn.set_meta(&object.to_key(), denc::encode(&meta));
+            version.version += 1;
+        }
+        let (user_version, mtime) = self.put_head_meta(version);
+        let kind = if self.meta.is_some() { EntryKind::Modify } else { EntryKind::Delete };
+        entries.push(LogEntry {
+            kind,
+            object: self.head,
+            version,
+            prior_version: self.prior_version,
+            reqid,
+            user_version,
+            mtime,
+            result: 0,
+            op_returns: Vec::new(),
+        });
+        Versioned { entries, txn: self.txn, user_version, sums: self.sums }
+    }
+
+    fn put_head_meta(&mut self, version: Eversion) -> (u64, UTime) {
+        let Some(meta) = &mut self.meta else { return (version.version, UTime::ZERO) };
+        meta.version = version;
+        if self.user_change {
+            meta.user_version = version.version.max(meta.user_version + 1);
+        }
+        self.txn.set_meta(&self.head_key, denc::encode(meta));
+        if let Some(snapset) = self.snapset.take() {
+            self.txn.set_attr(&self.head_key, Bytes::from_static(SNAPSET_ATTR), snapset);
+        }
+        (meta.user_version, meta.mtime)
+    }
+
+    /// Whether the object is there afterwards, in the eyes of clients.
+    pub fn leaves_object(&self) -> bool {
+        self.exists
+    }
+
+    /// Bytes that the change adds at most.
+    pub fn data_bytes(&self) -> u64 {
+        self.txn.data_bytes()
+    }
+}

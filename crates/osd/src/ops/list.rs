@@ -1,0 +1,64 @@
+//! PGNLS: listing the objects of a PG.
+//!
+//! Guide §5.11. Heads only, in hash order; the handle is the next object, or the first of the next
+//! PG when this one is finished (result 1).
+
+use super::{Reader, Stop};
+use crate::object::ObjectMeta;
+use types::{Errno, HObject, SnapId};
+use wire::msg::OsdOp;
+use wire::msg::op_data::{ListedObject, PgnlsOut, input};
+
+/// `osd_max_pgls`
+const MAX_ENTRIES: u64 = 1024;
+/// Stored objects looked at for one request, when few of them are listed.
+const MAX_SCANNED: usize = 2048;
+/// `LIBRADOS_ALL_NSPACES`: all namespaces.
+const ALL_NSPACES: &[u8] = b"\x01";
+
+/// Lists objects of the PG whose objects are `first..end`. Returns the result and the output.
+///
+/// # Errors
+/// EINVAL for a cursor outside the PG; misses of the store.
+pub fn list_objects(
+    reader: Reader<'_>,
+    op: &OsdOp,
+    nspace: &[u8],
+    first: &HObject,
+    end: &HObject,
+) -> Result<(i32, PgnlsOut), Stop> {
+    let cursor: HObject = input(op)?;
+    let from = if cursor.is_min() { first.clone() } else { cursor };
+    if from < *first || from > *end {
+        return Err(Errno::EINVAL.into());
+    }
+    let wanted = op.args.pgls().count.clamp(1, MAX_ENTRIES) as usize;
+    let mut out = PgnlsOut::default();
+    let mut next = None;
+    let listed = reader.store.list(&from.to_key(), &end.to_key(), MAX_SCANNED)?;
+    let all = listed.len() < MAX_SCANNED;
+    let mut last = from;
+    for (key, stat) in listed {
+        let object = key.decode().map_err(|_| Errno::EIO)?;
+        if out.entries.len() == wanted {
+            next = Some(object);
+            break;
+        }
+        last = object.clone();
+        let meta = ObjectMeta::decode(&stat.meta).map_err(|_| Errno::EIO)?;
+        let here = nspace == ALL_NSPACES || &object.nspace[..] == nspace;
+        if object.is_head() && !meta.whiteout && here {
+            out.entries.push(ListedObject {
+                nspace: object.nspace,
+                name: object.name,
+                key: object.key,
+            });
+        }
+    }
+    // Not everything was looked at: the cursor goes just behind the last object that was.
+    let next = next.or_else(|| (!all).then(|| last.at_snap(SnapId::SNAPDIR)));
+    Ok(match next {
+        Some(handle) => (0, PgnlsOut { handle, ..out }),
+        None => (1, PgnlsOut { handle: end.clone(), ..out }),
+    })
+}

@@ -1,0 +1,381 @@
+//! The op interpreter: runs the operations of one request on one object.
+//!
+//! A run is a pure function of the stored object and the request: it reads the committed object and
+//! builds a transaction, and changes nothing itself. When bytes are needed that are not in memory it
+//! stops ([`Stop::Miss`]); the host fetches them and runs the request again from the start.
+//!
+//! Rules of compound requests (guide §5.5; `PrimaryLogPG.cc: do_osd_ops, execute_ctx`): operations
+//! run in order; the first that fails without FAILOK ends the request, and nothing is changed. Data,
+//! attributes and omap are read as they were before the request; existence, size and user version
+//! follow the operations before.
+
+mod attr;
+mod check;
+mod copy;
+mod data;
+mod finish;
+mod list;
+mod omap;
+mod reader;
+mod snaps;
+mod watch;
+mod write;
+
+pub use attr::stored_name;
+pub use check::{MAX_OBJECT_BYTES, check_request};
+pub use copy::{CopySource, CopiedObject};
+pub use finish::{Change, Finished, MAX_WRITE_OUTPUT_BYTES, Versioned};
+pub use list::list_objects;
+pub use reader::{Reader, StoredObject, contents};
+pub use watch::WatchEffect;
+
+use crate::mapstate::PoolSnaps;
+use crate::object::{ObjectMeta, Ranges, SnapPlace, SnapSet};
+use bytes::Bytes;
+use denc::DecodeError;
+use pg::ObjectSums;
+use store::{Miss, Transaction};
+use types::{EntityAddr, EntityName, Errno, HObject, ObjectKey, SnapId, UTime};
+use wire::msg::op::op_flags;
+use wire::msg::{MOsdOp, OpCode, OsdOp, ReplyOp, ReplyOps, SnapContext};
+
+/// Why a run, or one operation of it, does not go on.
+#[derive(Debug)]
+pub enum Stop {
+    /// The operation fails.
+    Fail(Errno),
+    /// The operation fails with this (negative) number, which is no plain error number.
+    Result(i32),
+    /// Bytes must be fetched first.
+    Miss(Miss),
+    /// This object (the head or a clone) must be recovered first.
+    NotReady(HObject),
+    /// Another object must be copied here first.
+    Copy(CopySource),
+}
+
+impl From<Errno> for Stop {
+    fn from(e: Errno) -> Self {
+        Stop::Fail(e)
+    }
+}
+
+impl From<Miss> for Stop {
+    fn from(miss: Miss) -> Self {
+        Stop::Miss(miss)
+    }
+}
+
+impl From<DecodeError> for Stop {
+    /// Input that cannot be decoded.
+    fn from(_: DecodeError) -> Self {
+        Stop::Fail(Errno::EINVAL)
+    }
+}
+
+/// The sender of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sender {
+    /// Its name.
+    pub name: EntityName,
+    /// Its address: part of its identity for watches and locks.
+    pub addr: EntityAddr,
+}
+
+/// Everything a run depends on beside the store.
+pub struct Scene<'a> {
+    /// The request.
+    pub request: &'a MOsdOp,
+    /// Who sent it.
+    pub sender: Sender,
+    /// The pool's snapshots.
+    pub snaps: &'a PoolSnaps,
+    /// Whether a clone of the object is complete here.
+    pub is_ready: &'a dyn Fn(&HObject) -> bool,
+    /// Objects fetched for COPY_FROM.
+    pub copies: &'a [(CopySource, Result<CopiedObject, Errno>)],
+    /// The time, for what the client leaves to us.
+    pub now: UTime,
+    /// Ids of notifies that this run may start.
+    pub next_notify_id: u64,
+}
+
+/// The object as the operations so far have made it.
+#[derive(Clone, Debug, Default)]
+struct ObjectNow {
+    /// Clients see it.
+    exists: bool,
+    size: u64,
+    meta: ObjectMeta,
+}
+
+/// A run in progress.
+struct Run<'a> {
+    scene: &'a Scene<'a>,
+    reader: Reader<'a>,
+    head: HObject,
+    head_key: ObjectKey,
+    /// What reads see: the head, or the clone that serves the wanted snapshot.
+    source_key: ObjectKey,
+    /// The head as stored (it may be a whiteout), before the request.
+    stored: Option<StoredObject>,
+    snapset: SnapSet,
+    /// The object reads see, before the request.
+    before: ObjectNow,
+    /// The head after the operations so far.
+    now: ObjectNow,
+    snapc: SnapContext,
+    txn: Transaction,
+    /// The clone made by this request.
+    cloned: Option<SnapId>,
+    snapset_changed: bool,
+    /// Bytes of the head that changed.
+    modified: Ranges,
+    sums: ObjectSums,
+    changes: bool,
+    user_change: bool,
+    effects: Vec<WatchEffect>,
+    results: ReplyOps,
+}
+
+/// Whether a request reads and writes the object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Class {
+    /// Something depends on what is stored.
+    pub reads: bool,
+    /// Something may change.
+    pub writes: bool,
+}
+
+/// What a request does, by its operations.
+pub fn classify(request: &MOsdOp) -> Class {
+    let mut class = Class::default();
+    for op in &request.ops {
+        class.reads |= op.code.is_read() || matches!(op.code, OpCode::COPY_FROM | OpCode::COPY_FROM2);
+        class.writes |= op.code.is_write();
+        // A rollback depends on the clone, an append on nothing but the size, which is in memory.
+        class.reads |= op.code == OpCode::ROLLBACK;
+        // A watch that is only confirmed changes nothing.
+        if op.code == OpCode::WATCH && op.args.watch().op == wire::msg::op::watch_op::PING {
+            class = Class { reads: true, writes: false };
+        }
+    }
+    class
+}
+
+/// Runs a request.
+///
+/// # Errors
+/// [`Stop::Fail`] when the request as a whole is refused before any operation; the other stops when
+/// the host must do something first.
+pub fn run(reader: Reader<'_>, scene: &Scene<'_>, sequencer: u64) -> Result<Finished, Stop> {
+    let writes = classify(scene.request).writes;
+    let mut run = Run::begin(reader, scene, sequencer)?;
+    if !writes && !run.before.exists && run.needs_object() {
+        return Ok(run.finish(Errno::ENOENT.wire()));
+    }
+    let result = run.run_ops()?;
+    Ok(run.finish(result))
+}
+
+impl<'a> Run<'a> {
+    fn begin(
+        reader: Reader<'a>,
+        scene: &'a Scene<'a>,
+        sequencer: u64,
+    ) -> Result<Self, Stop> {
+        let request = scene.request;
+        let head = request.object.head();
+        let head_key = head.to_key();
+        let stored = reader.object(&head_key)?;
+        let snapset = match &stored {
+            Some(s) if s.meta.has_clones => reader.snapset(&head_key)?,
+            _ => SnapSet::default(),
+        };
+        let visible = |s: &StoredObject| ObjectNow {
+            exists: !s.meta.whiteout,
+            size: s.size,
+            meta: s.meta.clone(),
+        };
+        let now = stored.as_ref().map(visible).unwrap_or_default();
+        let snapc = match &scene.snaps.own {
+            Some(own) if !request.has_flag(wire::msg::flags::ENFORCE_SNAPC) => own.clone(),
+            _ => without_removed(&request.snapc, scene.snaps),
+        };
+        let mut run = Run {
+            scene,
+            reader,
+            source_key: head_key.clone(),
+            head,
+            head_key,
+            stored,
+            snapset,
+            before: now.clone(),
+            now,
+            snapc,
+            txn: Transaction::new(sequencer),
+            cloned: None,
+            snapset_changed: false,
+            modified: Ranges::default(),
+            sums: ObjectSums::default(),
+            changes: false,
+            user_change: false,
+            effects: Vec::new(),
+            results: request.ops.iter().map(ReplyOp::from).collect(),
+        };
+        run.resolve_snap()?;
+        Ok(run)
+    }
+
+    /// Finds what a read at a snapshot reads.
+    fn resolve_snap(&mut self) -> Result<(), Stop> {
+        let snap = self.scene.request.object.snap;
+        if snap == SnapId::HEAD || snap == SnapId::SNAPDIR {
+            return Ok(());
+        }
+        let removed = self.scene.snaps.is_removed(snap);
+        match self.snapset.find(snap, self.now.meta.snap_seq) {
+            _ if removed => self.before = ObjectNow::default(),
+            SnapPlace::Head => {}
+            SnapPlace::Nowhere => self.before = ObjectNow::default(),
+            SnapPlace::Clone(id) => {
+                let clone = self.head.at_snap(id);
+                if !(self.scene.is_ready)(&clone) {
+                    return Err(Stop::NotReady(clone));
+                }
+                self.source_key = clone.to_key();
+                let stored = self.reader.object(&self.source_key)?;
+                self.before = match stored {
+                    Some(s) => ObjectNow { exists: true, size: s.size, meta: s.meta },
+                    None => ObjectNow::default(),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    /// LIST_SNAPS works on whiteouts too: their clones are there.
+    fn needs_object(&self) -> bool {
+        let lists = |op: &OsdOp| op.code == OpCode::LIST_SNAPS;
+        !(self.stored.is_some() && self.scene.request.ops.iter().any(lists))
+    }
+
+    fn run_ops(&mut self) -> Result<i32, Stop> {
+        let mut result = 0;
+        for i in 0..self.scene.request.ops.len() {
+            let op = &self.scene.request.ops[i];
+            let ran = match self.run_op(i, op) {
+                Ok(value) => value,
+                Err(Stop::Fail(e)) => e.wire(),
+                Err(Stop::Result(n)) => n,
+                Err(stop) => return Err(stop),
+            };
+            self.results[i].rval = ran;
+            result = ran;
+            if ran < 0 && op.has_flag(op_flags::FAILOK) {
+                result = 0;
+            }
+            if result < 0 {
+                break;
+            }
+            self.user_change |= op.code.is_write() && !does_not_count(op.code);
+        }
+        Ok(result)
+    }
+
+    fn run_op(&mut self, i: usize, op: &OsdOp) -> Result<i32, Stop> {
+        match op.code {
+            OpCode::READ | OpCode::SYNC_READ => self.op_read(i, op),
+            OpCode::SPARSE_READ => self.op_sparse_read(i, op),
+            OpCode::MAPEXT => self.op_mapext(i, op),
+            OpCode::STAT => self.op_stat(i),
+            OpCode::CHECKSUM => self.op_checksum(i, op),
+            OpCode::CMPEXT => self.op_cmpext(op),
+            OpCode::ASSERT_VER => self.op_assert_ver(op),
+            OpCode::WRITE => self.op_write(op),
+            OpCode::WRITEFULL => self.op_writefull(op),
+            OpCode::APPEND => self.op_append(op),
+            OpCode::WRITESAME => self.op_writesame(op),
+            OpCode::ZERO => self.op_zero(i, op),
+            OpCode::TRUNCATE => self.op_truncate(op),
+            OpCode::TRIMTRUNC => self.op_trimtrunc(op),
+            OpCode::CREATE => self.op_create(op),
+            OpCode::DELETE => self.op_delete(),
+            OpCode::SETALLOCHINT => self.op_alloc_hint(op),
+            OpCode::ROLLBACK => self.op_rollback(op),
+            OpCode::LIST_SNAPS => self.op_list_snaps(i),
+            OpCode::COPY_FROM | OpCode::COPY_FROM2 => self.op_copy_from(op),
+            OpCode::GETXATTR => self.op_getxattr(i, op),
+            OpCode::GETXATTRS => self.op_getxattrs(i),
+            OpCode::CMPXATTR => self.op_cmpxattr(op),
+            OpCode::SETXATTR => self.op_setxattr(op),
+            OpCode::RMXATTR => self.op_rmxattr(op),
+            OpCode::OMAPGETKEYS => self.op_omap_get_keys(i, op),
+            OpCode::OMAPGETVALS => self.op_omap_get_vals(i, op),
+            OpCode::OMAPGETHEADER => self.op_omap_get_header(i),
+            OpCode::OMAPGETVALSBYKEYS => self.op_omap_get_by_keys(i, op),
+            OpCode::OMAP_CMP => self.op_omap_cmp(op),
+            OpCode::OMAPSETVALS => self.op_omap_set(op),
+            OpCode::OMAPSETHEADER => self.op_omap_set_header(op),
+            OpCode::OMAPCLEAR => self.op_omap_clear(),
+            OpCode::OMAPRMKEYS => self.op_omap_rm_keys(op),
+            OpCode::OMAPRMKEYRANGE => self.op_omap_rm_range(op),
+            OpCode::WATCH => self.op_watch(op),
+            OpCode::NOTIFY => self.op_notify(i, op),
+            OpCode::NOTIFY_ACK => self.op_notify_ack(op),
+            OpCode::LIST_WATCHERS => self.op_list_watchers(i),
+            code if code.is_cache() => Err(Errno::EINVAL.into()),
+            OpCode::ISDIRTY | OpCode::UNDIRTY | OpCode::CACHE_PIN | OpCode::CACHE_UNPIN => {
+                Err(Errno::EINVAL.into())
+            }
+            _ => Err(Errno::EOPNOTSUPP.into()),
+        }
+    }
+
+    /// Sets the output of an operation.
+    fn put(&mut self, i: usize, out: impl Into<Bytes>) {
+        let out = out.into();
+        self.results[i].outdata.clear();
+        if !out.is_empty() {
+            self.results[i].outdata.push(out);
+        }
+    }
+
+    /// Called before every change of the head: makes the clone that a new snapshot needs.
+    fn change(&mut self) {
+        if !self.changes {
+            self.changes = true;
+            self.make_clone();
+        }
+    }
+
+    /// Called before every change that needs the object to be there.
+    fn change_existing(&mut self) {
+        self.change();
+        if !self.now.exists {
+            self.now.exists = true;
+            self.now.meta.whiteout = false;
+            self.now.size = 0;
+            let key = self.head_key.clone();
+            self.txn.touch(&key);
+        }
+    }
+}
+
+/// Whether clients see the stored object.
+fn stored_is_visible(stored: Option<&StoredObject>) -> bool {
+    stored.is_some_and(|s| !s.meta.whiteout)
+}
+
+/// Operations that are no change in the eyes of the user.
+fn does_not_count(code: OpCode) -> bool {
+    matches!(code, OpCode::WATCH | OpCode::COPY_FROM | OpCode::COPY_FROM2)
+}
+
+fn without_removed(snapc: &SnapContext, pool: &PoolSnaps) -> SnapContext {
+    let mut snapc = snapc.clone();
+    if !pool.none_removed() {
+        snapc.snaps.retain(|s| !pool.is_removed(*s));
+    }
+    snapc
+}

@@ -1,0 +1,196 @@
+//! Operations that change data.
+
+use super::check::check_range;
+use super::{Run, Stop};
+use crate::object::AllocHint;
+use bytes::Bytes;
+use types::Errno;
+use wire::msg::{OpCode, OsdOp};
+use wire::msg::op::{Extent, op_flags};
+
+impl Run<'_> {
+    /// CephFS: applies a truncation that the client knows of and the object does not, and cuts a
+    /// write that does not know of the newest one. Returns the bytes that are to be written.
+    fn heed_truncation(&mut self, e: &Extent) -> u64 {
+        let known = self.now.meta.truncate_seq;
+        if e.truncate_seq > known {
+            if self.now.exists && e.truncate_size < self.now.size {
+                self.truncate_to(e.truncate_size);
+            }
+            self.now.meta.truncate_seq = e.truncate_seq;
+            self.now.meta.truncate_size = e.truncate_size;
+            return e.length;
+        }
+        let end = e.offset.saturating_add(e.length);
+        if e.truncate_seq != 0 && e.truncate_seq < known && end > self.now.size {
+            // An old write after a trim: what is beyond the end stays away.
+            return self.now.size.saturating_sub(e.offset);
+        }
+        e.length
+    }
+
+    fn truncate_to(&mut self, size: u64) {
+        let key = self.head_key.clone();
+        self.txn.truncate(&key, size);
+        let old = self.now.size;
+        self.modified.insert(size.min(old), size.abs_diff(old));
+        self.now.size = size;
+    }
+
+    fn write_at(&mut self, offset: u64, data: Bytes) {
+        let len = data.len() as u64;
+        if len == 0 {
+            return;
+        }
+        let key = self.head_key.clone();
+        self.txn.write(&key, offset, data);
+        self.modified.insert(offset, len);
+        self.now.size = self.now.size.max(offset + len);
+    }
+
+    pub(super) fn op_write(&mut self, op: &OsdOp) -> Result<i32, Stop> {
+        let e = op.args.extent();
+        if e.length != op.indata.len() as u64 {
+            return Err(Errno::EINVAL.into());
+        }
+        check_range(e.offset, e.length)?;
+        self.change_existing();
+        let len = self.heed_truncation(&e);
+        if len == 0 {
+            // Nothing to write extends the object all the same (but not when it was cut off).
+            if e.length == 0 && e.offset > self.now.size {
+                self.truncate_to(e.offset);
+            }
+            return Ok(0);
+        }
+        self.write_at(e.offset, op.indata.slice(..len as usize));
+        Ok(0)
+    }
+
+    pub(super) fn op_writefull(&mut self, op: &OsdOp) -> Result<i32, Stop> {
+        let e = op.args.extent();
+        if e.length != op.indata.len() as u64 {
+            return Err(Errno::EINVAL.into());
+        }
+        check_range(0, e.length)?;
+        self.change_existing();
+        let old = self.now.size;
+        if old > e.length {
+            self.truncate_to(e.length);
+        }
+        self.write_at(0, op.indata.clone());
+        self.modified.insert(0, old.max(e.length));
+        Ok(0)
+    }
+
+    pub(super) fn op_append(&mut self, op: &OsdOp) -> Result<i32, Stop> {
+        let e = op.args.extent();
+        if e.length != op.indata.len() as u64 {
+            return Err(Errno::EINVAL.into());
+        }
+        let offset = if self.now.exists { self.now.size } else { 0 };
+        check_range(offset, e.length)?;
+        self.change_existing();
+        self.write_at(offset, op.indata.clone());
+        Ok(0)
+    }
+
+    pub(super) fn op_writesame(&mut self, op: &OsdOp) -> Result<i32, Stop> {
+        let w = op.args.writesame();
+        if w.length == 0 {
+            return Ok(0);
+        }
+        let pattern = op.indata.len() as u64;
+        if pattern == 0 || w.data_length != pattern || !w.length.is_multiple_of(pattern) {
+            return Err(Errno::EINVAL.into());
+        }
+        check_range(w.offset, w.length)?;
+        self.change_existing();
+        let times = usize::try_from(w.length / pattern).map_err(|_| Errno::EINVAL)?;
+        self.write_at(w.offset, op.indata.repeat(times).into());
+        Ok(0)
+    }
+
+    /// Never extends the object. Zeroing to the end is a truncation, and the answer shows it as one
+    /// (`PrimaryLogPG.cc: do_osd_ops`, "munging ZERO").
+    pub(super) fn op_zero(&mut self, i: usize, op: &OsdOp) -> Result<i32, Stop> {
+        let e = op.args.extent();
+        check_range(e.offset, e.length)?;
+        if !self.now.exists || e.length == 0 || e.offset >= self.now.size {
+            return Ok(0);
+        }
+        if e.offset + e.length >= self.now.size {
+            self.results[i].code = OpCode::TRUNCATE;
+            return self.op_truncate(op);
+        }
+        self.change_existing();
+        let key = self.head_key.clone();
+        self.txn.zero(&key, e.offset, e.length);
+        self.modified.insert(e.offset, e.length);
+        Ok(0)
+    }
+
+    pub(super) fn op_truncate(&mut self, op: &OsdOp) -> Result<i32, Stop> {
+        let e = op.args.extent();
+        if !self.now.exists {
+            return Ok(0);
+        }
+        check_range(e.offset, 0)?;
+        if e.truncate_seq != 0 {
+            if e.truncate_seq <= self.now.meta.truncate_seq {
+                // An old truncation, done already.
+                return Ok(0);
+            }
+            self.now.meta.truncate_seq = e.truncate_seq;
+            self.now.meta.truncate_size = e.truncate_size;
+        }
+        self.change_existing();
+        if e.offset != self.now.size {
+            self.truncate_to(e.offset);
+        }
+        Ok(0)
+    }
+
+    pub(super) fn op_trimtrunc(&mut self, op: &OsdOp) -> Result<i32, Stop> {
+        let e = op.args.extent();
+        if !self.now.exists || e.truncate_seq <= self.now.meta.truncate_seq {
+            return Ok(0);
+        }
+        check_range(e.truncate_size, 0)?;
+        self.change_existing();
+        self.now.meta.truncate_seq = e.truncate_seq;
+        self.now.meta.truncate_size = e.truncate_size;
+        if e.truncate_size < self.now.size {
+            self.truncate_to(e.truncate_size);
+        }
+        Ok(0)
+    }
+
+    pub(super) fn op_create(&mut self, op: &OsdOp) -> Result<i32, Stop> {
+        if self.now.exists && op.has_flag(op_flags::EXCL) {
+            return Err(Errno::EEXIST.into());
+        }
+        self.change_existing();
+        Ok(0)
+    }
+
+    pub(super) fn op_delete(&mut self) -> Result<i32, Stop> {
+        if !self.now.exists {
+            return Err(Errno::ENOENT.into());
+        }
+        self.change();
+        self.remove_head();
+        Ok(0)
+    }
+
+    pub(super) fn op_alloc_hint(&mut self, op: &OsdOp) -> Result<i32, Stop> {
+        let hint = op.args.alloc_hint();
+        self.change_existing();
+        self.now.meta.hint = AllocHint {
+            object_size: hint.expected_object_size,
+            write_size: hint.expected_write_size,
+            flags: hint.flags,
+        };
+        Ok(0)
+    }
+}

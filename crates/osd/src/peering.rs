@@ -1,0 +1,265 @@
+//! PGs and maps: taking in epochs, making PGs, and the messages of peering.
+
+use crate::daemon::{Daemon, Life};
+use crate::host::PgHost;
+use io::Effects;
+use maps::OsdMap;
+use peer::{PgCreate, PgCreates, PgPeering, View, mapping, pool_rules};
+use pg::{Body, History, Loaded, Notify, PastIntervals, Pg, PgInfo, PgMsg, Query};
+use std::rc::Rc;
+use types::{Epoch, OsdId, PgId};
+use wire::msg::Payload;
+
+impl Daemon {
+    /// Takes in the next epoch: every PG, one after the other.
+    pub(crate) fn advance(&mut self, old: &Rc<OsdMap>, new: &Rc<OsdMap>, fx: &mut Effects) {
+        self.restore_ahead(new);
+        let pgids: Vec<_> = self.pgs.keys().copied().collect();
+        for pgid in pgids {
+            if new.pool(pgid.pool).is_none() {
+                self.begin_removal(pgid, fx);
+                continue;
+            }
+            self.advance_pg(pgid, old, new, fx);
+        }
+    }
+
+    fn advance_pg(&mut self, pgid: PgId, old: &Rc<OsdMap>, new: &Rc<OsdMap>, fx: &mut Effects) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        if host.pg.epoch() >= new.epoch {
+            return;
+        }
+        let (to, rules) = (mapping(new, pgid), pool_rules(new, pgid.pool));
+        let (was, is) = (View(old), View(new));
+        if !host.started {
+            host.pg.catch_up(&was, &is, to, rules);
+            return;
+        }
+        self.run_pg_at(new, pgid, fx, |pg, ctx, out| pg.on_map(&was, ctx, to, rules, out));
+    }
+
+    /// The mon has trimmed maps that we have not seen: every PG was clean since, so that nothing
+    /// before the oldest kept map counts any more.
+    pub(crate) fn skip_to(&mut self, map: &Rc<OsdMap>) {
+        for (pgid, host) in &mut self.pgs {
+            if host.pg.epoch() < map.epoch {
+                host.pg.skip_to(map.epoch, mapping(map, *pgid), pool_rules(map, pgid.pool));
+            }
+        }
+        for (_, all) in std::mem::take(&mut self.ahead) {
+            for loaded in all {
+                self.restore_pg(map, loaded);
+            }
+        }
+    }
+
+    /// PGs whose records name this epoch as the newest they have taken in.
+    fn restore_ahead(&mut self, map: &Rc<OsdMap>) {
+        for loaded in self.ahead.remove(&map.epoch).unwrap_or_default() {
+            self.restore_pg(map, loaded);
+        }
+    }
+
+    pub(crate) fn restore_pg(&mut self, map: &Rc<OsdMap>, mut loaded: Loaded) {
+        let pgid = loaded.record.info.pgid;
+        loaded.record.epoch = map.epoch;
+        let rules = pool_rules(map, pgid.pool);
+        let pg = Pg::restore(self.cfg.id, loaded, mapping(map, pgid), rules);
+        self.pgs.insert(pgid, PgHost::new(pg));
+    }
+
+    /// The OSD is in the map: all PGs take up their roles.
+    pub(crate) fn start_pgs(&mut self, fx: &mut Effects) {
+        let pgids: Vec<_> = self.pgs.keys().copied().collect();
+        for pgid in pgids {
+            self.start_pg(pgid, fx);
+        }
+    }
+
+    fn start_pg(&mut self, pgid: PgId, fx: &mut Effects) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        if !host.started {
+            host.started = true;
+            self.run_pg(pgid, fx, |pg, ctx, out| pg.start(ctx, out));
+        }
+    }
+
+    /// The mon says that PGs are new and that we lead them.
+    pub(crate) fn on_pg_creates(&mut self, m: &PgCreates, fx: &mut Effects) {
+        if !self.is_up() || m.epoch > self.maps.epoch() {
+            // It comes again.
+            return;
+        }
+        for create in &m.pgs {
+            self.create_pg(m.epoch, create, fx);
+        }
+    }
+
+    fn create_pg(&mut self, epoch: Epoch, create: &PgCreate, fx: &mut Effects) {
+        let map = self.maps.current().clone();
+        let pgid = create.pgid;
+        let leads = mapping(&map, pgid).acting_primary == Some(self.cfg.id);
+        if !leads || self.pgs.contains_key(&pgid) || self.removals.contains_key(&pgid) {
+            return;
+        }
+        let Some(first) = self.maps.get(epoch).cloned() else { return };
+        let rules = pool_rules(&first, pgid.pool);
+        let (history, past) = (create.history, create.past.clone());
+        let to = mapping(&first, pgid);
+        let mut pg = Pg::create(self.cfg.id, pgid, history, past, epoch, to, rules);
+        if self.catch_up_to_current(&mut pg) {
+            self.pgs.insert(pgid, PgHost::new(pg));
+            self.start_pg(pgid, fx);
+        }
+    }
+
+    /// Whether all maps for it were there.
+    fn catch_up_to_current(&self, pg: &mut Pg) -> bool {
+        while pg.epoch() < self.maps.epoch() {
+            let epoch = pg.epoch();
+            let (Some(old), Some(new)) = (self.maps.get(epoch), self.maps.get(epoch.next())) else {
+                return false;
+            };
+            let (to, rules) = (mapping(new, pg.pgid()), pool_rules(new, pg.pgid().pool));
+            pg.catch_up(&View(old), &View(new), to, rules);
+        }
+        true
+    }
+
+    /// A message of peering from another OSD.
+    pub(crate) fn on_peering(&mut self, from: OsdId, msg: PgMsg, fx: &mut Effects) {
+        let pgid = msg.pgid;
+        let (me, here) = (self.cfg.id, self.pgs.contains_key(&pgid));
+        tracing::trace!("osd.{me}: pg {pgid} ({here}) from osd.{from}: {:?}", msg.body);
+        if self.removals.contains_key(&pgid) {
+            if let Some(removal) = self.removals.get_mut(&pgid) {
+                removal.hold(from, msg);
+            }
+            return;
+        }
+        if !self.pgs.contains_key(&pgid) && !self.make_copy(from, &msg, fx) {
+            return;
+        }
+        if self.pgs.get(&pgid).is_some_and(|h| h.started) {
+            self.run_pg(pgid, fx, |pg, ctx, out| pg.on_msg(from, msg, ctx, out));
+        }
+    }
+
+    /// A message about a PG that we have not got: answers that, or begins a copy. Whether there is
+    /// one now.
+    fn make_copy(&mut self, from: OsdId, msg: &PgMsg, fx: &mut Effects) -> bool {
+        let map = self.maps.current().clone();
+        if map.pool(msg.pgid.pool).is_none() || !self.is_up() {
+            return false;
+        }
+        let leads = mapping(&map, msg.pgid).acting_primary == Some(self.cfg.id);
+        let history = match &msg.body {
+            Body::Query(Query::Info, _) => {
+                self.answer_absent(from, msg, fx);
+                return false;
+            }
+            Body::Activate { info, .. } => info.history,
+            Body::Notify(n) if leads && !n.info.is_absent() => n.info.history,
+            _ => return false,
+        };
+        if !self.is_of_current_interval(msg) {
+            return false;
+        }
+        let rules = pool_rules(&map, msg.pgid.pool);
+        let to = mapping(&map, msg.pgid);
+        let mut pg = Pg::create(self.cfg.id, msg.pgid, history, PastIntervals::default(), map.epoch, to, rules);
+        pg.mark_unfilled();
+        self.pgs.insert(msg.pgid, PgHost::new(pg));
+        self.start_pg(msg.pgid, fx);
+        true
+    }
+
+    fn answer_absent(&mut self, from: OsdId, msg: &PgMsg, fx: &mut Effects) {
+        let info = PgInfo::absent(msg.pgid);
+        let notify = Notify { info, past: PastIntervals::default(), missing: 0 };
+        let body = Body::Notify(Box::new(notify));
+        let answer = PgMsg { epoch: self.maps.epoch(), body, ..msg.clone() };
+        self.send_peer(from, PgPeering { msg: answer }.encode(), fx);
+    }
+
+    /// Whether the PG's mapping is still the one of the sender's map: only then do its epochs hold.
+    fn is_of_current_interval(&self, msg: &PgMsg) -> bool {
+        let now = mapping(self.maps.current(), msg.pgid);
+        let rules = pool_rules(self.maps.current(), msg.pgid.pool);
+        let mut epoch = msg.epoch;
+        while epoch < self.maps.epoch() {
+            match self.maps.get(epoch) {
+                Some(map)
+                    if mapping(map, msg.pgid) == now
+                        && pool_rules(map, msg.pgid.pool) == rules => {}
+                _ => return false,
+            }
+            epoch = epoch.next();
+        }
+        true
+    }
+
+    /// A PG's interval ended: whatever it had in hand is forgotten here; clients and OSDs know it by
+    /// the map.
+    pub(crate) fn new_interval(&mut self, pgid: PgId, _fx: &mut Effects) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        host.wish = Default::default();
+        host.transfers = Default::default();
+        let leads = host.pg.is_primary();
+        if !leads {
+            host.watches = Default::default();
+        }
+        let mut ids = crate::op::all_ops(host);
+        if !leads {
+            ids.extend(host.waiting.drain(..));
+        }
+        for id in ids {
+            self.drop_op(id);
+        }
+    }
+
+    /// A PG we lead went active.
+    pub(crate) fn went_active(&mut self, pgid: PgId, fx: &mut Effects) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let members = host.pg.mapping().acting.iter().copied().filter(|o| o.is_some());
+        let members: Vec<_> = members.collect();
+        host.in_flight.begin(members, host.pg.last_update());
+        let waiting: Vec<_> = host.waiting.drain(..).collect();
+        for id in waiting {
+            self.start_op(id, fx);
+        }
+    }
+
+    /// Messages of this interval were lost: the PG goes through peering again. Clients know nothing
+    /// of it, so that what they asked for is kept, and run (or recognised as done) afterwards.
+    pub(crate) fn restart_pg(&mut self, pgid: PgId, fx: &mut Effects) {
+        let Some(host) = self.pgs.get_mut(&pgid).filter(|h| h.started && h.pg.is_primary()) else {
+            return;
+        };
+        let ids = crate::op::all_ops(host);
+        host.transfers = Default::default();
+        for id in ids {
+            if let Some(op) = self.ops.get_mut(&id) {
+                op.answer = None;
+                op.is_reading = false;
+                host.waiting.push_back(id);
+            }
+        }
+        self.run_pg(pgid, fx, |pg, ctx, out| pg.restart(ctx, out));
+    }
+
+    /// Where everything stands with the mon is lost, or long ago: ask again.
+    pub(crate) fn ask_again(&mut self, fx: &mut Effects) {
+        if !matches!(self.life, Life::Up) {
+            return;
+        }
+        let wishing = |h: &PgHost| h.wish != Default::default();
+        let pgids: Vec<_> = self.pgs.iter().filter(|(_, h)| wishing(h)).map(|(p, _)| *p).collect();
+        for pgid in pgids {
+            if let Some(host) = self.pgs.get_mut(&pgid) {
+                host.wish = Default::default();
+            }
+            self.run_pg(pgid, fx, |pg, _, out| pg.ask_again(out));
+        }
+    }
+}

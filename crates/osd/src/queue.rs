@@ -1,0 +1,206 @@
+//! Transactions of a PG that are not a client's write: in order, waiting where they must.
+
+use crate::daemon::{Daemon, Waiter};
+use crate::host::{Queued, Then};
+use io::Effects;
+use maps::OsdMap;
+use peer::PgPeering;
+use pg::{Ctx, Fx, Notice, Pg};
+use store::{ReadSet, StoreError, SubmitError, Transaction};
+use types::PgId;
+use wire::msg::Payload;
+
+impl Daemon {
+    /// Lets a PG's machine take an input, and carries out what it wants.
+    pub(crate) fn run_pg(
+        &mut self,
+        pgid: PgId,
+        fx: &mut Effects,
+        input: impl FnOnce(&mut Pg, &Ctx<'_>, &mut Fx),
+    ) {
+        let map = self.maps.current().clone();
+        self.run_pg_at(&map, pgid, fx, input);
+    }
+
+    /// The same with the map that the PG is at: of several maps that came at once, each is taken in
+    /// by itself.
+    pub(crate) fn run_pg_at(
+        &mut self,
+        map: &OsdMap,
+        pgid: PgId,
+        fx: &mut Effects,
+        input: impl FnOnce(&mut Pg, &Ctx<'_>, &mut Fx),
+    ) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let view = peer::View(map);
+        let ctx = Ctx { map: &view, now: self.now.wall };
+        let mut out = Fx::default();
+        input(&mut host.pg, &ctx, &mut out);
+        let txn = host.transaction();
+        self.carry_out(pgid, out, txn, Vec::new(), fx);
+    }
+
+    /// Carries out what a machine wants, together with a transaction of the host's own.
+    pub(crate) fn carry_out(
+        &mut self,
+        pgid: PgId,
+        out: Fx,
+        mut txn: Transaction,
+        mut then: Vec<Then>,
+        fx: &mut Effects,
+    ) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        for object in &out.remove {
+            txn.remove(&object.to_key());
+        }
+        host.put_meta(&mut txn, out.meta);
+        if !out.send_durable.is_empty() {
+            then.push(Then::Send(out.send_durable));
+        }
+        then.extend(out.tell_durable.map(|epoch| Then::Tell(pgid, epoch)));
+        if out.want_pg_temp.is_some() {
+            host.wish.pg_temp = out.want_pg_temp;
+            self.mon.wishes_changed = true;
+        }
+        if out.want_up_thru.is_some() {
+            host.wish.up_thru = out.want_up_thru;
+            self.mon.wishes_changed = true;
+        }
+        host.dirty = true;
+        self.submit(pgid, txn, then, fx);
+        for (to, msg) in out.send {
+            self.send_peer(to, PgPeering { msg }.encode(), fx);
+        }
+        for notice in out.notices {
+            self.on_notice(pgid, notice, fx);
+        }
+        self.report_soon();
+    }
+
+    fn on_notice(&mut self, pgid: PgId, notice: Notice, fx: &mut Effects) {
+        match notice {
+            Notice::NewInterval => self.new_interval(pgid, fx),
+            Notice::Active => self.went_active(pgid, fx),
+            Notice::Clean => {}
+            Notice::RemoveSelf => self.begin_removal(pgid, fx),
+            Notice::Odd(why) => {
+                tracing::error!("osd.{}: pg {pgid}: {why}", self.cfg.id);
+                self.perf.odd_messages += 1;
+            }
+        }
+    }
+
+    /// Hands a transaction of a PG to the store, behind those that wait. Without changes, what comes
+    /// `then` happens when everything before is durable.
+    pub(crate) fn submit(
+        &mut self,
+        pgid: PgId,
+        txn: Transaction,
+        then: Vec<Then>,
+        fx: &mut Effects,
+    ) {
+        if txn.is_empty() && then.is_empty() {
+            return;
+        }
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        host.queue.push_back(Queued { txn, reads: ReadSet::new(), then });
+        if !host.queue_stalled {
+            self.pump_queue(pgid, fx);
+        }
+    }
+
+    fn pump_queue(&mut self, pgid: PgId, fx: &mut Effects) {
+        while let Some(host) = self.pgs.get_mut(&pgid) {
+            let Some(first) = host.queue.front_mut() else { break };
+            if first.txn.is_empty() {
+                let then = std::mem::take(&mut first.then);
+                host.queue.pop_front();
+                match host.last_txn.filter(|t| self.durable.contains_key(t)) {
+                    Some(last) => self.durable.entry(last).or_default().extend(then),
+                    None => then.into_iter().for_each(|t| self.carry_out_then(t, fx)),
+                }
+                continue;
+            }
+            match self.store.submit(&first.txn, &first.reads) {
+                Ok(id) => {
+                    let then = std::mem::take(&mut first.then);
+                    host.queue.pop_front();
+                    host.last_txn = Some(id);
+                    self.durable.insert(id, then);
+                }
+                Err(stop) => {
+                    host.queue_stalled = true;
+                    self.queue_stopped(pgid, stop, fx);
+                    return;
+                }
+            }
+        }
+        self.queue_empty(pgid, fx);
+    }
+
+    fn queue_stopped(&mut self, pgid: PgId, stop: SubmitError, fx: &mut Effects) {
+        match stop {
+            SubmitError::Miss(miss) => self.fetch(miss, Waiter::Queue(pgid), fx),
+            SubmitError::Busy => self.blocked.push(Waiter::Queue(pgid)),
+            SubmitError::NoSpace => {
+                // Even the reserve is used up: wait for space, and say so.
+                self.perf.no_space += 1;
+                self.blocked.push(Waiter::Queue(pgid));
+            }
+            SubmitError::Invalid(why) => {
+                fx.exit(1, format!("osd.{}: pg {pgid}: a transaction cannot be: {why}", self.cfg.id));
+            }
+        }
+    }
+
+    pub(crate) fn queue_fetched(
+        &mut self,
+        pgid: PgId,
+        result: Result<ReadSet, StoreError>,
+        fx: &mut Effects,
+    ) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        host.queue_stalled = false;
+        match (result, host.queue.front_mut()) {
+            (Ok(reads), Some(first)) => first.reads.merge(reads),
+            (Ok(_), None) => {}
+            (Err(error), _) => {
+                // A replica that cannot apply what all others have is of no use until it is repaired.
+                fx.exit(
+                    1,
+                    format!(
+                        "osd.{} stops: pg {pgid}: what a write needs cannot be read: {error}. Its \
+                         data is on the other copies; replace the disk, or remove this OSD and add \
+                         it again",
+                        self.cfg.id
+                    ),
+                );
+                return;
+            }
+        }
+        self.pump_queue(pgid, fx);
+    }
+
+    pub(crate) fn carry_out_then(&mut self, then: Then, fx: &mut Effects) {
+        match then {
+            Then::Send(messages) => {
+                for (to, msg) in messages {
+                    self.send_peer(to, PgPeering { msg }.encode(), fx);
+                }
+            }
+            Then::Tell(pgid, epoch) => {
+                self.run_pg(pgid, fx, |pg, ctx, out| pg.on_durable(epoch, ctx, out));
+            }
+            Then::Committed(pgid, interval, version) => {
+                self.durable_on(pgid, interval, self.cfg.id, version, fx);
+            }
+            Then::RepAck(to, ack) => self.send_peer(to, ack.encode(), fx),
+            Then::Pulled(pgid, interval, object, version) => {
+                self.pulled_durable(pgid, interval, object, version, fx);
+            }
+            Then::PushAck(to, ack) => self.send_peer(to, ack.encode(), fx),
+            Then::ProgressAck(to, ack) => self.send_peer(to, ack.encode(), fx),
+            Then::Removed(pgid) => self.go_on_removing(pgid, fx),
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Removing a PG: its pool is gone, or its copy here is not needed any more. In the background, a
+//! few objects at a time.
+
+use crate::config::REMOVE_OBJECTS;
+use crate::daemon::{Daemon, Waiter};
+use crate::host::{Then, meta_object, put_meta, sequencer};
+use io::Effects;
+use maps::PgIdExt;
+use pg::{MetaOp, PgMsg};
+use store::{ReadSet, StoreError, SubmitError, Transaction};
+use types::{HObject, ObjectKey, OsdId, PgId, PoolId};
+
+/// Messages held for a PG that comes back while its old copy is being removed.
+const HELD_MESSAGES: usize = 256;
+
+/// A PG on its way out.
+#[derive(Debug)]
+pub struct Removal {
+    first: ObjectKey,
+    end: ObjectKey,
+    reads: ReadSet,
+    /// First of all the records say that this copy is worth nothing: what is half removed must never
+    /// be taken for a whole copy after a crash.
+    mark: Option<MetaOp>,
+    /// Objects are gone; only the records are left.
+    records_left: bool,
+    held: Vec<(OsdId, PgMsg)>,
+}
+
+impl Removal {
+    /// Keeps a message until the old copy is gone.
+    pub fn hold(&mut self, from: OsdId, msg: PgMsg) {
+        if self.held.len() < HELD_MESSAGES {
+            self.held.push((from, msg));
+        }
+    }
+}
+
+/// The keys of a PG's objects: first, and behind the last.
+pub fn key_range(pgid: PgId, pg_num: u32) -> (ObjectKey, ObjectKey) {
+    let end = pgid.end_of_objects(pg_num);
+    let end = if end.max {
+        // The last PG of the pool: up to the next pool, not to the end of everything.
+        let next = PoolId(pgid.pool.0.saturating_add(1));
+        HObject { pool: next, max: false, ..HObject::min() }
+    } else {
+        end
+    };
+    (pgid.first_object().to_key(), end.to_key())
+}
+
+impl Daemon {
+    pub(crate) fn begin_removal(&mut self, pgid: PgId, fx: &mut Effects) {
+        let Some(mut host) = self.pgs.remove(&pgid) else { return };
+        let pg_num = host.pg.rules().pg_num.max(1);
+        let mut ids = crate::op::all_ops(&mut host);
+        ids.extend(host.waiting.drain(..));
+        ids.into_iter().for_each(|id| self.drop_op(id));
+        let (first, end) = key_range(pgid, pg_num);
+        host.pg.mark_unfilled();
+        let removal = Removal {
+            first,
+            end,
+            reads: ReadSet::new(),
+            mark: Some(host.pg.info_record()),
+            records_left: false,
+            held: Vec::new(),
+        };
+        self.removals.insert(pgid, removal);
+        self.go_on_removing(pgid, fx);
+    }
+
+    /// Goes on with removals that were under way when the OSD stopped: PGs that are stored, but whose
+    /// pool is gone.
+    pub(crate) fn go_on_removing(&mut self, pgid: PgId, fx: &mut Effects) {
+        let Some(removal) = self.removals.get_mut(&pgid) else { return };
+        if removal.records_left {
+            self.end_removal(pgid, fx);
+            return;
+        }
+        let mut txn = Transaction::new(sequencer(pgid));
+        txn.may_use_reserve = true;
+        if let Some(mark) = &removal.mark {
+            put_meta(&mut txn, &meta_object(pgid).to_key(), vec![mark.clone()]);
+            self.submit_removal(pgid, txn, false, fx);
+            return;
+        }
+        let listed = match self.store.list(&removal.first, &removal.end, REMOVE_OBJECTS) {
+            Ok(listed) => listed,
+            Err(miss) => {
+                self.fetch(miss, Waiter::Removal(pgid), fx);
+                return;
+            }
+        };
+        for (key, _) in &listed {
+            txn.remove(key);
+        }
+        let last = listed.len() < REMOVE_OBJECTS;
+        if last {
+            // The records go with the last objects, so that an unfinished removal is found again.
+            txn.remove(&meta_object(pgid).to_key());
+        }
+        self.submit_removal(pgid, txn, last, fx);
+    }
+
+    fn submit_removal(&mut self, pgid: PgId, txn: Transaction, last: bool, fx: &mut Effects) {
+        let Some(removal) = self.removals.get_mut(&pgid) else { return };
+        match self.store.submit(&txn, &removal.reads) {
+            Ok(id) => {
+                removal.reads = ReadSet::new();
+                removal.mark = None;
+                removal.records_left = last;
+                self.durable.insert(id, vec![Then::Removed(pgid)]);
+            }
+            Err(SubmitError::Miss(miss)) => self.fetch(miss, Waiter::Removal(pgid), fx),
+            Err(SubmitError::Busy | SubmitError::NoSpace) => {
+                self.blocked.push(Waiter::Removal(pgid));
+            }
+            Err(SubmitError::Invalid(why)) => {
+                fx.exit(1, format!("osd.{}: pg {pgid} cannot be removed: {why}", self.cfg.id));
+            }
+        }
+    }
+
+    pub(crate) fn removal_fetched(
+        &mut self,
+        pgid: PgId,
+        result: Result<ReadSet, StoreError>,
+        fx: &mut Effects,
+    ) {
+        let Some(removal) = self.removals.get_mut(&pgid) else { return };
+        match result {
+            Ok(reads) => {
+                removal.reads.merge(reads);
+                self.go_on_removing(pgid, fx);
+            }
+            Err(why) => {
+                // Its space stays lost until the store is made anew; nothing else depends on it.
+                tracing::error!("osd.{}: pg {pgid} cannot be removed: {why}", self.cfg.id);
+                self.perf.read_errors += 1;
+            }
+        }
+    }
+
+    fn end_removal(&mut self, pgid: PgId, fx: &mut Effects) {
+        let Some(removal) = self.removals.remove(&pgid) else { return };
+        for (from, msg) in removal.held {
+            self.on_peering(from, msg, fx);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! A write as a replica: apply the primary's transaction, answer when it is durable.
+
+use crate::daemon::Daemon;
+use crate::host::Then;
+use io::Effects;
+use peer::{RepAck, RepOp};
+use pg::{MetaOp, log_key};
+use store::Transaction;
+use types::{Eversion, OsdId};
+
+impl Daemon {
+    pub(crate) fn on_rep_op(&mut self, from: OsdId, m: RepOp, fx: &mut Effects) {
+        let pgid = m.pgid;
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        if !host.started || !host.pg.accepts_write(from, m.interval) {
+            return;
+        }
+        let parts = m.log_records().and_then(|records| {
+            let txn = if m.txn.is_empty() {
+                Transaction::default()
+            } else {
+                Transaction::decode_from(&m.txn, &m.data_bytes())?
+            };
+            Ok((records, txn))
+        });
+        let (records, mut txn) = match parts {
+            Ok(parts) => parts,
+            Err(why) => {
+                tracing::error!("osd.{}: pg {pgid}: a bad write from osd.{from}: {why}", self.cfg.id);
+                self.perf.odd_messages += 1;
+                return;
+            }
+        };
+        let Some(version) = records.last().map(|r| r.entry.version) else { return };
+        if version <= host.pg.last_update() {
+            // Sent again after a lost session: it is here already.
+            let then = vec![Then::RepAck(from, RepAck { pgid, interval: m.interval, version })];
+            let empty = host.transaction();
+            self.submit(pgid, empty, then, fx);
+            return;
+        }
+        let versions: Vec<Eversion> = records.iter().map(|r| r.entry.version).collect();
+        if let Err(why) = host.pg.append_as_replica(records) {
+            tracing::error!("osd.{}: pg {pgid}: a write from osd.{from}: {why}", self.cfg.id);
+            self.perf.odd_messages += 1;
+            return;
+        }
+        txn.sequencer = crate::host::sequencer(pgid);
+        // What the primary took, a replica must take.
+        txn.may_use_reserve = true;
+        let mut meta: Vec<_> = versions
+            .iter()
+            .zip(m.records)
+            .map(|(v, record)| MetaOp::Put(log_key(*v), record))
+            .collect();
+        if m.trim_to > Eversion::ZERO {
+            meta.extend(host.pg.trim(m.trim_to));
+        }
+        host.put_meta(&mut txn, meta);
+        self.perf.replica_writes += 1;
+        let then = vec![Then::RepAck(from, RepAck { pgid, interval: m.interval, version })];
+        self.submit(pgid, txn, then, fx);
+    }
+}

@@ -1,0 +1,182 @@
+//! What the mon hears of the OSD, and everything that goes by the clock.
+
+use crate::config::{ASK_AGAIN_MS, REPORT_DELAY_MS, REPORT_INTERVAL_S, TICK_MS};
+use crate::daemon::{Daemon, Life};
+use crate::host::PgHost;
+use io::Effects;
+use peer::{OsdAlive, OsdPgTemp, OsdReport, OsdSpace, PgStat};
+use std::time::Duration;
+use types::{Epoch, OsdId, PgId, UTime};
+use wire::msg::Payload;
+
+/// From here on a request is called slow (`osd_op_complaint_time`).
+const COMPLAINT: Duration = Duration::from_secs(30);
+
+impl Daemon {
+    /// A PG changed: the mon hears of it soon.
+    pub(crate) fn report_soon(&mut self) {
+        let at = self.now.mono.after(Duration::from_millis(REPORT_DELAY_MS));
+        self.report_soon.get_or_insert(at);
+    }
+
+    /// Everything that is due.
+    pub(crate) fn tick(&mut self, fx: &mut Effects) {
+        let now = self.now.mono;
+        if self.mon.wishes_changed {
+            self.send_wishes();
+        }
+        if self.report_soon.is_some_and(|at| at <= now) || self.next_report <= now {
+            self.send_report();
+        }
+        if self.mon.wants_map {
+            self.subscribe();
+        }
+        if self.next_tick > now {
+            return;
+        }
+        self.next_tick = now.after(Duration::from_millis(TICK_MS));
+        let joined = !matches!(self.life, Life::Loading(_)) && !self.client_addrs.is_empty();
+        if joined && !self.cluster_addrs.is_empty() {
+            self.dial_mon(fx);
+        }
+        let long_ago = Duration::from_millis(ASK_AGAIN_MS);
+        if now.since(self.mon.asked_at) >= long_ago {
+            self.mon.asked_at = now;
+            self.say_to_mon(fx);
+            self.ask_again(fx);
+        }
+        if let Life::Leaving { until } = self.life
+            && until <= now
+        {
+            self.close_store(fx);
+        }
+        self.tick_watches(fx);
+        self.retry_listings(fx);
+        self.keep_records_fresh(fx);
+        self.trim_maps(fx);
+    }
+
+    /// Sends what PGs wish of the mon.
+    fn send_wishes(&mut self) {
+        self.mon.wishes_changed = false;
+        self.mon.asked_at = self.now.mono;
+        let up_thru = self.pgs.values().filter_map(|h| h.wish.up_thru).max();
+        if let Some(want) = up_thru {
+            self.send_mon(OsdAlive { osd: self.cfg.id, want }.encode());
+        }
+        let wants: Vec<(PgId, Vec<OsdId>)> = self
+            .pgs
+            .iter()
+            .filter_map(|(p, h)| Some((*p, h.wish.pg_temp.as_ref()?.to_vec())))
+            .collect();
+        if !wants.is_empty() {
+            self.send_mon(OsdPgTemp { epoch: self.maps.epoch(), wants }.encode());
+        }
+    }
+
+    fn send_report(&mut self) {
+        let now = self.now.mono;
+        self.next_report = now.after(Duration::from_secs(REPORT_INTERVAL_S));
+        self.report_soon = None;
+        if !self.is_up() || !self.mon.open {
+            return;
+        }
+        let (epoch, wall) = (self.maps.epoch(), self.now.wall);
+        let mut pgs = Vec::new();
+        for host in self.pgs.values_mut().filter(|h| h.dirty && h.started && h.pg.is_primary()) {
+            host.dirty = false;
+            pgs.push(pg_stat(host, epoch, wall));
+        }
+        let usage = self.store.usage();
+        let slow = self.ops.values().map(|op| op.trace.age(now)).filter(|a| *a >= COMPLAINT);
+        let (slow_requests, oldest) =
+            slow.fold((0, Duration::ZERO), |(n, oldest), age| (n + 1, oldest.max(age)));
+        let report = OsdReport {
+            osd: self.cfg.id,
+            up_from: self.up_from,
+            space: OsdSpace {
+                total: usage.total,
+                available: usage.available,
+                data: usage.data,
+                omap: 0,
+                meta: usage.system + usage.log + usage.metadata,
+            },
+            pgs_held: u32::try_from(self.pgs.len()).unwrap_or(u32::MAX),
+            commit_latency_us: 0,
+            slow_requests,
+            oldest_request_s: u32::try_from(oldest.as_secs()).unwrap_or(u32::MAX),
+            pgs,
+        };
+        self.send_mon(report.encode());
+    }
+
+    /// Rewrites records of PGs that have not been written for many epochs, so that old maps can go.
+    fn keep_records_fresh(&mut self, fx: &mut Effects) {
+        const STALE_EPOCHS: u32 = 100;
+        let epoch = self.maps.epoch().0;
+        let stale = |h: &PgHost| h.started && h.stored_epoch.0 + STALE_EPOCHS < epoch;
+        let pgids: Vec<_> = self.pgs.iter().filter(|(_, h)| stale(h)).map(|(p, _)| *p).collect();
+        for pgid in pgids.into_iter().take(16) {
+            let Some(host) = self.pgs.get_mut(&pgid) else { continue };
+            host.stored_epoch = host.pg.epoch();
+            let mut txn = host.transaction();
+            let record = host.pg.info_record();
+            host.put_meta(&mut txn, vec![record]);
+            self.submit(pgid, txn, Vec::new(), fx);
+        }
+    }
+
+    fn trim_maps(&mut self, fx: &mut Effects) {
+        let needed = self.pgs.values().map(|h| h.stored_epoch).min();
+        let needed = needed.unwrap_or_else(|| self.maps.epoch());
+        let mut txn = store::Transaction::new(crate::mapstate::MAP_SEQUENCER);
+        txn.may_use_reserve = true;
+        if self.maps.trim(needed, &mut txn) {
+            self.submit_maps(txn, fx);
+        }
+    }
+}
+
+fn pg_stat(host: &mut PgHost, epoch: Epoch, wall: UTime) -> PgStat {
+    let (pg, info) = (&host.pg, host.pg.info());
+    let state = pg.state();
+    if host.reported.0 != state.0 {
+        host.reported = (state.0, wall);
+    }
+    let mapping = pg.mapping();
+    let number = |o: Option<OsdId>| o.map_or(-1, |o| o.0);
+    let objects = info.sums.objects.max(0) as u64;
+    let elsewhere = mapping.up.iter().filter(|o| !mapping.acting.contains(o)).count() as u64;
+    PgStat {
+        pgid: pg.pgid(),
+        state: state.0,
+        state_since: host.reported.1,
+        epoch,
+        last_update: info.last_update,
+        log_tail: info.log_tail,
+        log_entries: pg.log().len() as u64,
+        log_dups: pg.log().dup_count() as u64,
+        up: mapping.up.to_vec(),
+        acting: mapping.acting.to_vec(),
+        up_primary: number(mapping.up_primary),
+        acting_primary: number(mapping.acting_primary),
+        mapping_epoch: info.history.same_interval_since,
+        created: info.history.epoch_created,
+        last_epoch_clean: info.history.last_epoch_clean,
+        sums: info.sums,
+        degraded: degraded(host, objects),
+        misplaced: objects * elsewhere,
+        unfound: pg.unfound().count() as u64,
+        io: host.io,
+        recovered_objects: host.recovered.0,
+        recovered_bytes: host.recovered.1,
+        blocked_by: pg.blocked_by(),
+    }
+}
+
+/// Copies of objects that are missing: those the logs name, and whole copies that nobody holds.
+fn degraded(host: &PgHost, objects: u64) -> u64 {
+    let acting = host.pg.mapping().acting.iter().filter(|o| o.is_some()).count() as u64;
+    let absent = u64::from(host.pg.rules().size).saturating_sub(acting);
+    host.pg.degraded_count() + absent * objects
+}

@@ -1,0 +1,372 @@
+//! Watchers of the objects of one PG, and notifies under way (guide §5.10).
+//!
+//! A pure state machine: who watches is stored with the object ([`StoredWatch`]); here is who is
+//! connected, whose time is running out, and which notify waits for whom. The host sends what
+//! [`WatchOut`] says, and removes a watch that timed out by a logged write.
+
+use crate::object::StoredWatch;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+use types::{EntityName, HObject, Mono};
+use wire::LinkId;
+use wire::msg::op_data::NotifyReplies;
+use wire::msg::{MWatchNotify, OutMessage, Payload, WatchEvent};
+
+/// Names a watch of an object: the client and its cookie.
+pub type WatchKey = (EntityName, u64);
+
+/// A watch and where its client is.
+#[derive(Clone, Debug)]
+struct Watch {
+    timeout: Duration,
+    link: Option<LinkId>,
+    /// Without a sign of life by then it ends.
+    deadline: Mono,
+}
+
+/// A notify that waits for answers.
+#[derive(Clone, Debug)]
+struct Notify {
+    /// Who started it, and its name for it.
+    link: LinkId,
+    cookie: u64,
+    version: u64,
+    deadline: Mono,
+    waiting: BTreeSet<WatchKey>,
+    replies: NotifyReplies,
+}
+
+/// The watches and notifies of one object.
+#[derive(Clone, Debug, Default)]
+struct Object {
+    watches: BTreeMap<WatchKey, Watch>,
+    notifies: BTreeMap<u64, Notify>,
+}
+
+/// What the host has to do.
+#[derive(Debug, PartialEq, Eq)]
+pub enum WatchOut {
+    /// Send a message to a client.
+    Send(LinkId, OutMessage),
+    /// Remove a watch from the object: it timed out.
+    Expired(HObject, WatchKey),
+}
+
+/// All watches and notifies of a PG.
+#[derive(Clone, Debug, Default)]
+pub struct Watches {
+    objects: BTreeMap<HObject, Object>,
+}
+
+/// A notify to start.
+#[derive(Clone, Debug)]
+pub struct NewNotify {
+    /// Names it.
+    pub id: u64,
+    /// Who starts it.
+    pub from: EntityName,
+    /// On this connection.
+    pub link: LinkId,
+    /// Its name for it.
+    pub cookie: u64,
+    /// The object's user version.
+    pub version: u64,
+    /// How long to wait.
+    pub timeout: Duration,
+    /// What to tell.
+    pub payload: Bytes,
+}
+
+/// A watcher's connection broke: it has at least this long to come back.
+const RECONNECT_GRACE: Duration = Duration::from_secs(5);
+
+impl Watches {
+    /// Takes in the watches stored with an object that is used for the first time: nobody is
+    /// connected, everybody's time runs.
+    pub fn load(&mut self, now: Mono, object: &HObject, stored: &[StoredWatch]) {
+        if stored.is_empty() || self.objects.contains_key(object) {
+            return;
+        }
+        let state = self.objects.entry(object.clone()).or_default();
+        for w in stored {
+            let timeout = Duration::from_secs(u64::from(w.timeout_s));
+            let watch = Watch { timeout, link: None, deadline: now.after(timeout) };
+            state.watches.insert((w.watcher, w.cookie), watch);
+        }
+    }
+
+    /// A client watches (again), on this connection.
+    pub fn connect(&mut self, now: Mono, object: &HObject, w: &StoredWatch, link: LinkId) {
+        let timeout = Duration::from_secs(u64::from(w.timeout_s));
+        let watch = Watch { timeout, link: Some(link), deadline: now.after(timeout) };
+        let state = self.objects.entry(object.clone()).or_default();
+        state.watches.insert((w.watcher, w.cookie), watch);
+    }
+
+    /// A watcher gave a sign of life. Whether it is connected here.
+    pub fn ping(&mut self, now: Mono, object: &HObject, key: WatchKey, link: LinkId) -> bool {
+        let watch = self.objects.get_mut(object).and_then(|o| o.watches.get_mut(&key));
+        let Some(watch) = watch.filter(|w| w.link == Some(link)) else { return false };
+        watch.deadline = now.after(watch.timeout);
+        true
+    }
+
+    /// A watch ended.
+    pub fn remove(&mut self, object: &HObject, key: WatchKey, out: &mut Vec<WatchOut>) {
+        let Some(state) = self.objects.get_mut(object) else { return };
+        state.watches.remove(&key);
+        // Nobody waits for its answers any more.
+        for id in state.notifies.keys().copied().collect::<Vec<_>>() {
+            if let Some(n) = state.notifies.get_mut(&id) {
+                n.waiting.remove(&key);
+            }
+            finish_if_done(state, id, 0, out);
+        }
+        self.forget_if_idle(object);
+    }
+
+    /// The object is gone: its watchers are told.
+    pub fn disconnect_all(&mut self, object: &HObject, out: &mut Vec<WatchOut>) {
+        let Some(state) = self.objects.remove(object) else { return };
+        for ((_, cookie), watch) in &state.watches {
+            if let Some(link) = watch.link {
+                let gone = message(WatchEvent::Disconnect, *cookie, 0, 0);
+                out.push(WatchOut::Send(link, gone.encode()));
+            }
+        }
+        for (id, n) in state.notifies {
+            out.push(WatchOut::Send(n.link, complete(id, &n, 0)));
+        }
+    }
+
+    /// Tells all connected watchers, and the notifier at once when there is none.
+    pub fn notify(
+        &mut self,
+        now: Mono,
+        object: &HObject,
+        new: NewNotify,
+        out: &mut Vec<WatchOut>,
+    ) {
+        let state = self.objects.entry(object.clone()).or_default();
+        for ((_, cookie), watch) in &state.watches {
+            if let Some(link) = watch.link {
+                let mut m = message(WatchEvent::Notify, *cookie, new.id, new.version);
+                m.payload = new.payload.clone();
+                m.notifier_gid = new.from.num as u64;
+                out.push(WatchOut::Send(link, m.encode()));
+            }
+        }
+        let notify = Notify {
+            link: new.link,
+            cookie: new.cookie,
+            version: new.version,
+            deadline: now.after(new.timeout),
+            waiting: state.watches.keys().copied().collect(),
+            replies: NotifyReplies::default(),
+        };
+        state.notifies.insert(new.id, notify);
+        finish_if_done(state, new.id, 0, out);
+        self.forget_if_idle(object);
+    }
+
+    /// A watcher answers.
+    pub fn ack(
+        &mut self,
+        object: &HObject,
+        id: u64,
+        key: WatchKey,
+        reply: Bytes,
+        out: &mut Vec<WatchOut>,
+    ) {
+        let Some(state) = self.objects.get_mut(object) else { return };
+        if let Some(n) = state.notifies.get_mut(&id)
+            && n.waiting.remove(&key)
+        {
+            n.replies.replies.insert((key.0.num as u64, key.1), reply);
+        }
+        finish_if_done(state, id, 0, out);
+        self.forget_if_idle(object);
+    }
+
+    /// A client's connection is gone. Its watches stay until their time is over; a notify it started
+    /// goes on for the others.
+    pub fn link_closed(&mut self, now: Mono, link: LinkId) {
+        for state in self.objects.values_mut() {
+            for watch in state.watches.values_mut().filter(|w| w.link == Some(link)) {
+                watch.link = None;
+                let grace = watch.timeout.max(RECONNECT_GRACE);
+                watch.deadline = now.after(grace);
+            }
+        }
+    }
+
+    /// When [`Watches::tick`] is to be called.
+    pub fn next_deadline(&self) -> Option<Mono> {
+        let of = |o: &Object| {
+            let watches = o.watches.values().map(|w| w.deadline);
+            watches.chain(o.notifies.values().map(|n| n.deadline)).min()
+        };
+        self.objects.values().filter_map(of).min()
+    }
+
+    /// Ends what has run out of time.
+    pub fn tick(&mut self, now: Mono, out: &mut Vec<WatchOut>) {
+        const ETIMEDOUT: i32 = -110;
+        let objects: Vec<_> = self.objects.keys().cloned().collect();
+        for object in objects {
+            let Some(state) = self.objects.get_mut(&object) else { continue };
+            let late = state.notifies.iter().filter(|(_, n)| n.deadline <= now);
+            for id in late.map(|(id, _)| *id).collect::<Vec<_>>() {
+                if let Some(n) = state.notifies.get_mut(&id) {
+                    let missed = std::mem::take(&mut n.waiting);
+                    let missed = missed.iter().map(|(name, cookie)| (name.num as u64, *cookie));
+                    n.replies.missed.extend(missed);
+                }
+                finish_if_done(state, id, ETIMEDOUT, out);
+            }
+            for (key, watch) in &mut state.watches {
+                if watch.deadline <= now {
+                    // Asked for once; the removal itself comes back through `remove`.
+                    watch.deadline = now.after(watch.timeout.max(RECONNECT_GRACE));
+                    out.push(WatchOut::Expired(object.clone(), *key));
+                }
+            }
+            self.forget_if_idle(&object);
+        }
+    }
+
+    fn forget_if_idle(&mut self, object: &HObject) {
+        let idle = |o: &Object| o.watches.is_empty() && o.notifies.is_empty();
+        if self.objects.get(object).is_some_and(idle) {
+            self.objects.remove(object);
+        }
+    }
+}
+
+fn finish_if_done(state: &mut Object, id: u64, code: i32, out: &mut Vec<WatchOut>) {
+    if state.notifies.get(&id).is_some_and(|n| n.waiting.is_empty())
+        && let Some(n) = state.notifies.remove(&id)
+    {
+        let code = if n.replies.missed.is_empty() { 0 } else { code };
+        out.push(WatchOut::Send(n.link, complete(id, &n, code)));
+    }
+}
+
+fn message(event: WatchEvent, cookie: u64, notify_id: u64, version: u64) -> MWatchNotify {
+    MWatchNotify {
+        event,
+        cookie,
+        version,
+        notify_id,
+        payload: Bytes::new(),
+        return_code: 0,
+        notifier_gid: 0,
+        data: Bytes::new(),
+    }
+}
+
+fn complete(id: u64, n: &Notify, code: i32) -> OutMessage {
+    let mut m = message(WatchEvent::NotifyComplete, n.cookie, id, n.version);
+    m.return_code = code;
+    m.data = denc::encode(&n.replies);
+    m.encode()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{ClientId, EntityAddr};
+
+    const A: LinkId = LinkId(1);
+    const B: LinkId = LinkId(2);
+
+    fn object() -> HObject {
+        crate::object::own_object("o")
+    }
+
+    fn stored(client: u64, cookie: u64) -> StoredWatch {
+        let watcher = EntityName::client(ClientId(client));
+        StoredWatch { cookie, watcher, addr: EntityAddr::default(), timeout_s: 30 }
+    }
+
+    fn key(client: u64, cookie: u64) -> WatchKey {
+        (EntityName::client(ClientId(client)), cookie)
+    }
+
+    fn notify(id: u64) -> NewNotify {
+        NewNotify {
+            id,
+            from: EntityName::client(ClientId(1)),
+            link: A,
+            cookie: 77,
+            version: 5,
+            timeout: Duration::from_secs(10),
+            payload: Bytes::from_static(b"hello"),
+        }
+    }
+
+    fn events(out: &[WatchOut]) -> Vec<(LinkId, WatchEvent, i32)> {
+        let read = |o: &WatchOut| match o {
+            WatchOut::Send(link, m) => {
+                let m: MWatchNotify = m.clone().into_message().decode().unwrap();
+                Some((*link, m.event, m.return_code))
+            }
+            WatchOut::Expired(..) => None,
+        };
+        out.iter().filter_map(read).collect()
+    }
+
+    #[test]
+    fn a_notify_completes_when_all_watchers_answered() {
+        let (mut w, mut out) = (Watches::default(), Vec::new());
+        w.connect(Mono(0), &object(), &stored(1, 10), A);
+        w.connect(Mono(0), &object(), &stored(2, 20), B);
+        w.notify(Mono(0), &object(), notify(9), &mut out);
+        assert_eq!(events(&out), [(A, WatchEvent::Notify, 0), (B, WatchEvent::Notify, 0)]);
+        out.clear();
+        w.ack(&object(), 9, key(2, 20), Bytes::from_static(b"r"), &mut out);
+        assert!(out.is_empty());
+        w.ack(&object(), 9, key(1, 10), Bytes::new(), &mut out);
+        assert_eq!(events(&out), [(A, WatchEvent::NotifyComplete, 0)]);
+    }
+
+    #[test]
+    fn a_notify_without_watchers_completes_at_once_with_empty_lists() {
+        let (mut w, mut out) = (Watches::default(), Vec::new());
+        w.notify(Mono(0), &object(), notify(9), &mut out);
+        let [WatchOut::Send(A, m)] = out.as_slice() else { panic!("{out:?}") };
+        assert_eq!(m.data.concat(), [0; 8]);
+        assert_eq!(w.next_deadline(), None);
+    }
+
+    #[test]
+    fn watchers_that_do_not_answer_are_named_and_expire() {
+        let (mut w, mut out) = (Watches::default(), Vec::new());
+        w.connect(Mono(0), &object(), &stored(2, 20), B);
+        w.notify(Mono(0), &object(), notify(9), &mut out);
+        w.link_closed(Mono(0), B);
+        assert!(!w.ping(Mono(0), &object(), key(2, 20), B));
+        out.clear();
+        w.tick(Mono(0).after(Duration::from_secs(10)), &mut out);
+        assert_eq!(events(&out), [(A, WatchEvent::NotifyComplete, -110)]);
+        out.clear();
+        w.tick(Mono(0).after(Duration::from_secs(30)), &mut out);
+        assert_eq!(out, [WatchOut::Expired(object(), key(2, 20))]);
+        w.remove(&object(), key(2, 20), &mut out);
+        assert_eq!(w.next_deadline(), None);
+    }
+
+    #[test]
+    fn removing_the_object_tells_watchers_and_notifiers() {
+        let (mut w, mut out) = (Watches::default(), Vec::new());
+        w.connect(Mono(0), &object(), &stored(2, 20), B);
+        w.notify(Mono(0), &object(), notify(9), &mut out);
+        out.clear();
+        w.disconnect_all(&object(), &mut out);
+        assert_eq!(
+            events(&out),
+            [(B, WatchEvent::Disconnect, 0), (A, WatchEvent::NotifyComplete, 0)]
+        );
+    }
+}

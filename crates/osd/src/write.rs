@@ -1,0 +1,334 @@
+//! A client's write: version, one transaction here, the same one on every replica, and the answer
+//! when all of them have it durable.
+
+use crate::daemon::{Daemon, Waiter};
+use crate::host::{OpId, PgHost, Then, Write};
+use crate::ops::{Change, Finished, MAX_WRITE_OUTPUT_BYTES, Versioned, WatchEffect};
+use crate::tracker::Mark;
+use bytes::Bytes;
+use io::Effects;
+use peer::RepOp;
+use pg::{EntryKind, LogEntry, LogLimits, LogRecord, MetaOp, ObjectSums, OpReturn, log_key};
+use smallvec::SmallVec;
+use store::{ReadSet, SubmitError, Transaction};
+use types::{Epoch, Errno, Eversion, HObject, OsdId, PgId, ReqId, UTime};
+use wire::msg::{MOsdOpReply, Payload, Pieces, ReplyOps, flags};
+
+/// What is answered when a write is committed.
+pub struct Answer {
+    result: i32,
+    ops: ReplyOps,
+    effects: Vec<WatchEffect>,
+    version: Eversion,
+    user_version: u64,
+}
+
+/// A write ready to be handed over.
+struct Ready {
+    entries: Vec<LogEntry>,
+    txn: Transaction,
+    sums: ObjectSums,
+    user_version: u64,
+    object: HObject,
+}
+
+impl Daemon {
+    /// Takes a finished run of a write request. `Err` when the store could not take it yet: the
+    /// request will be run again.
+    pub(crate) fn begin_write(
+        &mut self,
+        id: OpId,
+        pgid: PgId,
+        mut finished: Finished,
+        fx: &mut Effects,
+    ) -> Result<(), ()> {
+        let Some(op) = self.ops.get(&id) else { return Ok(()) };
+        let Some(host) = self.pgs.get(&pgid) else { return Ok(()) };
+        let (object, reqid, mtime) = (op.head(), op.reqid, op.request.mtime);
+        let first = host.pg.next_version();
+        let returns = op.request.has_flag(flags::RETURNVEC);
+        let ready = match finished.change.take() {
+            Some(change) => ready_change(host, *change, first, reqid, &finished, returns),
+            None => ready_error(host, object, first, reqid, mtime, &finished, returns),
+        };
+        let reads = op.reads.clone();
+        let answer = Answer {
+            result: finished.result,
+            ops: finished.ops,
+            effects: finished.effects,
+            version: ready.entries.last().map(|e| e.version).unwrap_or_default(),
+            user_version: ready.user_version,
+        };
+        match self.hand_over(pgid, ready, &reads, Some(id), fx) {
+            Ok(()) => {
+                self.next_notify += answer.effects.len() as u64;
+                if let Some(op) = self.ops.get_mut(&id) {
+                    op.trace.mark(self.now.mono, Mark::Submitted);
+                    op.answer = Some(answer);
+                }
+                Ok(())
+            }
+            Err(SubmitError::Miss(miss)) => {
+                self.mark(id, Mark::WaitingForRead);
+                self.fetch(miss, Waiter::Op(id), fx);
+                Err(())
+            }
+            Err(SubmitError::Busy) => {
+                self.mark(id, Mark::WaitingForStore);
+                self.blocked.push(Waiter::Op(id));
+                Err(())
+            }
+            Err(SubmitError::NoSpace) => {
+                self.perf.no_space += 1;
+                self.refuse_op(id, Errno::ENOSPC);
+                Ok(())
+            }
+            Err(SubmitError::Invalid(why)) => {
+                tracing::error!("osd.{}: pg {pgid}: a write was refused: {why}", self.cfg.id);
+                self.refuse_op(id, Errno::EINVAL);
+                Ok(())
+            }
+        }
+    }
+
+    fn mark(&mut self, id: OpId, mark: Mark) {
+        if let Some(op) = self.ops.get_mut(&id) {
+            op.trace.mark(self.now.mono, mark);
+        }
+    }
+
+    /// Hands a write to the store and to the replicas.
+    fn hand_over(
+        &mut self,
+        pgid: PgId,
+        ready: Ready,
+        reads: &ReadSet,
+        op: Option<OpId>,
+        fx: &mut Effects,
+    ) -> Result<(), SubmitError> {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(()) };
+        let Ready { entries, mut txn, sums, user_version, object } = ready;
+        let targets = host.pg.targets(&object);
+        let sent = if targets.is_empty() { None } else { Some(encode_txn(&txn)) };
+        let luv = host.pg.info().last_user_version.max(user_version);
+        let records: Vec<(Eversion, Bytes)> = entries
+            .iter()
+            .map(|entry| {
+                let record = LogRecord { entry: entry.clone(), sums, last_user_version: luv };
+                (entry.version, denc::encode(&record))
+            })
+            .collect();
+        let puts = records.iter().map(|(v, r)| MetaOp::Put(log_key(*v), r.clone()));
+        let meta: Vec<_> = host.backlog.iter().cloned().chain(puts).collect();
+        host.put_meta(&mut txn, meta);
+        let txn_id = self.store.submit(&txn, reads)?;
+
+        host.backlog.clear();
+        let version = entries.last().map(|e| e.version).unwrap_or_default();
+        host.pg.append(entries, sums, luv);
+        host.last_txn = Some(txn_id);
+        host.dirty = true;
+        if let Some(queue) = host.objects.get_mut(&object) {
+            queue.writing += 1;
+        }
+        host.in_flight.push(version, Write { op, object: object.clone(), duplicates: Vec::new() });
+        let (interval, trim_to) = (host.interval(), std::mem::take(&mut host.trim_to));
+        self.durable.insert(txn_id, vec![Then::Committed(pgid, interval, version)]);
+        self.trim_log(pgid);
+        let Some((meta, data)) = sent else { return Ok(()) };
+        let records: Vec<Bytes> = records.into_iter().map(|(_, r)| r).collect();
+        for target in targets {
+            let (txn, data) = if target.with_data {
+                (meta.clone(), data.clone())
+            } else {
+                (Bytes::new(), Pieces::new())
+            };
+            let epoch = self.maps.epoch();
+            let rep = RepOp { pgid, epoch, interval, records: records.clone(), trim_to, txn, data };
+            self.send_peer(target.osd, rep.encode(), fx);
+            if let Some(id) = op {
+                self.mark(id, Mark::SentTo(target.osd));
+            }
+        }
+        Ok(())
+    }
+
+    /// Trims a PG's log when it has grown; the record changes go with the next write.
+    fn trim_log(&mut self, pgid: PgId) {
+        let limits = self.log_limits();
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        if let Some(to) = host.pg.trim_target(&limits, host.in_flight.committed()) {
+            let ops = host.pg.trim(to);
+            host.backlog.extend(ops);
+            host.trim_to = to;
+        }
+    }
+
+    /// How long logs may be, by how many PGs there are.
+    fn log_limits(&self) -> LogLimits {
+        let share = crate::config::LOG_ENTRIES_PER_OSD / self.pgs.len().max(1);
+        let most = LogLimits::default();
+        LogLimits {
+            clean_entries: share.clamp(crate::config::MIN_LOG_ENTRIES, most.clean_entries),
+            degraded_entries: share.clamp(crate::config::MIN_LOG_ENTRIES, most.degraded_entries),
+            ..most
+        }
+    }
+
+    /// An OSD (or this one) has every write up to `version` durable.
+    pub(crate) fn durable_on(
+        &mut self,
+        pgid: PgId,
+        interval: Epoch,
+        osd: OsdId,
+        version: Eversion,
+        fx: &mut Effects,
+    ) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        if host.interval() != interval {
+            return;
+        }
+        if let Some(id) = host.in_flight.get_mut(version).and_then(|w| w.op)
+            && let Some(op) = self.ops.get_mut(&id)
+        {
+            let mark = if osd == self.cfg.id { Mark::LocalDurable } else { Mark::DurableOn(osd) };
+            op.trace.mark(self.now.mono, mark);
+        }
+        host.in_flight.durable(osd, version);
+        let mut touched: SmallVec<[HObject; 4]> = SmallVec::new();
+        while let Some(host) = self.pgs.get_mut(&pgid) {
+            let Some((version, write)) = host.in_flight.pop_committed() else { break };
+            if let Some(queue) = host.objects.get_mut(&write.object) {
+                queue.writing = queue.writing.saturating_sub(1);
+            }
+            touched.push(write.object.clone());
+            self.committed(pgid, version, write, fx);
+        }
+        for object in touched {
+            self.pump_object(pgid, &object, fx);
+        }
+    }
+
+    fn committed(&mut self, pgid: PgId, version: Eversion, write: Write, fx: &mut Effects) {
+        let epoch = self.maps.epoch();
+        let Some(id) = write.op else { return };
+        let Some(op) = self.ops.get_mut(&id) else { return };
+        op.trace.mark(self.now.mono, Mark::Committed);
+        let Some(answer) = op.answer.take() else { return };
+        debug_assert_eq!(answer.version, version);
+        let mut reply = MOsdOpReply::answer(&op.request, epoch);
+        reply.result = answer.result;
+        reply.ops = answer.ops;
+        let mut reply = reply.with_versions(answer.version, answer.user_version);
+        if answer.result == Errno::ENOENT.wire() {
+            self.set_enoent_versions(pgid, &mut reply);
+        }
+        if let Some(host) = self.pgs.get_mut(&pgid)
+            && let Some(op) = self.ops.get(&id)
+        {
+            host.io.writes += 1;
+            host.io.write_bytes += op.bytes as u64;
+        }
+        if answer.result >= 0 {
+            self.carry_out_effects(id, pgid, answer.effects, answer.user_version, fx);
+        }
+        for dup in write.duplicates {
+            self.answer_like(dup, &reply);
+        }
+        self.reply_op(id, reply);
+        self.check_request_memory(fx);
+    }
+
+    /// A request that was sent again while it was in flight.
+    fn answer_like(&mut self, id: OpId, first: &MOsdOpReply) {
+        let Some(op) = self.ops.get(&id) else { return };
+        let mut reply = first.clone();
+        reply.retry_attempt = op.request.retry_attempt;
+        self.reply_op(id, reply);
+    }
+
+    /// A write of the OSD's own: the removal of a watch that timed out.
+    pub(crate) fn own_write(
+        &mut self,
+        pgid: PgId,
+        change: Change,
+        object: HObject,
+        reads: &ReadSet,
+        fx: &mut Effects,
+    ) -> Result<(), SubmitError> {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(()) };
+        let Versioned { entries, txn, user_version, sums } =
+            change.at(host.pg.next_version(), ReqId::default());
+        let mut total = host.pg.info().sums;
+        total.add(&sums);
+        let ready = Ready { entries, txn, sums: total, user_version, object: object.clone() };
+        host.objects.entry(object).or_default();
+        self.hand_over(pgid, ready, reads, None, fx)
+    }
+}
+
+fn ready_change(
+    host: &PgHost,
+    change: Change,
+    first: Eversion,
+    reqid: ReqId,
+    finished: &Finished,
+    returns: bool,
+) -> Ready {
+    let Versioned { mut entries, txn, user_version, sums } = change.at(first, reqid);
+    let mut total = host.pg.info().sums;
+    total.add(&sums);
+    let object = entries.last().map(|e| e.object.clone()).unwrap_or_default();
+    if let Some(last) = entries.last_mut() {
+        last.result = finished.result;
+        if returns {
+            last.op_returns = op_returns(&finished.ops);
+        }
+    }
+    Ready { entries, txn, sums: total, user_version, object }
+}
+
+/// A write that failed or changed nothing is logged all the same: sent again, it must get the same
+/// answer.
+fn ready_error(
+    host: &PgHost,
+    object: HObject,
+    version: Eversion,
+    reqid: ReqId,
+    mtime: UTime,
+    finished: &Finished,
+    returns: bool,
+) -> Ready {
+    let entry = LogEntry {
+        kind: EntryKind::Error,
+        object: object.clone(),
+        version,
+        prior_version: Eversion::ZERO,
+        reqid,
+        user_version: finished.user_version,
+        mtime,
+        result: finished.result,
+        op_returns: if returns { op_returns(&finished.ops) } else { Vec::new() },
+    };
+    let txn = Transaction::new(crate::host::sequencer(host.pg.pgid()));
+    let (sums, user_version) = (host.pg.info().sums, finished.user_version);
+    Ready { entries: vec![entry], txn, sums, user_version, object }
+}
+
+/// Results and outputs to be kept; the run has seen to it that outputs are short.
+fn op_returns(ops: &ReplyOps) -> Vec<OpReturn> {
+    let anything = ops.iter().any(|op| op.rval != 0 || !op.is_empty());
+    let keep = |op: &wire::msg::ReplyOp| {
+        let short = op.len() <= MAX_WRITE_OUTPUT_BYTES;
+        OpReturn { rval: op.rval, outdata: if short { op.output() } else { Bytes::new() } }
+    };
+    if anything { ops.iter().map(keep).collect() } else { Vec::new() }
+}
+
+/// A transaction as it is sent: without its data, and the data beside.
+fn encode_txn(txn: &Transaction) -> (Bytes, Pieces) {
+    let mut meta = denc::Encoder::new();
+    let mut data = Pieces::new();
+    txn.encode_to(&mut meta, &mut data);
+    (meta.into_bytes(), data)
+}

@@ -1,0 +1,253 @@
+//! A client that finds objects by the map, and sends again what may have got lost.
+
+use io::{Core, Effects, Event, Now, Rng};
+use maps::{Incremental, OsdMap};
+use std::collections::BTreeMap;
+use types::{
+    AddrVec, EntityType, Epoch, HObject, Mono, OsdId, PgId, PoolId, ShardId, SnapId, SpgId,
+};
+use wire::messenger::{Dial, Policy};
+use wire::msg::{
+    MMonSubscribe, MOsdMap, MOsdOp, MOsdOpReply, Message, OsdOp, Payload, SnapContext,
+    Subscription, flags,
+};
+use wire::{Identity, LinkId, Messenger, MsgrEvent};
+
+/// What a request is for, by the map it was last sent with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Target {
+    pgid: PgId,
+    acting: Vec<OsdId>,
+    primary: Option<OsdId>,
+}
+
+struct Pending {
+    request: MOsdOp,
+    /// `None`: not sent yet.
+    target: Option<Target>,
+    link: Option<LinkId>,
+}
+
+pub struct TestClient {
+    msgr: Messenger,
+    mon: AddrVec,
+    mon_link: Option<LinkId>,
+    redial_at: Option<Mono>,
+    pub map: OsdMap,
+    links: BTreeMap<OsdId, LinkId>,
+    pending: BTreeMap<u64, Pending>,
+    last_tid: u64,
+    pub done: BTreeMap<u64, MOsdOpReply>,
+    /// Every message that is none of the above.
+    pub other: Vec<Message>,
+}
+
+/// An object of a pool by its name.
+pub fn object(pool: i64, name: &str) -> HObject {
+    HObject { pool: PoolId(pool), name: name.into(), snap: SnapId::HEAD, ..HObject::min() }
+}
+
+impl TestClient {
+    pub fn new(mon: AddrVec, nonce: u32, seed: u64) -> Self {
+        TestClient {
+            msgr: Messenger::new(Identity::client("admin", nonce), Rng::with_seed(seed)),
+            mon,
+            mon_link: None,
+            redial_at: None,
+            map: OsdMap::default(),
+            links: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            last_tid: 0,
+            done: BTreeMap::new(),
+            other: Vec::new(),
+        }
+    }
+
+    /// Starts a request; its result will be in [`TestClient::done`].
+    pub fn request(&mut self, object: HObject, ops: Vec<OsdOp>, write: bool) -> u64 {
+        let kind = if write { flags::WRITE } else { flags::READ };
+        self.request_with(object, ops, kind, SnapContext::default())
+    }
+
+    pub fn request_with(
+        &mut self,
+        object: HObject,
+        ops: Vec<OsdOp>,
+        kind: u32,
+        snapc: SnapContext,
+    ) -> u64 {
+        self.last_tid += 1;
+        let request = MOsdOp {
+            locator_pool: object.pool,
+            object,
+            flags: kind | flags::ONDISK | flags::KNOWN_IF_REDIRECTED,
+            ops: ops.into_iter().collect(),
+            snapc,
+            ..MOsdOp::default()
+        };
+        self.pending.insert(self.last_tid, Pending { request, target: None, link: None });
+        self.last_tid
+    }
+
+    pub fn outstanding(&self) -> usize {
+        self.pending.len()
+    }
+
+    fn target(map: &OsdMap, request: &MOsdOp) -> Option<(Target, u32)> {
+        let pool = map.pool(request.object.pool)?;
+        let o = &request.object;
+        let hash = pool.hash_key(&o.nspace, &o.key, &o.name);
+        let raw = PgId { pool: o.pool, seed: hash };
+        let pgid = pool.raw_pg_to_pg(raw);
+        let ua = map.pg_to_up_acting(pgid);
+        let target =
+            Target { pgid, acting: ua.acting.to_vec(), primary: ua.acting_primary };
+        Some((target, hash))
+    }
+
+    fn link_to(&mut self, osd: OsdId, now: Now, fx: &mut Effects) -> Option<LinkId> {
+        if let Some(link) = self.links.get(&osd) {
+            return Some(*link);
+        }
+        let addrs = self.map.client_addrs(osd)?.clone();
+        let link =
+            self.msgr.dial(now, Dial::new(addrs, EntityType::OSD, Policy::lossy_client()), fx);
+        self.links.insert(osd, link);
+        Some(link)
+    }
+
+    fn send_due(&mut self, now: Now, fx: &mut Effects) {
+        if self.map.epoch == Epoch::ZERO {
+            return;
+        }
+        let tids: Vec<_> = self.pending.keys().copied().collect();
+        for tid in tids {
+            self.send_one(tid, now, fx);
+        }
+    }
+
+    fn send_one(&mut self, tid: u64, now: Now, fx: &mut Effects) {
+        let Some(p) = self.pending.get(&tid) else { return };
+        let Some((target, hash)) = Self::target(&self.map, &p.request) else { return };
+        if p.target.as_ref() == Some(&target) && p.link.is_some() {
+            return;
+        }
+        let link = target.primary.and_then(|osd| self.link_to(osd, now, fx));
+        let epoch = self.map.epoch;
+        let Some(p) = self.pending.get_mut(&tid) else { return };
+        if p.target.is_some() {
+            p.request.retry_attempt += 1;
+            p.request.flags |= flags::RETRY;
+        }
+        p.request.object.hash = hash;
+        p.request.pgid = SpgId { pgid: target.pgid, shard: ShardId::NONE };
+        p.request.epoch = epoch;
+        p.target = Some(target);
+        p.link = link;
+        if let Some(link) = link {
+            self.msgr.send(link, p.request.clone().encode().with_tid(tid));
+        }
+    }
+
+    fn on_maps(&mut self, m: &MOsdMap) {
+        if let Some((epoch, full)) = m.fulls.iter().next_back()
+            && *epoch > self.map.epoch
+        {
+            self.map = denc::decode(full).expect("a map");
+        }
+        while let Some(inc) = m.incrementals.get(&self.map.epoch.next()) {
+            let inc: Incremental = denc::decode(inc).expect("an incremental");
+            self.map.apply(&inc).expect("it applies");
+        }
+        let gone = |o: &OsdId| !self.map.is_up(*o);
+        let gone: Vec<_> = self.links.keys().copied().filter(gone).collect();
+        for osd in gone {
+            self.forget_link(osd);
+        }
+    }
+
+    fn forget_link(&mut self, osd: OsdId) {
+        if let Some(link) = self.links.remove(&osd) {
+            for p in self.pending.values_mut().filter(|p| p.link == Some(link)) {
+                p.link = None;
+            }
+        }
+    }
+
+    fn on_message(&mut self, message: Message) {
+        match message.header.kind {
+            MOsdMap::TYPE => self.on_maps(&message.decode().expect("maps")),
+            MOsdOpReply::TYPE => {
+                let reply: MOsdOpReply = message.decode().expect("a reply");
+                let tid = message.header.tid;
+                let current = self.pending.get(&tid).is_some_and(|p| {
+                    p.request.retry_attempt == reply.retry_attempt
+                });
+                if current {
+                    self.pending.remove(&tid);
+                    self.done.insert(tid, reply);
+                }
+            }
+            _ => self.other.push(message),
+        }
+    }
+
+    fn on_events(&mut self, now: Now, events: Vec<MsgrEvent>) {
+        for event in events {
+            match event {
+                MsgrEvent::Open { link, peer } if self.mon_link == Some(link) => {
+                    self.msgr.set_global_id(peer.global_id);
+                    let start = match self.map.epoch {
+                        Epoch::ZERO => 0,
+                        epoch => u64::from(epoch.0) + 1,
+                    };
+                    let mut m = MMonSubscribe::default();
+                    m.what.insert("osdmap".into(), Subscription { start, flags: 0 });
+                    self.msgr.send(link, m.encode());
+                }
+                MsgrEvent::Message { message, .. } => self.on_message(message),
+                MsgrEvent::Closed { link, .. } if self.mon_link == Some(link) => {
+                    self.mon_link = None;
+                    self.redial_at = Some(now.mono.after(std::time::Duration::from_millis(100)));
+                }
+                MsgrEvent::Closed { link, .. } => {
+                    let osd = self.links.iter().find(|(_, l)| **l == link).map(|(o, _)| *o);
+                    osd.into_iter().for_each(|o| self.forget_link(o));
+                    self.redial_at = Some(now.mono.after(std::time::Duration::from_millis(100)));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Core for TestClient {
+    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
+        let mut events = Vec::new();
+        if let Event::Net(event) = event {
+            drop(self.msgr.handle(now, event, fx, &mut events));
+        }
+        self.on_events(now, events);
+    }
+
+    fn end_turn(&mut self, now: Now, fx: &mut Effects) {
+        let mut events = Vec::new();
+        self.msgr.tick(now, fx, &mut events);
+        self.on_events(now, events);
+        let due = self.redial_at.is_none_or(|at| at <= now.mono);
+        if due {
+            self.redial_at = None;
+            if self.mon_link.is_none() {
+                let dial =
+                    Dial::new(self.mon.clone(), EntityType::MON, Policy::mon_client());
+                self.mon_link = Some(self.msgr.dial(now, dial, fx));
+            }
+            self.send_due(now, fx);
+        }
+        self.msgr.end_turn(now, fx);
+    }
+
+    fn next_deadline(&self) -> Option<Mono> {
+        [self.redial_at, self.msgr.next_deadline()].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,239 @@
+//! A whole cluster in one process: a mon, OSDs on simulated disks, clients.
+
+use crate::client::TestClient;
+use crate::mon::{Shared, TestMon};
+use bytes::Bytes;
+use io::disk::DiskDone;
+use io::{Core, Effects, Event, Now};
+use osd::{EXIT_RESTART, Osd, OsdConfig};
+use sim::{NodeId, World};
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use store::{Config, Devices, Identity, Mkfs};
+use types::{AddrVec, Mono, OsdId, Uuid};
+use wire::msg::{MOsdOpReply, OsdOp};
+
+pub const FSID: Uuid = Uuid([7; 16]);
+const DISK_BYTES: u64 = 64 << 20;
+
+/// Makes a store, then runs an OSD on it; on later boots only the latter.
+struct Booting {
+    stage: Stage,
+    cfg: OsdConfig,
+    devices: Devices,
+    seed: u64,
+    made: Rc<RefCell<bool>>,
+}
+
+enum Stage {
+    Making(Box<Mkfs>),
+    Running(Box<Osd>),
+}
+
+fn small_config(bytes: usize) -> Config {
+    Config { wal_bytes: 4 << 20, ..Config::for_memory(bytes) }
+}
+
+impl Booting {
+    fn new(cfg: OsdConfig, devices: Devices, seed: u64, made: Rc<RefCell<bool>>) -> Self {
+        let stage = if *made.borrow() {
+            Stage::Running(Box::new(Osd::new(cfg.clone(), devices.clone(), seed)))
+        } else {
+            let store = Uuid([cfg.id.0 as u8 + 1; 16]);
+            let identity = Identity { cluster: FSID, osd: cfg.id, store };
+            let config = small_config(cfg.store_bytes());
+            let mkfs = Mkfs::new(devices.clone(), identity, &config, false).expect("a store fits");
+            Stage::Making(Box::new(mkfs))
+        };
+        Booting { stage, cfg, devices, seed, made }
+    }
+
+    fn mkfs_done(&mut self, now: Now, done: DiskDone, fx: &mut Effects) {
+        let Stage::Making(mkfs) = &mut self.stage else { return };
+        if let Some(result) = mkfs.handle(done, fx) {
+            result.expect("mkfs works");
+            *self.made.borrow_mut() = true;
+            let mut osd = Osd::new(self.cfg.clone(), self.devices.clone(), self.seed);
+            osd.handle(now, Event::Start, fx);
+            self.stage = Stage::Running(Box::new(osd));
+        }
+    }
+}
+
+impl Core for Booting {
+    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
+        match (&mut self.stage, event) {
+            (Stage::Making(mkfs), Event::Start) => mkfs.start(fx),
+            (Stage::Making(_), Event::Disk(done)) => self.mkfs_done(now, done, fx),
+            (Stage::Making(_), _) => {}
+            (Stage::Running(osd), event) => osd.handle(now, event, fx),
+        }
+    }
+    fn end_turn(&mut self, now: Now, fx: &mut Effects) {
+        if let Stage::Running(osd) = &mut self.stage {
+            osd.end_turn(now, fx);
+        }
+    }
+    fn next_deadline(&self) -> Option<Mono> {
+        match &self.stage {
+            Stage::Running(osd) => osd.next_deadline(),
+            Stage::Making(_) => None,
+        }
+    }
+}
+
+pub struct Cluster {
+    pub world: World,
+    pub mon_node: NodeId,
+    pub mon: Rc<RefCell<TestMon>>,
+    pub osds: Vec<NodeId>,
+    pub client_node: NodeId,
+    pub client: Rc<RefCell<TestClient>>,
+    /// OSDs that the scenario keeps off.
+    pub off: Vec<bool>,
+}
+
+impl Cluster {
+    /// A running cluster of `osds` OSDs, each on a host of its own.
+    pub fn new(seed: u64, osds: i32) -> Self {
+        if std::env::var_os("OSD_TRACE").is_some() {
+            let level = tracing_subscriber::filter::LevelFilter::TRACE;
+            let logs = tracing_subscriber::fmt().with_max_level(level).without_time();
+            let _ = logs.with_test_writer().try_init();
+        }
+        let mut world = World::new(seed);
+        let mon_addr = SocketAddr::new(World::ip(NodeId(0)), 3300);
+        let mon = Rc::new(RefCell::new(TestMon::new(FSID, mon_addr, osds, osds)));
+        let mons = AddrVec::msgr2(mon_addr, 0);
+        let shared = mon.clone();
+        let boot = Box::new(move |_: &[_], _| Box::new(Shared(shared.clone())) as Box<dyn Core>);
+        let mon_node = world.add_node(&[], false, boot);
+        let osds: Vec<_> =
+            (0..osds).map(|id| add_osd(&mut world, OsdId(id), mons.clone())).collect();
+        let client = Rc::new(RefCell::new(TestClient::new(mons, 77, seed)));
+        let shared = client.clone();
+        let boot = Box::new(move |_: &[_], _| Box::new(Shared(shared.clone())) as Box<dyn Core>);
+        let client_node = world.add_node(&[], false, boot);
+        world.start(mon_node);
+        osds.iter().for_each(|n| world.start(*n));
+        world.start(client_node);
+        world.run(Duration::from_secs(1), |w| w.is_up(mon_node) && w.is_up(client_node));
+        let off = vec![false; osds.len()];
+        Cluster { world, mon_node, mon, osds, client_node, client, off }
+    }
+
+    /// Does something as the mon.
+    pub fn on_mon<R>(&mut self, f: impl FnOnce(&mut TestMon) -> R) -> R {
+        let mon = self.mon.clone();
+        let did = self.world.with_core(self.mon_node, |_, _, _| f(&mut mon.borrow_mut()));
+        did.expect("the mon runs")
+    }
+
+    /// Does something as the client.
+    pub fn on_client<R>(&mut self, f: impl FnOnce(&mut TestClient) -> R) -> R {
+        let client = self.client.clone();
+        let did = self.world.with_core(self.client_node, |_, _, _| f(&mut client.borrow_mut()));
+        did.expect("the client runs")
+    }
+
+    /// Runs until `until`, starting OSDs again that asked for it. Panics after `limit`.
+    #[track_caller]
+    pub fn run_until(&mut self, limit: Duration, mut until: impl FnMut(&mut Cluster) -> bool) {
+        let end = self.world.now() + limit;
+        loop {
+            if until(self) {
+                return;
+            }
+            let now = self.world.now();
+            if now >= end {
+                let states = self.mon.borrow().states();
+                panic!("not reached after {limit:?}; the PGs:\n{states}");
+            }
+            self.pass(Duration::from_millis(1));
+        }
+    }
+
+    /// Lets time pass, and starts OSDs again that asked for it.
+    pub fn pass(&mut self, time: Duration) {
+        let exited: Vec<_> =
+            self.osds.iter().copied().filter(|n| self.world.exit_of(*n).is_some()).collect();
+        for node in exited {
+            self.restart_exited(node);
+        }
+        self.world.run_for(time);
+    }
+
+    fn restart_exited(&mut self, node: NodeId) {
+        let exit = self.world.exit_of(node).expect("it exited").clone();
+        let index = self.osds.iter().position(|n| *n == node).expect("an OSD");
+        assert!([0, EXIT_RESTART].contains(&exit.code), "osd.{index} ended: {exit:?}");
+        if !self.off[index] {
+            self.world.start(node);
+        }
+    }
+
+    /// Runs one request to its answer.
+    #[track_caller]
+    pub fn call(&mut self, object: types::HObject, ops: Vec<OsdOp>, write: bool) -> MOsdOpReply {
+        let tid = self.on_client(|c| c.request(object, ops, write));
+        self.wait_for(tid)
+    }
+
+    #[track_caller]
+    pub fn wait_for(&mut self, tid: u64) -> MOsdOpReply {
+        self.run_until(Duration::from_secs(60), |c| c.client.borrow().done.contains_key(&tid));
+        self.client.borrow_mut().done.remove(&tid).expect("it is there")
+    }
+
+    #[track_caller]
+    pub fn wait_clean(&mut self) {
+        self.run_until(Duration::from_secs(120), |c| c.mon.borrow().all_clean());
+    }
+
+    pub fn crash(&mut self, osd: usize) {
+        let node = self.osds[osd];
+        self.world.crash(node);
+    }
+
+    pub fn start(&mut self, osd: usize) {
+        self.off[osd] = false;
+        let node = self.osds[osd];
+        if !self.world.is_up(node) {
+            self.world.start(node);
+        }
+    }
+}
+
+fn add_osd(world: &mut World, id: OsdId, mons: AddrVec) -> NodeId {
+    let made = Rc::new(RefCell::new(false));
+    let node = NodeId(1 + id.0 as usize);
+    let boot = move |devices: &[io::disk::DeviceInfo], seed: u64| {
+        let any_port = SocketAddr::new(World::ip(node), 0);
+        let cfg = OsdConfig {
+            id,
+            cluster: FSID,
+            mons: vec![mons.clone()],
+            public: any_port,
+            cluster_net: any_port,
+            admin_socket: None,
+            memory_bytes: 64 << 20,
+            location: Vec::new(),
+            device_class: "ssd".to_owned(),
+            metadata: Default::default(),
+            nonce: (seed as u32) | 1,
+        };
+        let devices = Devices { data: devices[0].clone(), wal: None };
+        Box::new(Booting::new(cfg, devices, seed, made.clone())) as Box<dyn Core>
+    };
+    let added = world.add_node(&[DISK_BYTES], false, Box::new(boot));
+    assert_eq!(added, node);
+    node
+}
+
+/// The output of the operation `i` of an answer.
+pub fn output(reply: &MOsdOpReply, i: usize) -> Bytes {
+    let parts = &reply.ops[i].outdata;
+    parts.iter().flat_map(|b| b.iter().copied()).collect::<Vec<_>>().into()
+}

@@ -1,0 +1,8 @@
+//! Whole OSDs in a simulated world.
+
+mod basic;
+mod chaos;
+mod client;
+mod cluster;
+mod model;
+mod mon;

@@ -1,0 +1,347 @@
+//! A mon of few words: keeps the OSD map in memory, marks OSDs up and down, and asks for PGs.
+
+use bytes::Bytes;
+use crush::Location;
+use io::net::{ListenAddr, ListenId};
+use io::{Core, Effects, Event, Now, Rng};
+use maps::{FreshOsdMap, Incremental, OsdAddrs, OsdMap, PgPool, PoolType};
+use pg::{History, PastIntervals, Pg};
+use peer::{View, mapping, pool_rules, OsdAlive, OsdBoot, OsdGoingDown, OsdPgTemp, OsdReport, PgCreate, PgCreates, PgStat};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use types::{Epoch, Mono, OsdId, PgId, PoolId, Uuid};
+use wire::messenger::ListenerConfig;
+use wire::msg::{MMonSubscribe, MOsdMap, Message, Payload};
+use wire::{Identity, LinkId, Messenger, MsgrEvent};
+
+pub struct TestMon {
+    msgr: Messenger,
+    listen: SocketAddr,
+    pub map: OsdMap,
+    next: Incremental,
+    incrementals: BTreeMap<Epoch, Bytes>,
+    subscribed: BTreeMap<LinkId, Epoch>,
+    osds: BTreeMap<LinkId, OsdId>,
+    /// Boots that wait for the old life to be marked down.
+    boots: BTreeMap<OsdId, OsdBoot>,
+    pub stats: BTreeMap<PgId, PgStat>,
+    /// PGs that nobody has reported yet.
+    newborn: BTreeMap<PgId, Pg>,
+    next_global_id: u64,
+    /// An OSD whose session ends is marked down.
+    pub notices_deaths: bool,
+}
+
+impl TestMon {
+    pub fn new(fsid: Uuid, listen: SocketAddr, osds: i32, hosts: i32) -> Self {
+        let fresh =
+            FreshOsdMap { fsid, now: types::UTime::ZERO, failure_domain: "host".to_owned() };
+        let mut map = OsdMap::fresh(&fresh).expect("a map");
+        let mut crush = (**map.crush()).clone();
+        for osd in 0..osds {
+            let host = format!("host=node{}", osd % hosts);
+            let loc = Location::parse(&["root=default", host.as_str()]).expect("a location");
+            let name = format!("osd.{osd}");
+            crush.create_or_move_item(osd, 0x10000, &name, &loc).expect("a place");
+        }
+        map.set_crush(Arc::new(crush));
+        map.set_max_osd(osds);
+        for osd in 0..osds {
+            map.set_weight(OsdId(osd), 0x10000);
+        }
+        // Everything up to here is the first map.
+        let next = Incremental::after(&map);
+        TestMon {
+            msgr: Messenger::new(Identity::daemon(types::EntityType::MON, 0, 1), Rng::with_seed(1)),
+            listen,
+            map,
+            next,
+            incrementals: BTreeMap::new(),
+            subscribed: BTreeMap::new(),
+            osds: BTreeMap::new(),
+            boots: BTreeMap::new(),
+            stats: BTreeMap::new(),
+            newborn: BTreeMap::new(),
+            next_global_id: 4100,
+            notices_deaths: true,
+        }
+    }
+
+    pub fn create_pool(&mut self, id: i64, name: &str, size: u8, min_size: u8, pg_num: u32) {
+        let mut pool = PgPool::new(PoolType::REPLICATED, size, min_size, 0, pg_num);
+        pool.last_change = self.next.epoch;
+        self.next.new_pools.insert(PoolId(id), pool);
+        self.next.new_pool_names.insert(PoolId(id), name.to_owned());
+        self.next.new_pool_max = Some(id);
+    }
+
+    pub fn delete_pool(&mut self, id: i64) {
+        self.next.old_pools.insert(PoolId(id));
+        self.stats.retain(|p, _| p.pool != PoolId(id));
+    }
+
+    pub fn mark_down(&mut self, osd: OsdId) {
+        if self.map.is_up(osd) && !self.next.new_state.contains_key(&osd) {
+            self.next.mark_down(osd);
+        }
+    }
+
+    pub fn set_weight(&mut self, osd: OsdId, weight: u32) {
+        self.next.new_weight.insert(osd, weight);
+    }
+
+    /// Whether every PG is reported, active and clean by the newest mapping.
+    pub fn all_clean(&self) -> bool {
+        let want = pg::StateBits::ACTIVE.0 | pg::StateBits::CLEAN.0;
+        self.map.pools.iter().all(|(id, pool)| {
+            pool.pgs(*id).all(|pgid| {
+                let acting = self.map.pg_to_up_acting(pgid);
+                self.stats.get(&pgid).is_some_and(|s| {
+                    s.state & want == want
+                        && s.acting == acting.acting.to_vec()
+                        && acting.acting.iter().all(|o| o.is_some())
+                        && acting.acting.len() == usize::from(pool.size)
+                })
+            })
+        })
+    }
+
+    pub fn states(&self) -> String {
+        let text = |(p, s): (&PgId, &PgStat)| {
+            format!("{p}: {} up {:?} acting {:?} at {}", pg::StateBits(s.state), s.up, s.acting, s.last_update)
+        };
+        self.stats.iter().map(text).collect::<Vec<_>>().join("\n")
+    }
+
+    fn on_boot(&mut self, boot: OsdBoot) {
+        let osd = boot.osd;
+        if self.map.is_up(osd) && self.map.client_addrs(osd) == Some(&boot.client_addrs) {
+            return;
+        }
+        self.mark_down(osd);
+        self.boots.insert(osd, boot);
+    }
+
+    fn bring_up(&mut self) {
+        let ready = |osd: &OsdId| !self.map.is_up(*osd);
+        let up: Vec<_> = self.boots.keys().copied().filter(ready).collect();
+        for osd in up {
+            let Some(boot) = self.boots.remove(&osd) else { continue };
+            if !self.map.exists(osd) {
+                self.next.toggle_state(osd, maps::OsdState::EXISTS);
+                self.next.new_uuid.insert(osd, boot.uuid);
+            }
+            let addrs = OsdAddrs {
+                client: boot.client_addrs.clone(),
+                cluster: boot.cluster_addrs.clone(),
+                hb_back: boot.cluster_addrs,
+                hb_front: boot.client_addrs,
+            };
+            self.next.mark_up(osd, addrs);
+        }
+    }
+
+    fn on_pg_temp(&mut self, m: &OsdPgTemp) {
+        if m.epoch > self.map.epoch {
+            return;
+        }
+        for (pgid, want) in &m.wants {
+            let now: Vec<_> = self.map.pg_to_up_acting(*pgid).acting.to_vec();
+            let up: Vec<_> = self.map.pg_to_up_acting(*pgid).up.to_vec();
+            let all_up = want.iter().all(|o| self.map.is_up(*o));
+            let target = if want.is_empty() { &up } else { want };
+            if all_up && now != *target && self.map.pool(pgid.pool).is_some() {
+                self.next.new_pg_temp.insert(*pgid, want.iter().copied().collect());
+            }
+        }
+    }
+
+    fn on_message(&mut self, link: LinkId, message: &Message) {
+        match message.header.kind {
+            MMonSubscribe::TYPE => {
+                let m: MMonSubscribe = message.decode().expect("a subscription");
+                if let Some(want) = m.what.get("osdmap") {
+                    let have = Epoch(u32::try_from(want.start).expect("an epoch").saturating_sub(1));
+                    self.send_maps(link, have);
+                    self.subscribed.insert(link, self.map.epoch);
+                }
+            }
+            OsdBoot::TYPE => {
+                let boot: OsdBoot = message.decode().expect("a boot");
+                self.osds.insert(link, boot.osd);
+                self.on_boot(boot);
+            }
+            OsdAlive::TYPE => {
+                let m: OsdAlive = message.decode().expect("alive");
+                let to = m.want.max(self.map.epoch);
+                if self.map.is_up(m.osd) {
+                    self.next.new_up_thru.insert(m.osd, to);
+                }
+            }
+            OsdPgTemp::TYPE => self.on_pg_temp(&message.decode().expect("pg_temp")),
+            OsdGoingDown::TYPE => {
+                let m: OsdGoingDown = message.decode().expect("going down");
+                let current = self.map.osd(m.osd).is_some_and(|o| o.info.up_from == m.up_from);
+                if current {
+                    self.mark_down(m.osd);
+                }
+            }
+            OsdReport::TYPE => {
+                let m: OsdReport = message.decode().expect("a report");
+                for stat in m.pgs {
+                    let leads = self.map.pg_to_up_acting(stat.pgid).acting_primary == Some(m.osd);
+                    if leads && self.map.pool(stat.pgid.pool).is_some() {
+                        self.stats.insert(stat.pgid, stat);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn send_maps(&mut self, link: LinkId, have: Epoch) {
+        if have >= self.map.epoch {
+            return;
+        }
+        let mut m = MOsdMap {
+            fsid: self.map.fsid,
+            oldest: Epoch(1),
+            newest: self.map.epoch,
+            ..MOsdMap::default()
+        };
+        if have == Epoch::ZERO {
+            m.fulls.insert(self.map.epoch, denc::encode(&self.map));
+        } else {
+            let range = self.incrementals.range(have.next()..);
+            m.incrementals.extend(range.map(|(e, b)| (*e, b.clone())));
+        }
+        self.msgr.send(link, m.encode());
+    }
+
+    fn propose(&mut self) {
+        self.bring_up();
+        if self.next.is_empty() {
+            return;
+        }
+        let mut inc = std::mem::replace(&mut self.next, Incremental::after(&self.map));
+        // A wish for somebody who goes down in the same epoch is void.
+        inc.new_up_thru.retain(|osd, _| !inc.new_state.contains_key(osd));
+        let mut map = self.map.clone();
+        map.apply(&inc).expect("it applies");
+        inc.full_crc = map.encode_with_crc().1;
+        self.incrementals.insert(inc.epoch, denc::encode(&inc));
+        let old = std::mem::replace(&mut self.map, map);
+        self.advance_newborn(&old);
+        self.next = Incremental::after(&self.map);
+        let links: Vec<_> = self.subscribed.iter().map(|(l, e)| (*l, *e)).collect();
+        for (link, have) in links {
+            self.send_maps(link, have);
+            self.subscribed.insert(link, self.map.epoch);
+        }
+        self.ask_for_pgs();
+    }
+
+    fn advance_newborn(&mut self, old: &OsdMap) {
+        let (map, stats) = (&self.map, &self.stats);
+        self.newborn.retain(|p, _| map.pool(p.pool).is_some() && !stats.contains_key(p));
+        for (pgid, pg) in &mut self.newborn {
+            pg.catch_up(&View(old), &View(map), mapping(map, *pgid), pool_rules(map, pgid.pool));
+        }
+        let created = |pool: &PoolId| !old.pools.contains_key(pool);
+        for (id, pool) in map.pools.iter().filter(|(id, _)| created(id)) {
+            for pgid in pool.pgs(*id) {
+                let history = History::created(map.epoch);
+                let (to, rules) = (mapping(map, pgid), pool_rules(map, pgid.pool));
+                let past = PastIntervals::default();
+                let pg = Pg::create(OsdId::NONE, pgid, history, past, map.epoch, to, rules);
+                self.newborn.insert(pgid, pg);
+            }
+        }
+    }
+
+    fn ask_for_pgs(&mut self) {
+        let mut wanted: BTreeMap<OsdId, Vec<PgCreate>> = BTreeMap::new();
+        for (pgid, pg) in &self.newborn {
+            if let Some(osd) = self.map.pg_to_up_acting(*pgid).acting_primary {
+                let (history, past) = (pg.info().history, pg.past().clone());
+                wanted.entry(osd).or_default().push(PgCreate { pgid: *pgid, history, past });
+            }
+        }
+        for (link, osd) in &self.osds {
+            if let Some(pgs) = wanted.get(osd) {
+                let m = PgCreates { epoch: self.map.epoch, pgs: pgs.clone() };
+                self.msgr.send(*link, m.encode());
+            }
+        }
+    }
+}
+
+impl Core for TestMon {
+    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
+        let mut events = Vec::new();
+        match event {
+            Event::Start => {
+                let addrs = types::AddrVec::msgr2(self.listen, 0);
+                let config = ListenerConfig::mon(addrs);
+                self.msgr.listen(ListenId(1), ListenAddr::Tcp(self.listen), config, fx);
+            }
+            Event::Net(event) => drop(self.msgr.handle(now, event, fx, &mut events)),
+            _ => {}
+        }
+        self.on_events(events);
+    }
+
+    fn end_turn(&mut self, now: Now, fx: &mut Effects) {
+        let mut events = Vec::new();
+        self.msgr.tick(now, fx, &mut events);
+        self.on_events(events);
+        self.propose();
+        self.msgr.end_turn(now, fx);
+    }
+
+    fn next_deadline(&self) -> Option<Mono> {
+        self.msgr.next_deadline()
+    }
+}
+
+impl TestMon {
+    fn on_events(&mut self, events: Vec<MsgrEvent>) {
+        for event in events {
+            match event {
+                MsgrEvent::WantsGlobalId { link, .. } => {
+                    self.next_global_id += 1;
+                    self.msgr.assign_global_id(link, self.next_global_id);
+                }
+                MsgrEvent::Message { link, message } => self.on_message(link, &message),
+                MsgrEvent::Closed { link, .. } => {
+                    self.subscribed.remove(&link);
+                    let osd = self.osds.remove(&link);
+                    if let Some(osd) = osd.filter(|_| self.notices_deaths)
+                        && !self.osds.values().any(|o| *o == osd)
+                    {
+                        self.mark_down(osd);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// A core that the test can reach into.
+pub struct Shared<T>(pub Rc<RefCell<T>>);
+
+impl<T: Core> Core for Shared<T> {
+    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
+        self.0.borrow_mut().handle(now, event, fx);
+    }
+    fn end_turn(&mut self, now: Now, fx: &mut Effects) {
+        self.0.borrow_mut().end_turn(now, fx);
+    }
+    fn next_deadline(&self) -> Option<Mono> {
+        self.0.borrow().next_deadline()
+    }
+}
