@@ -61,8 +61,10 @@ pub enum Data {
     None,
     /// Text, whatever format was asked for.
     Text(String),
-    /// To be printed in the format that was asked for.
+    /// To be printed in the format that was asked for; indented in the plain one.
     Json(Value),
+    /// The same, but on one line in the plain format.
+    JsonLine(Value),
     /// Bytes: a map.
     Raw(Bytes),
 }
@@ -99,6 +101,11 @@ impl Answer {
         Answer { data: Data::Json(value), ..Self::default() }
     }
 
+    /// JSON as output; in plain format on one line.
+    pub fn json_line(value: Value) -> Self {
+        Answer { data: Data::JsonLine(value), ..Self::default() }
+    }
+
     /// JSON, or in plain format text.
     pub fn either(
         format: Format,
@@ -133,6 +140,10 @@ impl Answer {
             Data::None => Bytes::new(),
             Data::Text(text) => text.into(),
             Data::Json(value) => json::print(&value, format).into(),
+            Data::JsonLine(value) => {
+                let format = if format.is_json() { format } else { Format::Json };
+                json::print(&value, format).into()
+            }
             Data::Raw(bytes) => bytes,
         };
         (self.errno.map_or(0, Errno::wire), self.outs, data)

@@ -22,5 +22,11 @@ impl Daemon {
     pub(crate) fn on_admin(&mut self, _event: NetEvent, _fx: &mut Effects) {}
 }
 impl Daemon {
-    pub(crate) fn on_command(&mut self, _link: wire::LinkId, _m: &wire::msg::Message, _fx: &mut Effects) {}
+    pub(crate) fn on_command(
+        &mut self,
+        _link: wire::LinkId,
+        _m: &wire::msg::Message,
+        _fx: &mut Effects,
+    ) {
+    }
 }

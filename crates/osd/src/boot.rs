@@ -158,7 +158,8 @@ impl Daemon {
         }
         let records = std::mem::take(&mut l.records);
         l.pgs.pop_front();
-        let loaded = pg::load(&records).map_err(|e| LoadStop::Damaged(format!("pg {pgid}: {e}")))?;
+        let loaded =
+            pg::load(&records).map_err(|e| LoadStop::Damaged(format!("pg {pgid}: {e}")))?;
         self.ahead.entry(loaded.record.epoch).or_default().push(loaded);
         Ok(())
     }
@@ -167,8 +168,8 @@ impl Daemon {
         let key = [full_key(l.next)];
         let found = self.store.omap_get(&map_object().to_key(), &key)?;
         let bytes = found.and_then(|mut v| v.pop().flatten());
-        let bytes =
-            bytes.ok_or_else(|| LoadStop::Damaged(format!("the map of epoch {} is gone", l.next)))?;
+        let bytes = bytes
+            .ok_or_else(|| LoadStop::Damaged(format!("the map of epoch {} is gone", l.next)))?;
         let map: OsdMap = denc::decode(&bytes).map_err(|e| LoadStop::Damaged(e.to_string()))?;
         let old = self.maps.current().clone();
         self.maps.loaded(map);

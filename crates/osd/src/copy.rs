@@ -24,6 +24,8 @@ const MAX_RESTARTS: u32 = 16;
 /// One source being fetched.
 struct Fetching {
     op: OpId,
+    /// The attempt that waits for it.
+    attempt: u32,
     source: CopySource,
     so_far: Option<CopiedObject>,
     restarts: u32,
@@ -42,15 +44,18 @@ pub struct Copies {
 impl Daemon {
     /// A request needs another object.
     pub(crate) fn begin_copy(&mut self, op: OpId, source: CopySource, fx: &mut Effects) {
-        let fetching = Fetching { op, source, so_far: None, restarts: 0, tid: 0 };
+        let Some(attempt) = self.ops.get(&op).map(|op| op.attempt) else { return };
+        let fetching = Fetching { op, attempt, source, so_far: None, restarts: 0, tid: 0 };
         self.copies.fetching.push(fetching);
         let at = self.copies.fetching.len() - 1;
         self.send_copy_request(at, fx);
     }
 
-    /// A map is new: requests for sources may have been dropped, so they are sent again.
+    /// A map is new, or a session was lost: requests for sources may have got lost, so they are sent
+    /// again.
     pub(crate) fn resend_copies(&mut self, fx: &mut Effects) {
-        self.copies.fetching.retain(|f| self.ops.contains_key(&f.op));
+        let waits = |f: &Fetching| self.ops.get(&f.op).is_some_and(|op| op.attempt == f.attempt);
+        self.copies.fetching.retain(waits);
         for at in 0..self.copies.fetching.len() {
             self.send_copy_request(at, fx);
         }
@@ -160,7 +165,7 @@ impl Daemon {
         let f = self.copies.fetching.swap_remove(at);
         let Some(op) = self.ops.get_mut(&f.op) else { return };
         op.copies.push((f.source, result));
-        self.op_fetched(f.op, Ok(store::ReadSet::new()), fx);
+        self.op_fetched(f.op, f.attempt, Ok(store::ReadSet::new()), fx);
     }
 }
 
@@ -214,7 +219,8 @@ fn take_in(
         data.push((*offset, sparse.data.slice(at..end)));
         at = end;
     }
-    let stored = |(name, value): (types::ByteString, Bytes)| (crate::ops::stored_name(&name), value);
+    let stored =
+        |(name, value): (types::ByteString, Bytes)| (crate::ops::stored_name(&name), value);
     let copied = CopiedObject {
         size: stat.size,
         user_version: reply.user_version,
@@ -231,4 +237,3 @@ fn take_in(
 fn pairs(values: BTreeMap<types::ByteString, Bytes>) -> impl Iterator<Item = (Bytes, Bytes)> {
     values.into_iter().map(|(k, v)| (Bytes::copy_from_slice(&k), v))
 }
-

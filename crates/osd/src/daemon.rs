@@ -7,18 +7,18 @@
 use crate::admin::Admin;
 use crate::boot::Loading;
 use crate::config::OsdConfig;
+use crate::copy::Copies;
 use crate::host::{Hosts, OpId, Then};
 use crate::links::{MonLink, PeerLinks, Sessions};
 use crate::mapstate::Maps;
 use crate::op::ClientOp;
 use crate::perf::Perf;
-use crate::copy::Copies;
 use crate::remove::Removal;
 use crate::tracker::History;
 use io::disk::DiskDone;
 use io::net::NetEvent;
 use io::{Effects, Event, Now, Rng};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{Miss, ReadSet, Store, StoreError, StoreEvent, TxnId};
 use types::{AddrVec, Epoch, HObject, HashMap, Mono, OsdId, PgId, UTime};
 use wire::msg::Message;
@@ -45,8 +45,8 @@ pub enum Life {
 /// Whom a fetch was for.
 #[derive(Debug)]
 pub enum Waiter {
-    /// A client's request.
-    Op(OpId),
+    /// A client's request, and which attempt of it.
+    Op(OpId, u32),
     /// The first transaction in a PG's queue.
     Queue(PgId),
     /// Loading at the start.
@@ -73,6 +73,8 @@ pub struct Daemon {
     pub(crate) pgs: Hosts,
     /// PGs that are stored with a newer map than we have.
     pub(crate) ahead: BTreeMap<Epoch, Vec<pg::Loaded>>,
+    /// PGs we lead that have something to recover.
+    pub(crate) recovering: BTreeSet<PgId>,
     pub(crate) removals: BTreeMap<PgId, Removal>,
     pub(crate) ops: HashMap<OpId, Box<ClientOp>>,
     pub(crate) last_op: u64,
@@ -127,6 +129,7 @@ impl Daemon {
             maps: Maps::default(),
             pgs: Hosts::new(),
             ahead: BTreeMap::new(),
+            recovering: BTreeSet::new(),
             removals: BTreeMap::new(),
             ops: HashMap::default(),
             last_op: 0,
@@ -258,7 +261,7 @@ impl Daemon {
     fn on_fetched(&mut self, id: u64, result: Result<ReadSet, StoreError>, fx: &mut Effects) {
         let Some(waiter) = self.fetches.remove(&id) else { return };
         match waiter {
-            Waiter::Op(op) => self.op_fetched(op, result, fx),
+            Waiter::Op(op, attempt) => self.op_fetched(op, attempt, result, fx),
             Waiter::Queue(pgid) => self.queue_fetched(pgid, result, fx),
             Waiter::Loading => self.load_fetched(result, fx),
             Waiter::Push(pgid, to, object) => self.push_fetched(pgid, to, object, result, fx),
@@ -273,7 +276,7 @@ impl Daemon {
         for waiter in std::mem::take(&mut self.blocked) {
             let none = Ok(ReadSet::new());
             match waiter {
-                Waiter::Op(op) => self.op_fetched(op, none, fx),
+                Waiter::Op(op, attempt) => self.op_fetched(op, attempt, none, fx),
                 Waiter::Queue(pgid) => self.queue_fetched(pgid, none, fx),
                 Waiter::Removal(pgid) => self.removal_fetched(pgid, none, fx),
                 Waiter::Maps => self.maps_fetched(none, fx),

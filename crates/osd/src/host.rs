@@ -9,7 +9,7 @@ use peer::{BackfillProgressAck, IoCounts, PushAck, RepAck};
 use pg::{InFlight, MetaOp, Pg, PgMsg};
 use std::collections::{BTreeMap, VecDeque};
 use store::{ReadSet, Transaction, TxnId};
-use types::{Epoch, Eversion, HashMap, HObject, ObjectKey, OsdId, PgId, UTime};
+use types::{Epoch, Eversion, HObject, HashMap, ObjectKey, OsdId, PgId, UTime};
 
 /// Names a client request on this OSD. Never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -160,14 +160,28 @@ impl PgHost {
         }
     }
 
+    /// Takes all requests out of their queues.
+    pub fn forget_requests(&mut self) {
+        self.objects.clear();
+        self.waiting.clear();
+        self.in_flight.clear();
+        self.transfers = Transfers::default();
+    }
+
     /// First epoch of the current interval.
     pub fn interval(&self) -> Epoch {
         self.pg.info().history.same_interval_since
     }
 
-    /// Adds record changes to a transaction.
-    pub fn put_meta(&self, txn: &mut Transaction, ops: Vec<MetaOp>) {
-        put_meta(txn, &self.key, ops);
+    /// Adds record changes to a transaction that will be made for certain, behind those that were
+    /// put off.
+    pub fn put_meta(&mut self, txn: &mut Transaction, ops: Vec<MetaOp>) {
+        if ops.is_empty() {
+            return;
+        }
+        let mut all = std::mem::take(&mut self.backlog);
+        all.extend(ops);
+        put_meta(txn, &self.key, all);
     }
 
     /// A transaction of this PG.

@@ -36,7 +36,7 @@ mod watch;
 mod write;
 
 pub use boot::EXIT_RESTART;
-pub use config::OsdConfig;
+pub use config::{Limits, OsdConfig};
 
 use daemon::Daemon;
 use io::{Core, Effects, Event, Now, Rng};
@@ -47,7 +47,12 @@ use types::Mono;
 pub struct Osd(Stage);
 
 enum Stage {
-    Mounting { mount: Box<Mount>, cfg: Box<OsdConfig>, rng: Rng, stop: bool },
+    Mounting {
+        mount: Box<Mount>,
+        cfg: Box<OsdConfig>,
+        rng: Rng,
+        stop: bool,
+    },
     Running(Box<Daemon>),
     /// It has asked to exit.
     Over,
@@ -56,8 +61,7 @@ enum Stage {
 impl Osd {
     /// An OSD with its store on `devices`; the seed is for jitter and identifiers.
     pub fn new(cfg: OsdConfig, devices: Devices, seed: u64) -> Self {
-        let expect =
-            Expect { cluster: Some(cfg.cluster), osd: Some(cfg.id), ..Expect::default() };
+        let expect = Expect { cluster: Some(cfg.cluster), osd: Some(cfg.id), ..Expect::default() };
         let mount = Box::new(Mount::new(devices, expect, Config::for_memory(cfg.store_bytes())));
         let (cfg, rng) = (Box::new(cfg), Rng::with_seed(seed));
         Osd(Stage::Mounting { mount, cfg, rng, stop: false })

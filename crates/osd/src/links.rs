@@ -15,8 +15,7 @@ use types::{AddrVec, EntityType, Epoch, HashMap, Mono, OsdId};
 use wire::messenger::{Dial, ListenerConfig, Policy};
 use wire::msg::{
     MCommand, MConfig, MMonSubscribe, MOsdBackoff, MOsdMap, MOsdOp, MOsdOpReply, MPing, Message,
-    OutMessage,
-    Payload, Subscription,
+    OutMessage, Payload, Subscription,
 };
 use wire::{LinkId, MsgrEvent, PeerInfo};
 
@@ -199,6 +198,7 @@ impl Daemon {
                 peer.link = None;
             }
             self.dial_peers(fx);
+            self.session_lost(osd, fx);
             return;
         }
         if self.sessions.all.remove(&link).is_some() {
@@ -396,9 +396,7 @@ impl Daemon {
                     self.on_scan(from, m, fx);
                 }
             }),
-            ScanReply::TYPE => {
-                message.decode().map(|m: ScanReply| self.on_scan_reply(from, m, fx))
-            }
+            ScanReply::TYPE => message.decode().map(|m: ScanReply| self.on_scan_reply(from, m, fx)),
             BackfillProgress::TYPE => message.decode().map(|m: BackfillProgress| {
                 if self.has_map(from, m.epoch, message) {
                     self.on_progress(from, m, fx);

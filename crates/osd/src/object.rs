@@ -2,7 +2,9 @@
 
 use denc::{Decode, DecodeError, Encode};
 use std::collections::BTreeMap;
-use types::{AddrVec, ByteString, EntityAddr, EntityName, Eversion, HObject, PoolId, SnapId, UTime};
+use types::{
+    AddrVec, ByteString, EntityAddr, EntityName, Eversion, HObject, PoolId, SnapId, UTime,
+};
 
 /// A client's watch, as it is stored with the object so that it survives a change of primary.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

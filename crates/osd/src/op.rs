@@ -59,8 +59,10 @@ pub struct ClientOp {
     pub bytes: usize,
     /// It counts as a read in its object's queue.
     pub is_reading: bool,
-    /// The interval of its PG that it was queued in.
-    pub interval: Epoch,
+    /// Counts its attempts: what was fetched for an earlier one is of no interest.
+    pub attempt: u32,
+    /// It stands in [`Daemon::waiting_ops`].
+    pub waits_for_map: bool,
     /// A write in flight: what is answered when it is committed.
     pub answer: Option<Answer>,
 }
@@ -137,7 +139,8 @@ impl Daemon {
             copies: Vec::new(),
             bytes,
             is_reading: false,
-            interval: Epoch::ZERO,
+            attempt: 0,
+            waits_for_map: false,
             answer: None,
         };
         self.ops.insert(id, Box::new(op));
@@ -149,10 +152,12 @@ impl Daemon {
         let Some(op) = self.ops.get_mut(&id) else { return };
         if op.request.epoch > self.maps.epoch() {
             op.trace.mark(self.now.mono, Mark::WaitingForMap);
+            op.waits_for_map = true;
             self.waiting_ops.push(id);
             self.mon.wants_map = true;
             return;
         }
+        op.waits_for_map = false;
         if op.origin == Origin::Client {
             let (link, theirs) = (op.link, op.request.epoch);
             self.share_map(link, theirs);
@@ -205,9 +210,8 @@ impl Daemon {
         let map = self.maps.current();
         let Some(pool) = map.pool(op.pgid().pool) else { return false };
         let quota = pool.flags.contains(PoolFlags::FULL_QUOTA);
-        let full = quota
-            || pool.flags.contains(PoolFlags::FULL)
-            || map.flags.contains(OsdMapFlags::FULL);
+        let full =
+            quota || pool.flags.contains(PoolFlags::FULL) || map.flags.contains(OsdMapFlags::FULL);
         let exempt = op.request.has_flag(flags::FULL_FORCE) || only_frees(&op.request);
         if !op.class.writes || !full || exempt {
             return false;
@@ -225,7 +229,6 @@ impl Daemon {
         let (now, limit) = (self.now.mono, crate::config::WAITING_OPS_PER_PG);
         let Some(op) = self.ops.get_mut(&id) else { return };
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        op.interval = host.interval();
         if !host.pg.accepts_io() {
             op.trace.mark(now, Mark::WaitingForActive);
             host.waiting.push_back(id);
@@ -374,6 +377,7 @@ impl Daemon {
         let snaps = self.maps.pool_snaps(pgid.pool);
         let Some(host) = self.pgs.get_mut(&pgid) else { return Ran::Done };
         let Some(op) = self.ops.get_mut(&id) else { return Ran::Done };
+        op.attempt += 1;
         op.trace.mark(self.now.mono, Mark::Started);
         let pg = &host.pg;
         // What a write takes from a clone, every copy must take from its own.
@@ -407,7 +411,8 @@ impl Daemon {
                 op.trace.mark(now, Mark::WaitingForRead);
                 let write = op.class.writes;
                 op.is_reading = !write;
-                self.fetch(miss, Waiter::Op(id), fx);
+                let waiter = Waiter::Op(id, op.attempt);
+                self.fetch(miss, waiter, fx);
                 if write { Ran::Stalled } else { Ran::Fetching }
             }
             Stop::NotReady(object) => {
@@ -452,13 +457,7 @@ impl Daemon {
         }
     }
 
-    fn finish_read(
-        &mut self,
-        id: OpId,
-        pgid: PgId,
-        mut finished: ops::Finished,
-        fx: &mut Effects,
-    ) {
+    fn finish_read(&mut self, id: OpId, pgid: PgId, mut finished: ops::Finished, fx: &mut Effects) {
         let Some(op) = self.ops.get(&id) else { return };
         let epoch = self.maps.epoch();
         let mut reply = MOsdOpReply::answer(&op.request, epoch);
@@ -474,7 +473,8 @@ impl Daemon {
             host.io.read_bytes += out as u64;
         }
         if finished.result >= 0 {
-            let failed = self.carry_out_effects(id, pgid, finished.effects, finished.user_version, fx);
+            let failed =
+                self.carry_out_effects(id, pgid, finished.effects, finished.user_version, fx);
             if let Some(e) = failed {
                 reply.result = e.wire();
                 if let Some(first) = reply.ops.first_mut() {
@@ -497,18 +497,12 @@ impl Daemon {
     pub(crate) fn op_fetched(
         &mut self,
         id: OpId,
+        attempt: u32,
         result: Result<ReadSet, StoreError>,
         fx: &mut Effects,
     ) {
-        // It may have been run meanwhile.
-        let Some(op) = self.ops.get_mut(&id).filter(|op| op.answer.is_none()) else { return };
+        let Some(op) = self.ops.get_mut(&id).filter(|op| op.attempt == attempt) else { return };
         let (pgid, head, was_reading) = (op.pgid(), op.head(), op.is_reading);
-        let same = |h: &PgHost| h.pg.accepts_io() && h.interval() == op.interval;
-        if !self.pgs.get(&pgid).is_some_and(same) {
-            // Its interval is over: the client sends it again.
-            self.drop_op(id);
-            return;
-        }
         let failed = match result {
             Ok(reads) => {
                 op.reads.merge(reads);
@@ -521,7 +515,11 @@ impl Daemon {
             }
         };
         if self.is_pg_op(id) {
-            if failed { self.refuse_op(id, Errno::EIO) } else { self.run_pg_op(id, pgid, fx) }
+            if failed {
+                self.refuse_op(id, Errno::EIO)
+            } else {
+                self.run_pg_op(id, pgid, fx)
+            }
             return;
         }
         if failed {
@@ -574,8 +572,12 @@ impl Daemon {
     /// Everything that waits in a PG's queues may go on: recovery came along, or its transactions.
     pub(crate) fn pump_all(&mut self, pgid: PgId, fx: &mut Effects) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let mut heads: Vec<_> =
-            host.objects.iter().filter(|(_, q)| !q.waiting.is_empty()).map(|(o, _)| o.clone()).collect();
+        let mut heads: Vec<_> = host
+            .objects
+            .iter()
+            .filter(|(_, q)| !q.waiting.is_empty())
+            .map(|(o, _)| o.clone())
+            .collect();
         heads.sort_unstable();
         for head in heads {
             self.pump_object(pgid, &head, fx);
@@ -652,6 +654,42 @@ impl Daemon {
         }
     }
 
+    /// The requests of a PG, in the order they came; but not those that wait for a newer map.
+    fn ops_of(&self, pgid: PgId) -> Vec<OpId> {
+        let here = |op: &ClientOp| op.pgid() == pgid && !op.waits_for_map;
+        let mut ids: Vec<_> =
+            self.ops.iter().filter(|(_, op)| here(op)).map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// A PG's interval is over, and we do not lead it any more: clients hear of it by the map.
+    pub(crate) fn drop_ops(&mut self, pgid: PgId) {
+        self.ops_of(pgid).into_iter().for_each(|id| self.drop_op(id));
+        if let Some(host) = self.pgs.get_mut(&pgid) {
+            host.forget_requests();
+        }
+    }
+
+    /// A PG goes through peering, and we lead it still: clients wait for their answers and send
+    /// nothing again, so that everything stands in line for when it is active, in the order it came.
+    /// A write that is in the log by then is recognised there.
+    pub(crate) fn requeue_ops(&mut self, pgid: PgId) {
+        let ids = self.ops_of(pgid);
+        for id in &ids {
+            let Some(op) = self.ops.get_mut(id) else { continue };
+            op.attempt += 1;
+            op.is_reading = false;
+            op.answer = None;
+            op.reads = ReadSet::new();
+            op.trace.mark(self.now.mono, Mark::WaitingForActive);
+        }
+        if let Some(host) = self.pgs.get_mut(&pgid) {
+            host.forget_requests();
+            host.waiting = ids.into();
+        }
+    }
+
     // ---- PG operations ----
 
     fn run_pg_op(&mut self, id: OpId, pgid: PgId, fx: &mut Effects) {
@@ -680,7 +718,9 @@ impl Daemon {
                 Err(Stop::Miss(miss)) => {
                     op.trace.mark(self.now.mono, Mark::WaitingForRead);
                     op.is_reading = false;
-                    self.fetch(miss, Waiter::Op(id), fx);
+                    op.attempt += 1;
+                    let waiter = Waiter::Op(id, op.attempt);
+                    self.fetch(miss, waiter, fx);
                     return;
                 }
                 Err(Stop::Fail(e)) => {
@@ -731,18 +771,4 @@ fn only_frees(request: &MOsdOp) -> bool {
         ) || !code.is_write()
     };
     request.ops.iter().all(|op| frees(op.code))
-}
-
-/// The requests that a PG had in hand when its interval ended.
-pub(crate) fn all_ops(host: &mut PgHost) -> Vec<OpId> {
-    let mut ids: Vec<OpId> = Vec::new();
-    for (_, queue) in host.objects.drain() {
-        ids.extend(queue.waiting);
-    }
-    for (_, write) in host.in_flight.drain() {
-        ids.extend(write.op);
-        ids.extend(write.duplicates);
-    }
-    ids.sort_unstable();
-    ids
 }

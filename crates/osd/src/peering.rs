@@ -167,7 +167,15 @@ impl Daemon {
         }
         let rules = pool_rules(&map, msg.pgid.pool);
         let to = mapping(&map, msg.pgid);
-        let mut pg = Pg::create(self.cfg.id, msg.pgid, history, PastIntervals::default(), map.epoch, to, rules);
+        let mut pg = Pg::create(
+            self.cfg.id,
+            msg.pgid,
+            history,
+            PastIntervals::default(),
+            map.epoch,
+            to,
+            rules,
+        );
         pg.mark_unfilled();
         self.pgs.insert(msg.pgid, PgHost::new(pg));
         self.start_pg(msg.pgid, fx);
@@ -190,8 +198,8 @@ impl Daemon {
         while epoch < self.maps.epoch() {
             match self.maps.get(epoch) {
                 Some(map)
-                    if mapping(map, msg.pgid) == now
-                        && pool_rules(map, msg.pgid.pool) == rules => {}
+                    if mapping(map, msg.pgid) == now && pool_rules(map, msg.pgid.pool) == rules => {
+                }
                 _ => return false,
             }
             epoch = epoch.next();
@@ -199,22 +207,15 @@ impl Daemon {
         true
     }
 
-    /// A PG's interval ended: whatever it had in hand is forgotten here; clients and OSDs know it by
-    /// the map.
-    pub(crate) fn new_interval(&mut self, pgid: PgId, _fx: &mut Effects) {
+    /// A PG's interval ended, and with it everything that was under way.
+    pub(crate) fn new_interval(&mut self, pgid: PgId) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         host.wish = Default::default();
-        host.transfers = Default::default();
-        let leads = host.pg.is_primary();
-        if !leads {
+        if host.pg.is_primary() {
+            self.requeue_ops(pgid);
+        } else {
             host.watches = Default::default();
-        }
-        let mut ids = crate::op::all_ops(host);
-        if !leads {
-            ids.extend(host.waiting.drain(..));
-        }
-        for id in ids {
-            self.drop_op(id);
+            self.drop_ops(pgid);
         }
     }
 
@@ -231,21 +232,12 @@ impl Daemon {
     }
 
     /// Messages of this interval were lost: the PG goes through peering again. Clients know nothing
-    /// of it, so that what they asked for is kept, and run (or recognised as done) afterwards.
+    /// of it.
     pub(crate) fn restart_pg(&mut self, pgid: PgId, fx: &mut Effects) {
-        let Some(host) = self.pgs.get_mut(&pgid).filter(|h| h.started && h.pg.is_primary()) else {
-            return;
-        };
-        let ids = crate::op::all_ops(host);
-        host.transfers = Default::default();
-        for id in ids {
-            if let Some(op) = self.ops.get_mut(&id) {
-                op.answer = None;
-                op.is_reading = false;
-                host.waiting.push_back(id);
-            }
+        if self.pgs.get(&pgid).is_some_and(|h| h.started && h.pg.is_primary()) {
+            self.requeue_ops(pgid);
+            self.run_pg(pgid, fx, |pg, ctx, out| pg.restart(ctx, out));
         }
-        self.run_pg(pgid, fx, |pg, ctx, out| pg.restart(ctx, out));
     }
 
     /// Where everything stands with the mon is lost, or long ago: ask again.

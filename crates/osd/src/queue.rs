@@ -74,12 +74,13 @@ impl Daemon {
         for notice in out.notices {
             self.on_notice(pgid, notice, fx);
         }
+        self.note_recovering(pgid);
         self.report_soon();
     }
 
     fn on_notice(&mut self, pgid: PgId, notice: Notice, fx: &mut Effects) {
         match notice {
-            Notice::NewInterval => self.new_interval(pgid, fx),
+            Notice::NewInterval => self.new_interval(pgid),
             Notice::Active => self.went_active(pgid, fx),
             Notice::Clean => {}
             Notice::RemoveSelf => self.begin_removal(pgid, fx),
@@ -148,7 +149,10 @@ impl Daemon {
                 self.blocked.push(Waiter::Queue(pgid));
             }
             SubmitError::Invalid(why) => {
-                fx.exit(1, format!("osd.{}: pg {pgid}: a transaction cannot be: {why}", self.cfg.id));
+                fx.exit(
+                    1,
+                    format!("osd.{}: pg {pgid}: a transaction cannot be: {why}", self.cfg.id),
+                );
             }
         }
     }

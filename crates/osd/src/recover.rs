@@ -4,9 +4,9 @@
 //! asks for the next. A part that is not the first goes into an object of its own beside the old
 //! state, which is replaced when the last part is there.
 
-use crate::config::{PUSH_BYTES, PUSH_OMAP_BYTES, PUSH_OMAP_ENTRIES, RECOVERY_OBJECTS};
+use crate::config::Limits;
 use crate::daemon::{Daemon, Waiter};
-use crate::host::Then;
+use crate::host::{PgHost, Then};
 use crate::object::{META_POOL, ObjectMeta, own_object};
 use crate::ops::{Reader, contents};
 use bytes::Bytes;
@@ -14,7 +14,7 @@ use io::Effects;
 use peer::{
     BackfillProgress, BackfillProgressAck, Pull, Push, PushAck, PushCursor, Scan, ScanReply,
 };
-use pg::{BackfillWork, Fx, Listing, SCAN_OBJECTS, Work};
+use pg::{BackfillWork, Fx, Listing, Work};
 use std::collections::BTreeMap;
 use store::{Miss, OmapRange, ReadSet, StoreError, Transaction};
 use types::{Epoch, Errno, Eversion, HObject, ObjectKey, OsdId, PgId, SnapId};
@@ -64,15 +64,15 @@ impl Daemon {
         if !self.is_up() {
             return;
         }
-        let mut moving: usize = self.pgs.values().map(|h| h.pg.moving_count()).sum();
-        let recovering: Vec<_> = self
-            .pgs
-            .iter()
-            .filter(|(_, h)| h.started && h.pg.is_primary() && !h.pg.is_recovered())
-            .map(|(p, _)| *p)
-            .collect();
+        if self.recovering.is_empty() {
+            return;
+        }
+        let room = self.cfg.limits.recovery_objects;
+        let recovering: Vec<_> = self.recovering.iter().copied().collect();
+        let count = |p| self.pgs.get(p).map_or(0, |h: &PgHost| h.pg.moving_count());
+        let mut moving: usize = recovering.iter().map(count).sum();
         for pgid in recovering {
-            while moving < RECOVERY_OBJECTS {
+            while moving < room {
                 let Some(host) = self.pgs.get_mut(&pgid) else { break };
                 if !host.queue.is_empty() {
                     break;
@@ -82,11 +82,21 @@ impl Daemon {
                 host.dirty = true;
                 self.do_work(pgid, work, fx);
             }
-            while let Some(work) =
-                self.pgs.get_mut(&pgid).and_then(|h| h.pg.next_backfill(RECOVERY_OBJECTS))
+            while let Some(host) = self.pgs.get_mut(&pgid)
+                && let Some(work) = host.pg.next_backfill(room)
             {
                 self.do_backfill(pgid, work, fx);
             }
+        }
+    }
+
+    /// Keeps the list of PGs that have something to recover.
+    pub(crate) fn note_recovering(&mut self, pgid: PgId) {
+        let busy = |h: &PgHost| h.started && h.pg.is_primary() && !h.pg.is_recovered();
+        if self.pgs.get(&pgid).is_some_and(busy) {
+            self.recovering.insert(pgid);
+        } else {
+            self.recovering.remove(&pgid);
         }
     }
 
@@ -117,12 +127,11 @@ impl Daemon {
                 self.list_for(pgid, target, fx);
             }
             BackfillWork::ListThere { target, begin } => {
-                let max = SCAN_OBJECTS as u32;
+                let max = self.cfg.limits.scan_objects as u32;
                 let scan = Scan { pgid, epoch, interval, begin, max };
                 self.send_peer(target, scan.encode(), fx);
             }
-            BackfillWork::Push { target, object, .. }
-            | BackfillWork::Remove { target, object } => {
+            BackfillWork::Push { target, object, .. } | BackfillWork::Remove { target, object } => {
                 self.begin_push(pgid, target, object, fx);
             }
             BackfillWork::Progress { target, to } => {
@@ -183,7 +192,8 @@ impl Daemon {
         let interval = host.interval();
         let Some(sending) = host.transfers.sending.get_mut(&(to, object.clone())) else { return };
         let reader = Reader { store: &self.store, set: &sending.reads };
-        let part = match read_part(reader, &object, &sending.cursor) {
+        let limits = &self.cfg.limits;
+        let part = match read_part(reader, limits, &object, &sending.cursor) {
             Ok(part) => part,
             Err(PartError::Miss(miss)) => {
                 self.fetch(miss, Waiter::Push(pgid, to, object), fx);
@@ -339,7 +349,7 @@ impl Daemon {
         }
         let (first, end) = crate::remove::key_range(pgid, host.pg.rules().pg_num.max(1));
         let from = if request.begin.is_min() { first } else { request.begin.to_key() };
-        match list_objects(&self.store, &from, &end) {
+        match list_objects(&self.store, &from, &end, self.cfg.limits.scan_objects) {
             Err(PartError::Miss(miss)) => {
                 let asked_by = request.asked_by.map(|_| self.cfg.id);
                 let waiter = Waiter::Listing(pgid, asked_by.is_none().then_some(target));
@@ -454,6 +464,7 @@ impl Daemon {
         for pgid in shared {
             self.restart_pg(pgid, fx);
         }
+        self.resend_copies(fx);
     }
 }
 
@@ -471,6 +482,7 @@ impl From<Miss> for PartError {
 /// Reads what comes next of an object.
 fn read_part(
     reader: Reader<'_>,
+    limits: &Limits,
     object: &HObject,
     cursor: &PushCursor,
 ) -> Result<Part, PartError> {
@@ -489,7 +501,10 @@ fn read_part(
         part.omap_header = store.omap_header(&key)?.unwrap_or_default();
     }
     if !cursor.data_done {
-        let (from, len) = (cursor.data_offset, PUSH_BYTES.min(stat.size.saturating_sub(cursor.data_offset)));
+        let (from, len) = (
+            cursor.data_offset,
+            limits.push_bytes.min(stat.size.saturating_sub(cursor.data_offset)),
+        );
         part.extents = if len == 0 { Vec::new() } else { store.extents(&key, from, len)? };
         for (offset, len) in &part.extents {
             let pieces = store.read(&key, *offset, *len, reader.set)?;
@@ -502,8 +517,8 @@ fn read_part(
         let range = OmapRange {
             from: cursor.omap_after.clone(),
             after: !cursor.omap_after.is_empty(),
-            max_entries: PUSH_OMAP_ENTRIES,
-            max_bytes: PUSH_OMAP_BYTES,
+            max_entries: limits.push_omap_entries,
+            max_bytes: limits.push_omap_bytes,
             ..OmapRange::default()
         };
         let page = store.omap_list(&key, &range)?.unwrap_or_default();
@@ -567,7 +582,8 @@ fn apply_part(txn: &mut Transaction, m: &Push) -> Result<(), Errno> {
     txn.set_meta(&to, m.meta.clone());
     let mut at = 0usize;
     for (offset, len) in &m.extents {
-        let end = usize::try_from(*len).ok().and_then(|l| at.checked_add(l)).ok_or(Errno::EINVAL)?;
+        let end =
+            usize::try_from(*len).ok().and_then(|l| at.checked_add(l)).ok_or(Errno::EINVAL)?;
         let piece = m.data.get(at..end).ok_or(Errno::EINVAL)?;
         txn.write(&to, *offset, m.data.slice_ref(piece));
         at = end;
@@ -587,16 +603,17 @@ fn list_objects(
     store: &store::Store,
     from: &ObjectKey,
     end: &ObjectKey,
+    at_once: usize,
 ) -> Result<(BTreeMap<HObject, Eversion>, HObject), PartError> {
-    let listed = store.list(from, end, SCAN_OBJECTS + 2)?;
+    let listed = store.list(from, end, at_once + 2)?;
     let mut objects = BTreeMap::new();
     for (i, (key, stat)) in listed.iter().enumerate() {
         let object = key.decode().map_err(|_| PartError::Damaged)?;
         // Not between the clones of an object and its head (see `pg::Listing`).
-        if i >= SCAN_OBJECTS && !object.is_head() {
+        if i >= at_once && !object.is_head() {
             return Ok((objects, object));
         }
-        if i > SCAN_OBJECTS {
+        if i > at_once {
             return Ok((objects, object.at_snap(SnapId(0))));
         }
         let meta = ObjectMeta::decode(&stat.meta).map_err(|_| PartError::Damaged)?;

@@ -1,7 +1,6 @@
 //! Removing a PG: its pool is gone, or its copy here is not needed any more. In the background, a
 //! few objects at a time.
 
-use crate::config::REMOVE_OBJECTS;
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{Then, meta_object, put_meta, sequencer};
 use io::Effects;
@@ -51,11 +50,9 @@ pub fn key_range(pgid: PgId, pg_num: u32) -> (ObjectKey, ObjectKey) {
 
 impl Daemon {
     pub(crate) fn begin_removal(&mut self, pgid: PgId, fx: &mut Effects) {
+        self.drop_ops(pgid);
         let Some(mut host) = self.pgs.remove(&pgid) else { return };
         let pg_num = host.pg.rules().pg_num.max(1);
-        let mut ids = crate::op::all_ops(&mut host);
-        ids.extend(host.waiting.drain(..));
-        ids.into_iter().for_each(|id| self.drop_op(id));
         let (first, end) = key_range(pgid, pg_num);
         host.pg.mark_unfilled();
         let removal = Removal {
@@ -85,7 +82,8 @@ impl Daemon {
             self.submit_removal(pgid, txn, false, fx);
             return;
         }
-        let listed = match self.store.list(&removal.first, &removal.end, REMOVE_OBJECTS) {
+        let at_once = self.cfg.limits.remove_objects;
+        let listed = match self.store.list(&removal.first, &removal.end, at_once) {
             Ok(listed) => listed,
             Err(miss) => {
                 self.fetch(miss, Waiter::Removal(pgid), fx);
@@ -95,7 +93,7 @@ impl Daemon {
         for (key, _) in &listed {
             txn.remove(key);
         }
-        let last = listed.len() < REMOVE_OBJECTS;
+        let last = listed.len() < at_once;
         if last {
             // The records go with the last objects, so that an unfinished removal is found again.
             txn.remove(&meta_object(pgid).to_key());

@@ -26,7 +26,10 @@ impl Daemon {
         let (records, mut txn) = match parts {
             Ok(parts) => parts,
             Err(why) => {
-                tracing::error!("osd.{}: pg {pgid}: a bad write from osd.{from}: {why}", self.cfg.id);
+                tracing::error!(
+                    "osd.{}: pg {pgid}: a bad write from osd.{from}: {why}",
+                    self.cfg.id
+                );
                 self.perf.odd_messages += 1;
                 return;
             }

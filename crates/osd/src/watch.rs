@@ -141,13 +141,7 @@ impl Watches {
     }
 
     /// Tells all connected watchers, and the notifier at once when there is none.
-    pub fn notify(
-        &mut self,
-        now: Mono,
-        object: &HObject,
-        new: NewNotify,
-        out: &mut Vec<WatchOut>,
-    ) {
+    pub fn notify(&mut self, now: Mono, object: &HObject, new: NewNotify, out: &mut Vec<WatchOut>) {
         let state = self.objects.entry(object.clone()).or_default();
         for ((_, cookie), watch) in &state.watches {
             if let Some(link) = watch.link {

@@ -2,7 +2,7 @@
 //! when all of them have it durable.
 
 use crate::daemon::{Daemon, Waiter};
-use crate::host::{OpId, PgHost, Then, Write};
+use crate::host::{OpId, PgHost, Then, Write, put_meta};
 use crate::ops::{Change, Finished, MAX_WRITE_OUTPUT_BYTES, Versioned, WatchEffect};
 use crate::tracker::Mark;
 use bytes::Bytes;
@@ -51,7 +51,7 @@ impl Daemon {
             Some(change) => ready_change(host, *change, first, reqid, &finished, returns),
             None => ready_error(host, object, first, reqid, mtime, &finished, returns),
         };
-        let reads = op.reads.clone();
+        let (reads, attempt) = (op.reads.clone(), op.attempt);
         let answer = Answer {
             result: finished.result,
             ops: finished.ops,
@@ -70,12 +70,12 @@ impl Daemon {
             }
             Err(SubmitError::Miss(miss)) => {
                 self.mark(id, Mark::WaitingForRead);
-                self.fetch(miss, Waiter::Op(id), fx);
+                self.fetch(miss, Waiter::Op(id, attempt), fx);
                 Err(())
             }
             Err(SubmitError::Busy) => {
                 self.mark(id, Mark::WaitingForStore);
-                self.blocked.push(Waiter::Op(id));
+                self.blocked.push(Waiter::Op(id, attempt));
                 Err(())
             }
             Err(SubmitError::NoSpace) => {
@@ -120,7 +120,7 @@ impl Daemon {
             .collect();
         let puts = records.iter().map(|(v, r)| MetaOp::Put(log_key(*v), r.clone()));
         let meta: Vec<_> = host.backlog.iter().cloned().chain(puts).collect();
-        host.put_meta(&mut txn, meta);
+        put_meta(&mut txn, &host.key, meta);
         let txn_id = self.store.submit(&txn, reads)?;
 
         host.backlog.clear();
@@ -166,12 +166,14 @@ impl Daemon {
 
     /// How long logs may be, by how many PGs there are.
     fn log_limits(&self) -> LogLimits {
-        let share = crate::config::LOG_ENTRIES_PER_OSD / self.pgs.len().max(1);
+        let l = self.cfg.limits;
+        let share = l.log_entries / self.pgs.len().max(1);
         let most = LogLimits::default();
+        let between = |most: usize| share.min(most).max(l.min_log_entries);
         LogLimits {
-            clean_entries: share.clamp(crate::config::MIN_LOG_ENTRIES, most.clean_entries),
-            degraded_entries: share.clamp(crate::config::MIN_LOG_ENTRIES, most.degraded_entries),
-            ..most
+            clean_entries: between(most.clean_entries),
+            degraded_entries: between(most.degraded_entries),
+            batch_entries: l.log_trim_entries,
         }
     }
 

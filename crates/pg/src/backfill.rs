@@ -10,9 +10,6 @@ use crate::pg::{Fx, Pg, Stage};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Eversion, HObject, OsdId};
 
-/// Objects compared at once.
-pub const SCAN_OBJECTS: usize = 512;
-
 /// A listing of part of a PG.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {

@@ -25,7 +25,7 @@ mod recovery;
 mod replicate;
 mod status;
 
-pub use backfill::{BackfillWork, Listing, SCAN_OBJECTS};
+pub use backfill::{BackfillWork, Listing};
 pub use choose::{Choice, authoritative, choose};
 pub use info::{History, Notify, ObjectSums, PgInfo};
 pub use intervals::{Interval, MapView, Mapping, OsdSet, PastIntervals, PoolRules};

@@ -189,9 +189,9 @@ impl<T> InFlight<T> {
         self.durable.iter().filter(move |(_, v)| **v < version).map(|(o, _)| *o)
     }
 
-    /// Takes out everything: the interval is over, nobody will be answered.
-    pub fn drain(&mut self) -> impl Iterator<Item = (Eversion, T)> {
-        self.writes.drain(..)
+    /// Forgets all writes: the interval is over.
+    pub fn clear(&mut self) {
+        self.writes.clear();
     }
 
     /// How many writes are in flight.

@@ -106,7 +106,8 @@ impl Run<'_> {
     /// What the head adds to the PG's sums.
     fn count(&mut self) {
         let before = self.stored.as_ref();
-        let (was, was_whiteout) = (stored_is_visible(before), before.is_some_and(|s| s.meta.whiteout));
+        let (was, was_whiteout) =
+            (stored_is_visible(before), before.is_some_and(|s| s.meta.whiteout));
         let old_size = if was { before.map_or(0, |s| s.size) } else { 0 };
         let size = if self.now.exists { self.now.size } else { 0 };
         self.sums.bytes += size as i64 - old_size as i64;

@@ -23,7 +23,7 @@ mod write;
 
 pub use attr::stored_name;
 pub use check::{MAX_OBJECT_BYTES, check_request};
-pub use copy::{CopySource, CopiedObject};
+pub use copy::{CopiedObject, CopySource};
 pub use finish::{Change, Finished, MAX_WRITE_OUTPUT_BYTES, Versioned};
 pub use list::list_objects;
 pub use reader::{Reader, StoredObject, contents};
@@ -151,7 +151,8 @@ pub struct Class {
 pub fn classify(request: &MOsdOp) -> Class {
     let mut class = Class::default();
     for op in &request.ops {
-        class.reads |= op.code.is_read() || matches!(op.code, OpCode::COPY_FROM | OpCode::COPY_FROM2);
+        class.reads |=
+            op.code.is_read() || matches!(op.code, OpCode::COPY_FROM | OpCode::COPY_FROM2);
         class.writes |= op.code.is_write();
         // A rollback depends on the clone, an append on nothing but the size, which is in memory.
         class.reads |= op.code == OpCode::ROLLBACK;
@@ -179,11 +180,7 @@ pub fn run(reader: Reader<'_>, scene: &Scene<'_>, sequencer: u64) -> Result<Fini
 }
 
 impl<'a> Run<'a> {
-    fn begin(
-        reader: Reader<'a>,
-        scene: &'a Scene<'a>,
-        sequencer: u64,
-    ) -> Result<Self, Stop> {
+    fn begin(reader: Reader<'a>, scene: &'a Scene<'a>, sequencer: u64) -> Result<Self, Stop> {
         let request = scene.request;
         let head = request.object.head();
         let head_key = head.to_key();

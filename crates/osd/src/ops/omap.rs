@@ -37,13 +37,15 @@ impl Run<'_> {
             max_bytes: MAX_BYTES,
         };
         let exists = self.before.exists;
-        let page = if exists { self.reader.store.omap_list(&self.source_key, &range)? } else { None };
+        let page =
+            if exists { self.reader.store.omap_list(&self.source_key, &range)? } else { None };
         Ok(page.unwrap_or_default())
     }
 
     pub(super) fn op_omap_get_keys(&mut self, i: usize, op: &OsdOp) -> Result<i32, Stop> {
         let OmapGetKeysIn { start_after, max } = input(op)?;
-        let OmapPage { entries, more } = self.omap_page(&start_after, &ByteString::default(), max)?;
+        let OmapPage { entries, more } =
+            self.omap_page(&start_after, &ByteString::default(), max)?;
         let keys = entries.iter().map(|(k, _)| ByteString::from(&k[..])).collect();
         self.put(i, denc::encode(&OmapGetKeysOut { keys, more }));
         Ok(0)

@@ -5,8 +5,8 @@ use super::{Run, Stop};
 use crate::object::AllocHint;
 use bytes::Bytes;
 use types::Errno;
-use wire::msg::{OpCode, OsdOp};
 use wire::msg::op::{Extent, op_flags};
+use wire::msg::{OpCode, OsdOp};
 
 impl Run<'_> {
     /// CephFS: applies a truncation that the client knows of and the object does not, and cuts a

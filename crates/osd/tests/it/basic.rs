@@ -3,8 +3,8 @@
 use crate::client::object;
 use crate::cluster::{Cluster, output};
 use types::Errno;
-use wire::msg::op::{Extent, OpCode};
 use wire::msg::OsdOp;
+use wire::msg::op::{Extent, OpCode};
 
 fn write_full(data: &[u8]) -> OsdOp {
     let args = Extent { length: data.len() as u64, ..Extent::default() };
@@ -20,7 +20,7 @@ fn stat() -> OsdOp {
 }
 
 fn with_pool(seed: u64, osds: i32, size: u8) -> Cluster {
-    let mut c = Cluster::new(seed, osds);
+    let mut c = Cluster::new(seed, osds, Default::default());
     c.on_mon(|m| m.create_pool(1, "rbd", size, 1.max(size - 1), 8));
     c.wait_clean();
     c

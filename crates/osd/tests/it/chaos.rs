@@ -9,6 +9,7 @@ use crate::client::object;
 use crate::cluster::{Cluster, output};
 use crate::model::{Model, Request, State};
 use io::Rng;
+use osd::Limits;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use types::{HObject, OsdId, SnapId};
@@ -43,7 +44,7 @@ impl Chaos {
         let osds = rng.i32(3..=5);
         let size = rng.u8(2..=3);
         let min_size = if size == 2 { 1 } else { rng.u8(1..=2) };
-        let mut c = Cluster::new(seed, osds);
+        let mut c = Cluster::new(seed, osds, limits(&mut rng));
         let pg_num = 1 << rng.u32(0..=3);
         c.on_mon(|m| m.create_pool(POOL, "rbd", size, min_size, pg_num));
         c.wait_clean();
@@ -91,8 +92,8 @@ impl Chaos {
 
     fn issue_read(&mut self, name: String, mut target: HObject) {
         let snaps = &self.snapc.snaps;
-        let snap = (!snaps.is_empty() && self.rng.bool())
-            .then(|| snaps[self.rng.usize(0..snaps.len())]);
+        let snap =
+            (!snaps.is_empty() && self.rng.bool()).then(|| snaps[self.rng.usize(0..snaps.len())]);
         target.snap = snap.unwrap_or(SnapId::HEAD);
         let state = self.model.state(&name, snap);
         let ops = Request::Read.ops();
@@ -230,6 +231,25 @@ impl Chaos {
                 check(&name, &Request::Read, snap, &Expected::State(state), &reply, 0);
             }
         }
+    }
+}
+
+/// Small numbers meet every boundary: logs that are trimmed before a copy is back, objects in many
+/// parts, listings of few objects.
+fn limits(rng: &mut Rng) -> Limits {
+    if rng.u8(0..4) == 0 {
+        return Limits::default();
+    }
+    Limits {
+        log_entries: 0,
+        min_log_entries: rng.usize(1..60),
+        log_trim_entries: rng.usize(1..10),
+        recovery_objects: rng.usize(1..6),
+        push_bytes: rng.u64(1..80_000),
+        push_omap_bytes: rng.usize(1..5000),
+        push_omap_entries: rng.usize(1..8),
+        scan_objects: rng.usize(1..12),
+        remove_objects: rng.usize(1..6),
     }
 }
 

@@ -13,11 +13,11 @@ use wire::msg::{
 };
 use wire::{Identity, LinkId, Messenger, MsgrEvent};
 
-/// What a request is for, by the map it was last sent with.
+/// Where a request goes, by the map it was last sent with. Like Ceph's clients, this one sends again
+/// only when the primary changes (`Objecter.cc: is_pg_changed`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
     pgid: PgId,
-    acting: Vec<OsdId>,
     primary: Option<OsdId>,
 }
 
@@ -100,8 +100,7 @@ impl TestClient {
         let raw = PgId { pool: o.pool, seed: hash };
         let pgid = pool.raw_pg_to_pg(raw);
         let ua = map.pg_to_up_acting(pgid);
-        let target =
-            Target { pgid, acting: ua.acting.to_vec(), primary: ua.acting_primary };
+        let target = Target { pgid, primary: ua.acting_primary };
         Some((target, hash))
     }
 
@@ -154,15 +153,27 @@ impl TestClient {
             && *epoch > self.map.epoch
         {
             self.map = denc::decode(full).expect("a map");
+            self.note_moved();
         }
         while let Some(inc) = m.incrementals.get(&self.map.epoch.next()) {
             let inc: Incremental = denc::decode(inc).expect("an incremental");
             self.map.apply(&inc).expect("it applies");
+            self.note_moved();
         }
         let gone = |o: &OsdId| !self.map.is_up(*o);
         let gone: Vec<_> = self.links.keys().copied().filter(gone).collect();
         for osd in gone {
             self.forget_link(osd);
+        }
+    }
+
+    /// What went elsewhere must be sent again, also when it comes back in the next epoch.
+    fn note_moved(&mut self) {
+        for p in self.pending.values_mut() {
+            let now = Self::target(&self.map, &p.request).map(|(t, _)| t);
+            if p.target.is_some() && now != p.target {
+                p.link = None;
+            }
         }
     }
 
@@ -180,9 +191,10 @@ impl TestClient {
             MOsdOpReply::TYPE => {
                 let reply: MOsdOpReply = message.decode().expect("a reply");
                 let tid = message.header.tid;
-                let current = self.pending.get(&tid).is_some_and(|p| {
-                    p.request.retry_attempt == reply.retry_attempt
-                });
+                let current = self
+                    .pending
+                    .get(&tid)
+                    .is_some_and(|p| p.request.retry_attempt == reply.retry_attempt);
                 if current {
                     self.pending.remove(&tid);
                     self.done.insert(tid, reply);
@@ -238,8 +250,7 @@ impl Core for TestClient {
         if due {
             self.redial_at = None;
             if self.mon_link.is_none() {
-                let dial =
-                    Dial::new(self.mon.clone(), EntityType::MON, Policy::mon_client());
+                let dial = Dial::new(self.mon.clone(), EntityType::MON, Policy::mon_client());
                 self.mon_link = Some(self.msgr.dial(now, dial, fx));
             }
             self.send_due(now, fx);

@@ -5,7 +5,7 @@ use crate::mon::{Shared, TestMon};
 use bytes::Bytes;
 use io::disk::DiskDone;
 use io::{Core, Effects, Event, Now};
-use osd::{EXIT_RESTART, Osd, OsdConfig};
+use osd::{EXIT_RESTART, Limits, Osd, OsdConfig};
 use sim::{NodeId, World};
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -97,7 +97,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// A running cluster of `osds` OSDs, each on a host of its own.
-    pub fn new(seed: u64, osds: i32) -> Self {
+    pub fn new(seed: u64, osds: i32, limits: Limits) -> Self {
         if std::env::var_os("OSD_TRACE").is_some() {
             let level = tracing_subscriber::filter::LevelFilter::TRACE;
             let logs = tracing_subscriber::fmt().with_max_level(level).without_time();
@@ -111,7 +111,7 @@ impl Cluster {
         let boot = Box::new(move |_: &[_], _| Box::new(Shared(shared.clone())) as Box<dyn Core>);
         let mon_node = world.add_node(&[], false, boot);
         let osds: Vec<_> =
-            (0..osds).map(|id| add_osd(&mut world, OsdId(id), mons.clone())).collect();
+            (0..osds).map(|id| add_osd(&mut world, OsdId(id), mons.clone(), limits)).collect();
         let client = Rc::new(RefCell::new(TestClient::new(mons, 77, seed)));
         let shared = client.clone();
         let boot = Box::new(move |_: &[_], _| Box::new(Shared(shared.clone())) as Box<dyn Core>);
@@ -206,7 +206,7 @@ impl Cluster {
     }
 }
 
-fn add_osd(world: &mut World, id: OsdId, mons: AddrVec) -> NodeId {
+fn add_osd(world: &mut World, id: OsdId, mons: AddrVec, limits: Limits) -> NodeId {
     let made = Rc::new(RefCell::new(false));
     let node = NodeId(1 + id.0 as usize);
     let boot = move |devices: &[io::disk::DeviceInfo], seed: u64| {
@@ -223,6 +223,7 @@ fn add_osd(world: &mut World, id: OsdId, mons: AddrVec) -> NodeId {
             device_class: "ssd".to_owned(),
             metadata: Default::default(),
             nonce: (seed as u32) | 1,
+            limits,
         };
         let devices = Devices { data: devices[0].clone(), wal: None };
         Box::new(Booting::new(cfg, devices, seed, made.clone())) as Box<dyn Core>

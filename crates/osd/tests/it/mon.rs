@@ -5,8 +5,11 @@ use crush::Location;
 use io::net::{ListenAddr, ListenId};
 use io::{Core, Effects, Event, Now, Rng};
 use maps::{FreshOsdMap, Incremental, OsdAddrs, OsdMap, PgPool, PoolType};
+use peer::{
+    OsdAlive, OsdBoot, OsdGoingDown, OsdPgTemp, OsdReport, PgCreate, PgCreates, PgStat, View,
+    mapping, pool_rules,
+};
 use pg::{History, PastIntervals, Pg};
-use peer::{View, mapping, pool_rules, OsdAlive, OsdBoot, OsdGoingDown, OsdPgTemp, OsdReport, PgCreate, PgCreates, PgStat};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -111,7 +114,13 @@ impl TestMon {
 
     pub fn states(&self) -> String {
         let text = |(p, s): (&PgId, &PgStat)| {
-            format!("{p}: {} up {:?} acting {:?} at {}", pg::StateBits(s.state), s.up, s.acting, s.last_update)
+            format!(
+                "{p}: {} up {:?} acting {:?} at {}",
+                pg::StateBits(s.state),
+                s.up,
+                s.acting,
+                s.last_update
+            )
         };
         self.stats.iter().map(text).collect::<Vec<_>>().join("\n")
     }
@@ -164,7 +173,8 @@ impl TestMon {
             MMonSubscribe::TYPE => {
                 let m: MMonSubscribe = message.decode().expect("a subscription");
                 if let Some(want) = m.what.get("osdmap") {
-                    let have = Epoch(u32::try_from(want.start).expect("an epoch").saturating_sub(1));
+                    let have =
+                        Epoch(u32::try_from(want.start).expect("an epoch").saturating_sub(1));
                     self.send_maps(link, have);
                     self.subscribed.insert(link, self.map.epoch);
                 }

@@ -321,7 +321,7 @@ impl Osd {
         self.submit(txn);
         for notice in fx.notices {
             match &notice {
-                Notice::NewInterval => drop(self.in_flight.drain().count()),
+                Notice::NewInterval => self.in_flight.clear(),
                 Notice::Active => {
                     let pg = self.pg.as_ref().unwrap();
                     self.in_flight.begin(pg.mapping().acting.iter().copied(), pg.last_update());

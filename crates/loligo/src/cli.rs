@@ -1,0 +1,281 @@
+//! The command line.
+
+use crate::logging::Logging;
+use crate::sizes::Bytes;
+use clap::{Args, Parser, Subcommand};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use tracing_subscriber::filter::LevelFilter;
+use types::Uuid;
+
+const ABOUT: &str = "A storage cluster that speaks Ceph's protocol";
+const LONG_ABOUT: &str = "\
+Loligo is a storage cluster. Its daemons, a monitor and one OSD a disk, speak Ceph's protocol: \
+rados, librados, ceph and everything on top of them work against it unchanged.
+
+Begin with `loligo dev start`: a whole cluster on this machine, in a folder of its own.";
+const AFTER: &str = "\
+Exit codes:
+  0  done
+  1  failed
+  2  the command line makes no sense
+  3  it does not run, or not all of it
+  4  this machine cannot: port taken, disk full, no io_uring
+  5  refused for the sake of data: another cluster's, damaged, or in use";
+
+/// Everything on the command line.
+#[derive(Debug, Parser)]
+#[command(name = "loligo", version, about = ABOUT, long_about = LONG_ABOUT, after_long_help = AFTER)]
+#[command(propagate_version = true, disable_help_subcommand = true)]
+pub struct Cli {
+    /// What to do
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Options about the log
+    #[command(flatten)]
+    pub logging: Logging,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// A cluster on this machine: start, stop, status
+    Dev(DevArgs),
+    /// Run a monitor
+    Mon(MonArgs),
+    /// Run an OSD
+    Osd(OsdArgs),
+    /// Make, check and show the store of an OSD that does not run
+    Store(StoreArgs),
+}
+
+impl Command {
+    /// How much is logged unless the command line says otherwise.
+    pub fn default_level(&self) -> LevelFilter {
+        match self {
+            Command::Mon(_) | Command::Osd(_) => LevelFilter::INFO,
+            Command::Dev(_) | Command::Store(_) => LevelFilter::WARN,
+        }
+    }
+}
+
+/// `loligo dev`
+#[derive(Debug, Args)]
+pub struct DevArgs {
+    /// What to do with it
+    #[command(subcommand)]
+    pub command: DevCommand,
+}
+
+/// What to do with a development cluster.
+#[derive(Debug, Subcommand)]
+pub enum DevCommand {
+    /// Start a cluster, making it if there is none; also after a crash
+    #[command(after_help = "\
+Everything is in DIR: data, logs, admin sockets, and ceph.conf for clients. Starting again \
+brings the same data up. Options that shape a cluster count when it is made; more OSDs can be \
+added later.")]
+    Start(DevStart),
+    /// Stop a cluster in good order
+    Stop(DevWhere),
+    /// Show what runs, and how it is
+    Status(DevWhere),
+}
+
+/// Which development cluster.
+#[derive(Clone, Debug, Args)]
+pub struct DevWhere {
+    /// The cluster's folder [default: loligo/dev in the user's state folder]
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `loligo dev start`
+#[derive(Clone, Debug, Args)]
+pub struct DevStart {
+    /// Which cluster
+    #[command(flatten)]
+    pub place: DevWhere,
+
+    /// Number of OSDs [default: 3]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub osds: Option<u32>,
+
+    /// The monitor's port on 127.0.0.1 [default: 3300]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+
+    /// Bytes of each new OSD's disk: 10G, 512M [default: 10G, or what the disk has room for]
+    #[arg(long, value_name = "SIZE")]
+    pub osd_size: Option<Bytes>,
+}
+
+/// What both daemons need to know about their process.
+#[derive(Clone, Debug, Args)]
+pub struct DaemonArgs {
+    /// Admin socket, for `ceph daemon PATH ...`
+    #[arg(long, value_name = "PATH")]
+    pub admin_socket: Option<PathBuf>,
+
+    /// Write the process's number here, and hold a lock on it
+    #[arg(long, value_name = "FILE")]
+    pub pid_file: Option<PathBuf>,
+
+    /// Leave the terminal's session
+    #[arg(long, hide = true)]
+    pub detached: bool,
+}
+
+/// `loligo mon`
+#[derive(Clone, Debug, Args)]
+pub struct MonArgs {
+    /// Folder of the monitor's data
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+
+    /// Its name
+    #[arg(long, value_name = "NAME", default_value = "a")]
+    pub name: String,
+
+    /// The address it listens at, and is known by
+    #[arg(long, value_name = "IP:PORT")]
+    pub addr: SocketAddr,
+
+    /// The cluster's id; needed when the folder is empty
+    #[arg(long, value_name = "UUID")]
+    pub fsid: Option<Uuid>,
+
+    /// An option of the configuration, NAME=VALUE
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub settings: Vec<String>,
+
+    /// About the process
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+}
+
+/// `loligo osd`
+#[derive(Clone, Debug, Args)]
+pub struct OsdArgs {
+    /// Folder of the OSD's data; its disk is `block` in it, a file or a link to a device
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+
+    /// Its number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(i32::MAX)))]
+    pub id: u32,
+
+    /// Monitors, separated by commas
+    #[arg(long, value_name = "IP:PORT,...", value_delimiter = ',', required = true)]
+    pub mon: Vec<SocketAddr>,
+
+    /// The cluster's id; an OSD of another cluster is refused
+    #[arg(long, value_name = "UUID")]
+    pub fsid: Option<Uuid>,
+
+    /// Where clients and other OSDs reach it; port 0 takes any
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
+    pub addr: SocketAddr,
+
+    /// Memory for everything it keeps
+    #[arg(long, value_name = "SIZE", default_value = "512M")]
+    pub memory: Bytes,
+
+    /// The host it stands in, for CRUSH [default: the machine's name]
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+
+    /// An option of the configuration, NAME=VALUE
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    pub settings: Vec<String>,
+
+    /// About the process
+    #[command(flatten)]
+    pub daemon: DaemonArgs,
+}
+
+/// `loligo store`
+#[derive(Debug, Args)]
+pub struct StoreArgs {
+    /// What to do with it
+    #[command(subcommand)]
+    pub command: StoreCommand,
+}
+
+/// What to do with a store.
+#[derive(Debug, Subcommand)]
+pub enum StoreCommand {
+    /// Make an empty store; an existing one is never overwritten
+    Mkfs(StoreMkfs),
+    /// Read everything, and say what is wrong; nothing is changed
+    Fsck(StoreRead),
+    /// Show whose it is, and how full
+    Info(StoreRead),
+}
+
+/// `loligo store mkfs`
+#[derive(Clone, Debug, Args)]
+pub struct StoreMkfs {
+    /// A file or block device
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+
+    /// The cluster it is for
+    #[arg(long, value_name = "UUID")]
+    pub fsid: Uuid,
+
+    /// The OSD it is for
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(i32::MAX)))]
+    pub id: u32,
+
+    /// Size of a file that is to be made; not needed for one that is there
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Bytes>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which store to read.
+#[derive(Clone, Debug, Args)]
+pub struct StoreRead {
+    /// A file or block device, or an OSD's folder
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn bad_values_are_refused() {
+        let bad = [
+            "loligo dev start --osds 0",
+            "loligo dev start --port 70000",
+            "loligo dev start --osd-size much",
+            "loligo osd --data x --id 1",
+            "loligo osd --data x --id -1 --mon 127.0.0.1:3300",
+            "loligo mon --data x --addr here",
+        ];
+        for line in bad {
+            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
+        }
+    }
+}

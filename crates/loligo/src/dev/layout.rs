@@ -1,0 +1,85 @@
+//! Where everything of a development cluster is.
+
+use std::path::{Path, PathBuf};
+
+/// The name of the monitor.
+pub const MON_NAME: &str = "a";
+
+/// A daemon of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DaemonId {
+    /// The monitor.
+    Mon,
+    /// An OSD.
+    Osd(u32),
+}
+
+impl std::fmt::Display for DaemonId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            DaemonId::Mon => write!(f, "mon.{MON_NAME}"),
+            DaemonId::Osd(id) => write!(f, "osd.{id}"),
+        }
+    }
+}
+
+/// The folder of a cluster and what is in it.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    dir: PathBuf,
+}
+
+impl Layout {
+    /// The cluster in this folder.
+    pub fn new(dir: PathBuf) -> Self {
+        Layout { dir }
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// What marks the folder.
+    pub fn state(&self) -> PathBuf {
+        self.dir.join("loligo-dev.json")
+    }
+
+    /// Held while the cluster is being started or stopped.
+    pub fn lock(&self) -> PathBuf {
+        self.dir.join("lock")
+    }
+
+    /// The configuration for clients.
+    pub fn conf(&self) -> PathBuf {
+        self.dir.join("ceph.conf")
+    }
+
+    /// A daemon's data.
+    pub fn data(&self, daemon: DaemonId) -> PathBuf {
+        match daemon {
+            DaemonId::Mon => self.dir.join("mon"),
+            DaemonId::Osd(id) => self.dir.join(format!("osd.{id}")),
+        }
+    }
+
+    /// The disk of an OSD.
+    pub fn block(&self, osd: u32) -> PathBuf {
+        self.data(DaemonId::Osd(osd)).join("block")
+    }
+
+    /// Its process number.
+    pub fn pid(&self, daemon: DaemonId) -> PathBuf {
+        self.dir.join(format!("{daemon}.pid"))
+    }
+
+    /// Its log.
+    pub fn log(&self, daemon: DaemonId) -> PathBuf {
+        self.dir.join(format!("{daemon}.log"))
+    }
+
+    /// Its admin socket.
+    pub fn admin_socket(&self, daemon: DaemonId) -> PathBuf {
+        self.dir.join(format!("{daemon}.asok"))
+    }
+}

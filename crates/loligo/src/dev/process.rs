@@ -1,0 +1,138 @@
+//! The daemons of a development cluster as processes.
+
+use super::layout::{DaemonId, Layout, MON_NAME};
+use super::state::State;
+use crate::daemon::pid;
+use crate::failure::{Context, Failure};
+use crate::wait::Deadline;
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// How often is looked whether a process has ended.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// Time for an orderly end.
+const STOP_LIMIT: Duration = Duration::from_secs(15);
+/// Time for the kernel to end a killed process.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+
+/// A daemon that this command started.
+#[derive(Debug)]
+pub struct Started {
+    /// Which.
+    pub daemon: DaemonId,
+    child: Child,
+    /// Where its log began.
+    log_from: u64,
+}
+
+/// The process of a daemon, if it runs.
+pub fn running(layout: &Layout, daemon: DaemonId) -> Option<Pid> {
+    pid::holder(&layout.pid(daemon))
+}
+
+/// Starts a daemon, detached from this terminal; what it says goes to its log.
+///
+/// # Errors
+/// When there is no process to be had.
+pub fn start(layout: &Layout, state: &State, daemon: DaemonId) -> Result<Started, Failure> {
+    let what = || format!("cannot start {daemon}");
+    let log_path = layout.log(daemon);
+    let log = OpenOptions::new().create(true).append(true).open(&log_path).context(what)?;
+    let log_from = log.metadata().map_or(0, |m| m.len());
+    let mut command = Command::new(std::env::current_exe().context(what)?);
+    match daemon {
+        DaemonId::Mon => {
+            command.args(["mon", "--name", MON_NAME, "--addr", &state.mon_addr().to_string()]);
+        }
+        DaemonId::Osd(id) => {
+            command.args(["osd", "--id", &id.to_string()]);
+            command.args(["--mon", &state.mon_addr().to_string()]);
+            // Each OSD is a host of its own for CRUSH: copies go to different OSDs.
+            command.args(["--host", &format!("host{id}")]);
+        }
+    }
+    command.args(["--fsid", &state.fsid, "--detached", "--data"]).arg(layout.data(daemon));
+    command.arg("--pid-file").arg(layout.pid(daemon));
+    command.arg("--admin-socket").arg(layout.admin_socket(daemon));
+    let child = command
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(log.try_clone().context(what)?)
+        .stderr(log)
+        .spawn()
+        .context(what)?;
+    Ok(Started { daemon, child, log_from })
+}
+
+impl Started {
+    /// Why it has ended already, if it has.
+    pub fn failure(&mut self, layout: &Layout) -> Option<Failure> {
+        let status = self.child.try_wait().ok().flatten()?;
+        let log = layout.log(self.daemon);
+        let said = said_last(&log, self.log_from);
+        let why = if said.is_empty() { format!("it ended at once ({status})") } else { said };
+        let mut failure = Failure::new(format!("cannot start {}", self.daemon), why)
+            .advise(format!("Its log is {}.", log.display()));
+        failure.exit = match status.code() {
+            Some(4) => crate::Exit::Machine,
+            Some(5) => crate::Exit::Refused,
+            _ => crate::Exit::Failed,
+        };
+        Some(failure)
+    }
+}
+
+/// What a daemon said at its end: its `loligo: ...` line and what follows, or its last lines.
+fn said_last(log: &Path, from: u64) -> String {
+    const MAX_BYTES: u64 = 16 << 10;
+    let mut text = Vec::new();
+    if let Ok(mut file) = File::open(log) {
+        let end = file.metadata().map_or(0, |m| m.len());
+        let from = from.max(end.saturating_sub(MAX_BYTES));
+        if file.seek(SeekFrom::Start(from)).is_ok() {
+            let _ = file.take(MAX_BYTES).read_to_end(&mut text);
+        }
+    }
+    let text = String::from_utf8_lossy(&text);
+    if let Some((_, said)) = text.rsplit_once("loligo: ") {
+        return said.trim_end().to_owned();
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(5)..].join("\n  ")
+}
+
+/// How a daemon was ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It did not run.
+    WasNot,
+    /// In good order.
+    Orderly,
+    /// It had to be killed.
+    Killed,
+}
+
+/// Ends a daemon. Only a process that holds the daemon's pid file is ever signalled.
+///
+/// # Errors
+/// When it does not end.
+pub fn stop(layout: &Layout, daemon: DaemonId) -> Result<Ended, Failure> {
+    let Some(pid) = running(layout, daemon) else {
+        return Ok(Ended::WasNot);
+    };
+    let what = || format!("cannot stop {daemon} (process {})", pid.as_raw_nonzero());
+    let gone = || running(layout, daemon) != Some(pid);
+    kill_process(pid, Signal::TERM).context(what)?;
+    if Deadline::after(STOP_LIMIT).until(LOOK_EVERY, gone) {
+        return Ok(Ended::Orderly);
+    }
+    kill_process(pid, Signal::KILL).context(what)?;
+    if Deadline::after(KILL_LIMIT).until(LOOK_EVERY, gone) {
+        return Ok(Ended::Killed);
+    }
+    Err(Failure::new(what(), "it does not end, not even when killed; its disk may hang"))
+}

@@ -1,0 +1,352 @@
+//! `loligo dev start`: from an empty folder, or one of a cluster in whatever state, to a cluster that
+//! is up and clean.
+
+use super::health::Health;
+use super::layout::{DaemonId, Layout};
+use super::process::{self, Started};
+use super::progress::Progress;
+use super::state::{Lock, Osd, State, write_atomically};
+use super::{layout, status};
+use crate::cli::DevStart;
+use crate::conf::{ClientConf, DEFAULT_MON_PORT, dev_conf};
+use crate::failure::{Context, Exit, Failure};
+use crate::sizes::Bytes;
+use crate::wait::Deadline;
+use crate::{SyncClient, store_tool};
+use client::{ClientError, Object, ObjectOp};
+use serde_json::{Value, json};
+use std::net::TcpListener;
+use std::time::Duration;
+use types::{Errno, OsdId};
+
+const DEFAULT_OSDS: u32 = 3;
+const DEFAULT_OSD_BYTES: u64 = 10 << 30;
+/// A smaller disk makes no sense: the store's log alone takes most of it.
+const MIN_OSD_BYTES: u64 = 512 << 20;
+/// Left free on the file system when the size is ours to choose.
+const SPARE_BYTES: u64 = 1 << 30;
+const POOL: &str = "rbd";
+const POOL_PGS: u32 = 32;
+/// Time for everything that is waited for, from the first process to the last PG.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// How often is looked.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Patience of one request.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+
+/// Carries out `loligo dev start`.
+///
+/// # Errors
+/// When there is no healthy cluster at the end; what runs then goes on.
+pub fn run(args: &DevStart) -> Result<Exit, Failure> {
+    let layout = layout(&args.place)?;
+    let _lock = Lock::take(&layout)?;
+    let mut state = match State::load(&layout)? {
+        Some(state) => state,
+        None => State::new(args.port.unwrap_or(DEFAULT_MON_PORT)),
+    };
+    shape(&mut state, args, &layout)?;
+    check_machine(&state, &layout)?;
+    state.save(&layout)?;
+    write_atomically(&layout.conf(), &dev_conf(layout.dir(), state.fsid()?, state.mon_addr()))?;
+    format_new_osds(&mut state, &layout)?;
+    let mut bring_up = BringUp {
+        layout: &layout,
+        state: &state,
+        deadline: Deadline::after(START_LIMIT),
+        progress: Progress::new(),
+        started: Vec::new(),
+    };
+    let took = bring_up.all()?;
+    drop(bring_up);
+    status::show(&layout, &state, &args.place, Some(took))
+}
+
+/// What the command line adds to a cluster, or must not change.
+fn shape(state: &mut State, args: &DevStart, layout: &Layout) -> Result<(), Failure> {
+    let refuse = |why: String, advice: &str| {
+        let what = format!("cannot change the cluster in {}", layout.dir().display());
+        Err(Failure::new(what, why).advise(advice).exit(Exit::Refused))
+    };
+    if let Some(port) = args.port.filter(|p| *p != state.port) {
+        let why = format!("its monitor is known by port {}, not {port}", state.port);
+        return refuse(why, "Leave out --port, or make another cluster in another folder.");
+    }
+    let have = state.osds.len() as u32;
+    let want = args.osds.unwrap_or(if have == 0 { DEFAULT_OSDS } else { have });
+    if want < have {
+        let why = format!("it has {have} OSDs; with {want} some data would be gone");
+        return refuse(why, "Leave out --osds, or make another cluster in another folder.");
+    }
+    if want > have {
+        let bytes = osd_bytes(args, want - have, layout)?;
+        state.osds.extend((have..want).map(|id| Osd { id, bytes, formatted: false }));
+    }
+    Ok(())
+}
+
+fn free_bytes(layout: &Layout) -> Result<u64, Failure> {
+    let dir = layout.dir();
+    let stat = rustix::fs::statvfs(dir)
+        .context(|| format!("cannot see how much space is in {}", dir.display()))?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// The size of each of `n` new disks.
+fn osd_bytes(args: &DevStart, n: u32, layout: &Layout) -> Result<u64, Failure> {
+    let free = free_bytes(layout)?;
+    let n = u64::from(n);
+    let fit = free.saturating_sub(SPARE_BYTES) / n;
+    let bytes = args.osd_size.map_or(DEFAULT_OSD_BYTES.min(fit), |b| b.0);
+    let dir = layout.dir().display();
+    if bytes < MIN_OSD_BYTES {
+        let least = Bytes(MIN_OSD_BYTES);
+        if args.osd_size.is_some() {
+            let why = format!("an OSD needs {least} at least");
+            return Err(Failure::new(format!("disks of {} are too small", Bytes(bytes)), why));
+        }
+        let why =
+            format!("{} are free; {n} OSDs need {least} each, and 1 GiB to spare", Bytes(free));
+        return Err(Failure::new(format!("no space for a cluster in {dir}"), why)
+            .advise("Free some, ask for fewer --osds, or name a folder on another disk by --dir.")
+            .exit(Exit::Machine));
+    }
+    if bytes.saturating_mul(n) > free {
+        let why = format!("{n} times {} are wanted, {} are free", Bytes(bytes), Bytes(free));
+        return Err(Failure::new(format!("no space for a cluster in {dir}"), why)
+            .advise("Ask for less by --osd-size, or name a folder on another disk by --dir.")
+            .exit(Exit::Machine));
+    }
+    Ok(bytes)
+}
+
+/// Whether this machine can run it: before anything is made.
+fn check_machine(state: &State, layout: &Layout) -> Result<(), Failure> {
+    struct Nothing;
+    impl io::Core for Nothing {
+        fn handle(&mut self, _: io::Now, _: io::Event, fx: &mut io::Effects) {
+            fx.exit(0, "it works");
+        }
+        fn end_turn(&mut self, _: io::Now, _: &mut io::Effects) {}
+        fn next_deadline(&self) -> Option<types::Mono> {
+            None
+        }
+    }
+    let options = uring::Options { handle_signals: false, ..uring::Options::default() };
+    uring::run(&mut Nothing, Vec::new(), None, &options)
+        .context(|| "cannot run a cluster on this machine".into())
+        .map_err(|f| f.exit(Exit::Machine))?;
+    if process::running(layout, DaemonId::Mon).is_none() {
+        let addr = state.mon_addr();
+        TcpListener::bind(addr).map(drop).map_err(|e| {
+            let what = format!("cannot start the monitor at {addr}");
+            let (why, advice) = if e.kind() == std::io::ErrorKind::AddrInUse {
+                let advice = format!(
+                    "Choose another port by --port, or end that process (`ss -ltnp sport = :{}` \
+                     shows it).",
+                    addr.port()
+                );
+                ("the port is taken by another process".to_owned(), advice)
+            } else {
+                (e.to_string(), "Choose another port by --port.".to_owned())
+            };
+            Failure::new(what, why).advise(advice).exit(Exit::Machine)
+        })?;
+    }
+    Ok(())
+}
+
+/// Makes the stores of OSDs that have none. A try that was cut short is begun anew: no OSD ever ran
+/// on it.
+fn format_new_osds(state: &mut State, layout: &Layout) -> Result<(), Failure> {
+    let fsid = state.fsid()?;
+    std::fs::create_dir_all(layout.data(DaemonId::Mon))
+        .context(|| "cannot make the monitor's folder".into())?;
+    for i in 0..state.osds.len() {
+        let osd = state.osds[i].clone();
+        if osd.formatted {
+            continue;
+        }
+        let what = || format!("cannot make the folder of osd.{}", osd.id);
+        std::fs::create_dir_all(layout.data(DaemonId::Osd(osd.id))).context(what)?;
+        let block = layout.block(osd.id);
+        if block.exists() {
+            std::fs::remove_file(&block).context(what)?;
+        }
+        store_tool::mkfs(&block, fsid, OsdId(osd.id as i32), Some(osd.bytes))?;
+        state.osds[i].formatted = true;
+        state.save(layout)?;
+    }
+    Ok(())
+}
+
+/// Starting the processes, and waiting for what comes of them.
+struct BringUp<'a> {
+    layout: &'a Layout,
+    state: &'a State,
+    deadline: Deadline,
+    progress: Progress,
+    started: Vec<Started>,
+}
+
+impl BringUp<'_> {
+    /// Everything. How long it took.
+    fn all(&mut self) -> Result<Duration, Failure> {
+        for daemon in self.state.daemons() {
+            if process::running(self.layout, daemon).is_none() {
+                self.started.push(process::start(self.layout, self.state, daemon)?);
+            }
+        }
+        let conf = ClientConf::load(&self.layout.conf())?;
+        let mut client = SyncClient::connect(&conf, REQUEST_LIMIT)?;
+        self.wait_for_mon(&mut client)?;
+        self.wait_for_osds(&mut client)?;
+        self.make_pool(&mut client)?;
+        self.wait_for_clean(&mut client)?;
+        self.try_an_object(&mut client)?;
+        self.progress.clear();
+        client.close()?;
+        Ok(self.deadline.elapsed())
+    }
+
+    /// Looks until there is something. Fails as soon as a daemon has ended, and when the time is
+    /// over; `look` says what it waits for.
+    fn wait<T>(
+        &mut self,
+        mut look: impl FnMut() -> Result<Result<T, String>, Failure>,
+    ) -> Result<T, Failure> {
+        let mut waits_for = String::new();
+        let (deadline, layout) = (self.deadline, self.layout);
+        let found = deadline.poll(LOOK_EVERY, || {
+            let ended = self.started.iter_mut().find_map(|s| s.failure(layout));
+            if let Some(failure) = ended {
+                return Some(Err(failure));
+            }
+            match look() {
+                Err(failure) => Some(Err(failure)),
+                Ok(Ok(found)) => Some(Ok(found)),
+                Ok(Err(what)) => {
+                    self.progress.waiting(&what, deadline.elapsed());
+                    waits_for = what;
+                    None
+                }
+            }
+        });
+        found.unwrap_or_else(|| {
+            let limit = self.deadline.limit().as_secs();
+            let dir = self.layout.dir().display();
+            let what = format!("the cluster in {dir} is not ready after {limit} s");
+            Err(Failure::new(what, format!("still {waits_for}")).advise(format!(
+                "What runs goes on: look at it with `loligo dev status --dir {dir}` and at the logs \
+                 in {dir}, and stop it with `loligo dev stop --dir {dir}`."
+            )))
+        })
+    }
+
+    fn wait_for_mon(&mut self, client: &mut SyncClient) -> Result<(), Failure> {
+        let fsid = self.state.fsid()?;
+        let addr = self.state.mon_addr();
+        self.wait(|| {
+            let (cluster, map) = client.call(|_, c| (c.fsid(), c.map().is_some()))?;
+            match cluster {
+                Some(other) if other != fsid => {
+                    let what = format!("the monitor at {addr} is not ours");
+                    let why = format!("it is of cluster {other}; ours is {fsid}");
+                    Err(Failure::new(what, why).exit(Exit::Refused))
+                }
+                Some(_) if map => Ok(Ok(())),
+                _ => Ok(Err(format!("waiting for the monitor at {addr}"))),
+            }
+        })
+    }
+
+    fn wait_for_osds(&mut self, client: &mut SyncClient) -> Result<(), Failure> {
+        let wanted: Vec<u32> = self.state.osds.iter().map(|o| o.id).collect();
+        self.wait(|| {
+            let ids = wanted.clone();
+            let down: Vec<String> = client.call(move |now, c| {
+                let Some(map) = c.map().cloned() else { return Vec::new() };
+                let down = ids.into_iter().filter(|id| map.is_down(OsdId(*id as i32)));
+                let down: Vec<String> = down.map(|id| format!("osd.{id}")).collect();
+                if !down.is_empty() {
+                    c.wait_for_map(now, map.epoch.next());
+                }
+                down
+            })?;
+            // Nobody asked for the completions of those waits.
+            while client.next(Duration::ZERO)?.is_some() {}
+            if down.is_empty() {
+                return Ok(Ok(()));
+            }
+            Ok(Err(format!("waiting for {} to be up", down.join(", "))))
+        })
+    }
+
+    /// Makes the pool `rbd` if there is none.
+    fn make_pool(&mut self, client: &mut SyncClient) -> Result<(), Failure> {
+        let failed = |e: ClientError| Failure::new(format!("cannot look for pool `{POOL}`"), e);
+        match client.pool(POOL) {
+            Ok(_) => return Ok(()),
+            Err(e) if e.errno == Errno::ENOENT => {}
+            Err(e) => return Err(failed(e)),
+        }
+        let size = self.state.osds.len().min(3);
+        command(
+            client,
+            &json!({"prefix": "osd pool create", "pool": POOL, "pg_num": POOL_PGS,
+                    "pgp_num": POOL_PGS, "pool_type": "replicated"}),
+        )?;
+        command(
+            client,
+            &json!({"prefix": "osd pool set", "pool": POOL, "var": "size",
+                    "val": size.to_string(), "yes_i_really_mean_it": true}),
+        )?;
+        command(
+            client,
+            &json!({"prefix": "osd pool application enable", "pool": POOL, "app": "rbd"}),
+        )
+    }
+
+    fn wait_for_clean(&mut self, client: &mut SyncClient) -> Result<(), Failure> {
+        self.wait(|| {
+            let health = Health::ask(client)
+                .map_err(|e| Failure::new("cannot ask the cluster how it is", e))?;
+            if health.is_clean() {
+                return Ok(Ok(()));
+            }
+            Ok(Err(format!("waiting for PGs to be active+clean: {}", health.pg_summary())))
+        })
+    }
+
+    /// The proof: an object is stored, read and removed.
+    fn try_an_object(&mut self, client: &mut SyncClient) -> Result<(), Failure> {
+        self.progress.waiting("storing and reading an object", self.deadline.elapsed());
+        let failed = |what: &str, e: &dyn std::fmt::Display| {
+            Failure::new(format!("the cluster is up, but {what}"), e)
+        };
+        let pool = client.pool(POOL).map_err(|e| failed("its pool cannot be found", &e))?;
+        let object = Object::new(pool, ".loligo-dev-start");
+        let data = format!("stored by loligo dev start, process {}", std::process::id());
+        client
+            .put(object.clone(), data.clone())
+            .map_err(|e| failed("an object cannot be stored", &e))?;
+        let got = client.get(object.clone()).map_err(|e| failed("it cannot be read", &e))?;
+        if got != data {
+            return Err(failed("an object came back changed", &"this must never happen"));
+        }
+        let removed = client.op(ObjectOp::new(object).remove());
+        removed.map(drop).map_err(|e| failed("an object cannot be removed", &e))
+    }
+}
+
+/// Runs a command on the mon that must succeed.
+fn command(client: &mut SyncClient, json: &Value) -> Result<(), Failure> {
+    let prefix = json["prefix"].as_str().unwrap_or_default();
+    let what = || format!("the monitor did not carry out `{prefix}`");
+    let reply = client.command(json).context(what)?;
+    if reply.status < 0 {
+        let errno = Errno(reply.status.saturating_neg());
+        return Err(Failure::new(what(), format!("{errno}: {}", reply.outs)));
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! What belongs to a development cluster, kept in its folder.
+
+use super::layout::{DaemonId, Layout};
+use crate::failure::{Context, Exit, Failure};
+use crate::sync_client::entropy;
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::Write;
+use std::net::SocketAddr;
+use types::Uuid;
+
+const KIND: &str = "loligo development cluster";
+const FORMAT: u32 = 1;
+
+/// What belongs to the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    kind: String,
+    format: u32,
+    /// The cluster's id.
+    pub fsid: String,
+    /// The monitor's port on loopback.
+    pub port: u16,
+    /// Its OSDs.
+    pub osds: Vec<Osd>,
+}
+
+/// An OSD of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Osd {
+    /// Its number.
+    pub id: u32,
+    /// Bytes of its disk.
+    pub bytes: u64,
+    /// Whether its store was made. Until then, whatever is there is a failed try.
+    pub formatted: bool,
+}
+
+impl State {
+    /// A new cluster without OSDs.
+    pub fn new(port: u16) -> Self {
+        let random = u128::from(entropy()) << 64 | u128::from(entropy());
+        let fsid = Uuid::from_random(random).to_string();
+        State { kind: KIND.into(), format: FORMAT, fsid, port, osds: Vec::new() }
+    }
+
+    /// The cluster's id.
+    ///
+    /// # Errors
+    /// When somebody changed the file.
+    pub fn fsid(&self) -> Result<Uuid, Failure> {
+        self.fsid.parse().context(|| format!("the cluster's id `{}`", self.fsid))
+    }
+
+    /// The monitor's address.
+    pub fn mon_addr(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// All daemons, the monitor first.
+    pub fn daemons(&self) -> Vec<DaemonId> {
+        let osds = self.osds.iter().map(|o| DaemonId::Osd(o.id));
+        std::iter::once(DaemonId::Mon).chain(osds).collect()
+    }
+
+    /// The state of the cluster in a folder; `None` when the folder is empty or absent.
+    ///
+    /// # Errors
+    /// When something else is there.
+    pub fn load(layout: &Layout) -> Result<Option<State>, Failure> {
+        let what = || format!("cannot use the folder {}", layout.dir().display());
+        let text = match std::fs::read_to_string(layout.state()) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return if is_empty(layout) {
+                    Ok(None)
+                } else {
+                    let why = "there are other things in it, and no development cluster";
+                    Err(Failure::new(what(), why)
+                        .advise("Name an empty or a new folder by --dir.")
+                        .exit(Exit::Refused))
+                };
+            }
+            Err(e) => return Err(Failure::new(what(), e)),
+        };
+        let state: State = serde_json::from_str(&text)
+            .context(|| format!("cannot read {}", layout.state().display()))
+            .map_err(|f| f.exit(Exit::Refused))?;
+        if state.kind != KIND || state.format > FORMAT {
+            let why = "its cluster was made by a newer version of this program";
+            return Err(Failure::new(what(), why).exit(Exit::Refused));
+        }
+        Ok(Some(state))
+    }
+
+    /// As [`State::load`], for commands that need a cluster.
+    ///
+    /// # Errors
+    /// Also when there is none.
+    pub fn existing(layout: &Layout) -> Result<State, Failure> {
+        State::load(layout)?.ok_or_else(|| {
+            let what = format!("no cluster in {}", layout.dir().display());
+            Failure::new(what, "the folder is empty or absent")
+                .advise("Make one with `loligo dev start`, or name its folder by --dir.")
+                .exit(Exit::NotRunning)
+        })
+    }
+
+    /// Writes it, so that a crash leaves the old state or the new one.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn save(&self, layout: &Layout) -> Result<(), Failure> {
+        let text = serde_json::to_string_pretty(self)
+            .context(|| "cannot write the cluster's state".into())?;
+        write_atomically(&layout.state(), &text)
+    }
+}
+
+/// Whether there is nothing in the folder but our lock.
+fn is_empty(layout: &Layout) -> bool {
+    let Ok(entries) = std::fs::read_dir(layout.dir()) else {
+        return true;
+    };
+    entries.flatten().all(|e| e.path() == layout.lock())
+}
+
+/// Replaces a file durably.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_atomically(path: &std::path::Path, text: &str) -> Result<(), Failure> {
+    let what = || format!("cannot write {}", path.display());
+    let beside = path.with_extension("new");
+    let mut file = File::create(&beside).context(what)?;
+    file.write_all(text.as_bytes()).context(what)?;
+    file.sync_all().context(what)?;
+    std::fs::rename(&beside, path).context(what)?;
+    match path.parent().map(File::open) {
+        Some(Ok(dir)) => dir.sync_all().context(what),
+        _ => Ok(()),
+    }
+}
+
+/// Keeps two commands off the same cluster, as long as it lives.
+#[derive(Debug)]
+pub struct Lock {
+    _file: File,
+}
+
+impl Lock {
+    /// Takes the folder's lock, making the folder if need be.
+    ///
+    /// # Errors
+    /// When another command holds it.
+    pub fn take(layout: &Layout) -> Result<Self, Failure> {
+        let what = || format!("cannot use the folder {}", layout.dir().display());
+        std::fs::create_dir_all(layout.dir()).context(what)?;
+        let file = File::options().create(true).append(true).open(layout.lock()).context(what)?;
+        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let why = "another `loligo dev` command is at work there";
+            return Err(Failure::new(what(), why).advise("Wait for it, and try again."));
+        }
+        Ok(Lock { _file: file })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_of_others_is_refused_and_an_own_one_remembered() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path().join("c"));
+        assert_eq!(State::load(&layout).unwrap(), None);
+        assert_eq!(State::existing(&layout).unwrap_err().exit, Exit::NotRunning);
+        let lock = Lock::take(&layout).unwrap();
+        assert!(Lock::take(&layout).is_err());
+        assert_eq!(State::load(&layout).unwrap(), None, "the lock is nobody else's thing");
+        drop(lock);
+        let mut state = State::new(3300);
+        state.osds.push(Osd { id: 0, bytes: 5, formatted: false });
+        state.save(&layout).unwrap();
+        assert_eq!(State::load(&layout).unwrap(), Some(state));
+
+        let other = Layout::new(dir.path().to_owned());
+        let failure = State::load(&other).unwrap_err();
+        assert_eq!(failure.exit, Exit::Refused);
+        assert!(failure.to_string().contains("other things"), "{failure}");
+    }
+}

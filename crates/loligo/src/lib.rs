@@ -1,0 +1,33 @@
+//! The one binary: `loligo mon`, `loligo osd`, `loligo dev`, `loligo store`.
+//!
+//! There is no storage logic here: this crate reads command lines and configuration files, wires
+//! cores to the runner, looks after processes, and talks to people. What it has for other programs
+//! (its own tests, above all) is [`SyncClient`]: a [`client::Client`] behind calls that block.
+
+pub mod cli;
+pub mod conf;
+pub mod daemon;
+pub mod dev;
+pub mod failure;
+pub mod logging;
+pub mod sizes;
+pub mod store_tool;
+pub mod sync_client;
+pub mod wait;
+
+pub use failure::{Exit, Failure};
+pub use sync_client::{SyncClient, with_client};
+
+/// Carries out a command line.
+///
+/// # Errors
+/// When it could not be done.
+pub fn run(cli: cli::Cli) -> Result<Exit, Failure> {
+    logging::start(&cli.logging, cli.command.default_level())?;
+    match cli.command {
+        cli::Command::Dev(args) => dev::run(&args),
+        cli::Command::Mon(args) => daemon::mon::run(&args),
+        cli::Command::Osd(args) => daemon::osd::run(&args),
+        cli::Command::Store(args) => store_tool::run(&args),
+    }
+}

@@ -1,0 +1,214 @@
+//! The cluster that the tests share, and clusters of a test's own.
+
+use super::tool::Tool;
+use loligo::SyncClient;
+use loligo::conf::ClientConf;
+use loligo::wait::Deadline;
+use serde_json::Value;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Names a running cluster to use instead of one of our own.
+const CONF_ENV: &str = "LOLIGO_IT_CONF";
+/// The built binary.
+pub const BINARY: &str = env!("CARGO_BIN_EXE_loligo");
+/// Enough for everything the tests store; the file is given its blocks at once, so not more.
+const OSD_SIZE: &str = "6G";
+
+/// A running cluster.
+pub struct Cluster {
+    conf: PathBuf,
+    /// Its folder, if it is a development cluster.
+    dir: Option<PathBuf>,
+}
+
+static SHARED: OnceLock<Cluster> = OnceLock::new();
+
+/// The cluster that the tests share.
+pub fn shared() -> &'static Cluster {
+    SHARED.get_or_init(|| match std::env::var_os(CONF_ENV) {
+        Some(conf) => Cluster { conf: conf.into(), dir: None },
+        None => Cluster::start(3, OSD_SIZE),
+    })
+}
+
+/// The shared cluster, for a test that needs more of it than Ceph's protocol: `None` when it is
+/// somebody else's.
+pub fn shared_own() -> Option<&'static Cluster> {
+    Some(shared()).filter(|c| c.dir.is_some())
+}
+
+/// Whether the tests use a cluster that is not ours, and must not start any.
+pub fn is_foreign() -> bool {
+    std::env::var_os(CONF_ENV).is_some()
+}
+
+/// A port of 127.0.0.1 that nobody uses now.
+pub fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A folder that is removed when the tests are over, and the clusters in it stopped, however the
+/// tests end: a shell waits for the end of a pipe whose other end is in this process.
+fn guarded_dir() -> PathBuf {
+    static GUARD: OnceLock<(PathBuf, std::process::ChildStdin)> = OnceLock::new();
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let (root, _pipe) = GUARD.get_or_init(|| {
+        let root = tempfile::Builder::new().prefix("loligo-it-").tempdir().unwrap().keep();
+        let script = "cat; for d in \"$1\"/*; do \"$2\" dev stop --dir \"$d\"; done; rm -rf \"$1\"";
+        let mut guard = Command::new("/bin/sh")
+            .args(["-c", script, "guard"])
+            .arg(&root)
+            .arg(BINARY)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let pipe = guard.stdin.take().unwrap();
+        (root, pipe)
+    });
+    root.join(format!("c{}", NEXT.fetch_add(1, Ordering::Relaxed)))
+}
+
+impl Cluster {
+    /// A new cluster of a test's own.
+    pub fn start(osds: u32, osd_size: &str) -> Self {
+        let cluster = Cluster::unborn();
+        let port = free_port().to_string();
+        let made = ["--osds", &osds.to_string(), "--port", &port, "--osd-size", osd_size];
+        cluster.dev("start").args(made).ok();
+        cluster.ceph().args(["config", "set", "mon", "mon_allow_pool_delete", "true"]).ok();
+        cluster
+    }
+
+    /// One that is not there yet.
+    pub fn unborn() -> Self {
+        assert!(!is_foreign(), "this test needs a cluster of its own");
+        let dir = guarded_dir();
+        Cluster { conf: dir.join("ceph.conf"), dir: Some(dir) }
+    }
+
+    /// Its folder; only of development clusters.
+    pub fn dir(&self) -> &Path {
+        self.dir.as_deref().expect("a development cluster")
+    }
+
+    /// `loligo dev COMMAND`
+    pub fn dev(&self, command: &str) -> Tool {
+        Tool::new(BINARY).args(["dev", command]).arg("--dir").arg(self.dir())
+    }
+
+    /// The process of a daemon.
+    pub fn pid(&self, daemon: &str) -> i32 {
+        let status = self.dev("status").arg("--json").json();
+        status["daemons"][daemon]["pid"].as_i64().unwrap() as i32
+    }
+
+    pub fn rados(&self) -> Tool {
+        Tool::new("rados").env("CEPH_CONF", &self.conf)
+    }
+
+    pub fn ceph(&self) -> Tool {
+        // The CLI would wait for ever.
+        Tool::new("ceph").env("CEPH_CONF", &self.conf).args(["--connect-timeout", "30"])
+    }
+
+    /// Debian's Python, which has the `rados` module.
+    pub fn python(&self, script: &Path) -> Tool {
+        Tool::new("/usr/bin/python3").env("CEPH_CONF", &self.conf).arg(script)
+    }
+
+    /// Output of a `ceph` command as JSON.
+    pub fn ask(&self, command: &str) -> Value {
+        self.ceph().args(command.split(' ')).args(["-f", "json"]).json()
+    }
+
+    pub fn client(&self) -> SyncClient {
+        let conf = ClientConf::load(&self.conf).unwrap();
+        SyncClient::connect(&conf, Duration::from_secs(30)).unwrap()
+    }
+
+    /// A pool of a test's own, ready for use.
+    pub fn pool(&'static self, name: &str) -> Pool {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let n = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("it-{}-{n}-{name}", std::process::id());
+        self.ceph().args(["osd", "pool", "create", &name, "8", "8"]).ok();
+        self.ceph().args(["osd", "pool", "application", "enable", &name, "it"]).ok();
+        self.wait_until_clean(Duration::from_secs(60));
+        Pool { cluster: self, name }
+    }
+
+    pub fn wait_until_clean(&self, limit: Duration) {
+        let mut last = Value::Null;
+        let clean = Deadline::after(limit).until(Duration::from_millis(100), || {
+            last = self.ask("status")["pgmap"].clone();
+            let states = last["pgs_by_state"].as_array().cloned().unwrap_or_default();
+            let is_clean = |s: &&Value| s["state_name"] == "active+clean";
+            let count = |s: &Value| s["count"].as_u64().unwrap();
+            states.iter().filter(is_clean).map(count).sum::<u64>() == last["num_pgs"]
+        });
+        assert!(clean, "not clean after {limit:?}: {last}");
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // Room for the pools of other tests. When it fails, those will say so.
+        let name = &self.name;
+        let sure = "--yes-i-really-really-mean-it";
+        self.cluster.ceph().args(["osd", "pool", "delete", name, name, sure]).run();
+    }
+}
+
+/// A pool of a test's own.
+pub struct Pool {
+    pub cluster: &'static Cluster,
+    pub name: String,
+}
+
+impl Pool {
+    /// `rados -p POOL ...`
+    pub fn rados(&self) -> Tool {
+        self.cluster.rados().args(["-p", &self.name])
+    }
+
+    /// Runs a line of `rados` that must succeed.
+    pub fn ok(&self, line: &str) -> String {
+        self.rados().args(line.split(' ')).text()
+    }
+
+    pub fn put(&self, name: &str, data: &[u8]) {
+        self.rados().args(["put", name, "-"]).stdin(data).ok();
+    }
+
+    pub fn get(&self, name: &str) -> Vec<u8> {
+        self.rados().args(["get", name, "-"]).ok()
+    }
+
+    /// The names in the default namespace, sorted.
+    pub fn ls(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.ok("ls").lines().map(str::to_owned).collect();
+        names.sort();
+        names
+    }
+}
+
+/// Bytes that tell one place from another.
+pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    let mut state = u64::from(seed) | 1 << 40;
+    let mut out = Vec::with_capacity(len + 8);
+    while out.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        out.extend_from_slice(&state.to_le_bytes());
+    }
+    out.truncate(len);
+    out
+}

@@ -1,0 +1,14 @@
+mod bulk;
+mod cluster;
+mod commands;
+mod crash;
+mod dev;
+mod hostile;
+mod library;
+mod meta;
+mod objects;
+mod placement;
+mod rust_client;
+mod snaps;
+mod tool;
+mod watch;

@@ -1,0 +1,183 @@
+//! Everything a mon knows, without the ways by which it hears and speaks.
+//!
+//! Commands and messages are carried out on a [`Cluster`]. Changes go into its draft; who asked is
+//! answered when the draft is committed (see [`Mon`](crate::Mon)).
+
+use crate::draft::Draft;
+use crate::log::ClusterLog;
+use crate::options::Known;
+use crate::pgmap::PgMap;
+use crate::session::Session;
+use crate::state::State;
+use admin::CommandError;
+use admin::settings::Settings;
+use crush::{CrushError, CrushMap};
+use io::{Now, Rng};
+use maps::{Incremental, OsdMap, PgPool};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use types::{AddrVec, Epoch, Mono, OsdId, PoolId};
+use wire::LinkId;
+
+/// Decoded maps of the last epochs, for wishes that are based on them.
+const RECENT_MAPS: usize = 64;
+
+/// See the module's text.
+pub(crate) struct Cluster {
+    /// The mon's name.
+    pub name: String,
+    pub addrs: AddrVec,
+    /// Facts about the mon's process.
+    pub metadata: BTreeMap<String, String>,
+    /// When this mon started.
+    pub started: Now,
+    pub state: State,
+    pub draft: Draft,
+    pub pgmap: PgMap,
+    pub settings: Settings,
+    pub known: Known,
+    pub sessions: BTreeMap<LinkId, Session>,
+    /// The newest session of each OSD.
+    pub osd_links: BTreeMap<OsdId, LinkId>,
+    /// Since when OSDs are down, as far as this mon has seen.
+    pub down_since: BTreeMap<OsdId, Mono>,
+    recent: VecDeque<Arc<OsdMap>>,
+    pub log: ClusterLog,
+    pub next_global_id: u64,
+    pub rng: Rng,
+}
+
+impl Cluster {
+    /// With this state, as it came from the store.
+    pub fn new(
+        cfg: &crate::MonConfig,
+        now: Now,
+        state: State,
+        settings: Settings,
+        rng: Rng,
+    ) -> Self {
+        let map = state.osdmap.clone();
+        let down = map.existing_osds().filter(|&id| map.is_down(id));
+        Cluster {
+            name: cfg.name.clone(),
+            addrs: AddrVec::msgr2(cfg.addr, 0),
+            metadata: cfg.metadata.clone(),
+            started: now,
+            next_global_id: state.global_ids_to,
+            state,
+            draft: Draft::default(),
+            pgmap: PgMap::default(),
+            settings,
+            known: Known::new(),
+            sessions: BTreeMap::new(),
+            osd_links: BTreeMap::new(),
+            down_since: down.map(|id| (id, now.mono)).collect(),
+            recent: VecDeque::from([map]),
+            log: ClusterLog::default(),
+            rng,
+        }
+    }
+
+    /// The OSDMap as it will be when the draft is committed.
+    pub fn map(&self) -> &Arc<OsdMap> {
+        self.draft.map(&self.state.osdmap)
+    }
+
+    /// Changes the OSDMap; see [`Draft::edit`].
+    ///
+    /// # Errors
+    /// What `edit` says; then nothing is changed.
+    pub fn edit<R>(
+        &mut self,
+        edit: impl FnOnce(&mut Incremental, &OsdMap) -> Result<R, CommandError>,
+    ) -> Result<R, CommandError> {
+        self.draft.edit(&self.state.osdmap, edit)
+    }
+
+    /// Changes the OSDMap without a way to refuse.
+    ///
+    /// # Errors
+    /// When the change cannot be.
+    pub fn change(
+        &mut self,
+        edit: impl FnOnce(&mut Incremental, &OsdMap),
+    ) -> Result<(), CommandError> {
+        self.edit(|inc, map| {
+            edit(inc, map);
+            Ok(())
+        })
+    }
+
+    /// Changes the CRUSH map. When nothing changes there is no new epoch.
+    ///
+    /// # Errors
+    /// What `edit` says; then nothing is changed.
+    pub fn edit_crush<R>(
+        &mut self,
+        edit: impl FnOnce(&mut CrushMap) -> Result<R, CommandError>,
+    ) -> Result<R, CommandError> {
+        self.edit(|inc, map| {
+            let mut crush = CrushMap::clone(map.crush());
+            let result = edit(&mut crush)?;
+            if crush != **map.crush() {
+                inc.set_crush(&crush);
+            }
+            Ok(result)
+        })
+    }
+
+    /// Changes a pool.
+    ///
+    /// # Errors
+    /// What `edit` says; then nothing is changed.
+    pub fn edit_pool<R>(
+        &mut self,
+        id: PoolId,
+        edit: impl FnOnce(&mut PgPool, &OsdMap) -> Result<R, CommandError>,
+    ) -> Result<R, CommandError> {
+        self.edit(|inc, map| {
+            let mut pool = map
+                .pool(id)
+                .cloned()
+                .ok_or_else(|| CommandError::not_found(format_args!("no pool {id}")))?;
+            let result = edit(&mut pool, map)?;
+            if map.pool(id) != Some(&pool) {
+                inc.new_pools.insert(id, pool);
+            }
+            Ok(result)
+        })
+    }
+
+    /// A pool by its name.
+    ///
+    /// # Errors
+    /// ENOENT, in Ceph's words.
+    pub fn pool_id(&self, name: &str) -> Result<PoolId, CommandError> {
+        self.map().pool_by_name(name).ok_or_else(|| {
+            CommandError::not_found(format_args!("unrecognized pool '{name}'"))
+        })
+    }
+
+    /// Notes a committed map.
+    pub fn remember(&mut self, map: Arc<OsdMap>) {
+        if self.recent.len() >= RECENT_MAPS {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(map);
+    }
+
+    /// A recent map.
+    pub fn recent_map(&self, epoch: Epoch) -> Option<&Arc<OsdMap>> {
+        self.recent.iter().rev().find(|m| m.epoch == epoch)
+    }
+
+    /// Names of pools by number, for trees.
+    pub fn pool_names(&self) -> BTreeMap<i64, String> {
+        self.map().pool_names.iter().map(|(id, name)| (id.0, name.clone())).collect()
+    }
+}
+
+/// An error of an edit of the CRUSH map, as a command answers it.
+pub(crate) fn crush_error(e: CrushError) -> CommandError {
+    CommandError::new(e.errno(), e)
+}

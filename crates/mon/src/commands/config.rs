@@ -1,0 +1,444 @@
+//! `config`: the cluster's configuration database.
+//!
+//! An option may be set for `global`, for a kind of daemon or client (`osd`), or for one (`osd.3`),
+//! each perhaps only where a mask fits (`osd/class:ssd`, `osd/host:node1`). The more specific one
+//! wins.
+
+use super::{Call, CommandDef, Reply, read, write};
+use crate::cluster::Cluster;
+use crate::session::Session;
+use crate::state::ConfigChange;
+use crate::store::keys;
+use admin::settings::OptionDef;
+use admin::{Align, Answer, CommandError, Format, TextTable};
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+
+pub(super) const COMMANDS: &[CommandDef] = &[
+    write(
+        "config set <who:String> <name:String> <value:String> [force:Bool]",
+        "config",
+        "sets an option of daemons or clients",
+        set,
+    ),
+    write("config rm <who:String> <name:String>", "config", "takes `config set` back", rm),
+    read("config get <who:String> [key:String]", "config", "shows what somebody is told", get),
+    read("config dump", "config", "shows all that is set", dump),
+    read("config help <key:String>", "config", "explains an option", help),
+    read("config ls", "config", "lists the options there are", ls),
+    read("config log [num:Int]", "config", "shows the last changes", log),
+    write(
+        "config assimilate-conf",
+        "config",
+        "takes over the options of a configuration file (-i FILE)",
+        assimilate,
+    ),
+    read(
+        "config generate-minimal-conf",
+        "config",
+        "makes a configuration file for clients",
+        minimal,
+    ),
+    read("config show <who:String> [key:String]", "config", "shows what a daemon is told", get),
+];
+
+/// Whose option it is: section and masks.
+#[derive(Debug, PartialEq, Eq)]
+struct Who<'a> {
+    /// Empty for `global`.
+    kind: &'a str,
+    id: Option<&'a str>,
+    masks: Vec<(&'a str, &'a str)>,
+}
+
+fn parse_who<'a>(c: &Cluster, text: &'a str) -> Option<Who<'a>> {
+    let mut parts = text.split('/');
+    let section = parts.next()?;
+    let masks = parts.map(|m| m.split_once(':')).collect::<Option<Vec<_>>>()?;
+    let known = |kind: &str| kind == "class" || c.map().crush().type_id(kind).is_some();
+    if !masks.iter().all(|(kind, value)| known(kind) && !value.is_empty()) {
+        return None;
+    }
+    let (kind, id) = match section.split_once('.') {
+        Some((kind, id)) if !id.is_empty() => (kind, Some(id)),
+        Some(_) => return None,
+        None => (section, None),
+    };
+    match kind {
+        "global" if id.is_none() => Some(Who { kind: "", id, masks }),
+        "mon" | "mgr" | "osd" | "mds" | "client" => Some(Who { kind, id, masks }),
+        _ => None,
+    }
+}
+
+/// How specific it is: what a later one says wins.
+fn rank(who: &Who<'_>) -> (u8, usize) {
+    let section = match (who.kind, who.id) {
+        ("", _) => 0,
+        (_, None) => 1,
+        (_, Some(_)) => 2,
+    };
+    (section, who.masks.len())
+}
+
+/// Where somebody is: what masks are compared with.
+type Place = BTreeMap<String, String>;
+
+/// Everything an entity is told, with the section each value comes from.
+fn resolve(c: &Cluster, entity: &str, place: &Place) -> BTreeMap<String, (String, String)> {
+    let (kind, id) = entity.split_once('.').map_or((entity, None), |(k, i)| (k, Some(i)));
+    let mut fitting: Vec<((u8, usize), &String, &BTreeMap<String, String>)> = Vec::new();
+    for (section, options) in &c.state.config {
+        let Some(who) = parse_who(c, section) else { continue };
+        let same = who.kind.is_empty() || who.kind == kind;
+        let one = who.id.is_none() || who.id == id;
+        let there = who.masks.iter().all(|(k, v)| place.get(*k).is_some_and(|p| p == v));
+        if same && one && there {
+            fitting.push((rank(&who), section, options));
+        }
+    }
+    fitting.sort_by_key(|f| f.0);
+    let mut all = BTreeMap::new();
+    for (_, section, options) in fitting {
+        for (name, value) in options {
+            all.insert(name.clone(), (value.clone(), section.clone()));
+        }
+    }
+    all
+}
+
+/// Where an OSD or client is.
+fn place(c: &Cluster, entity: &str, hostname: &str) -> Place {
+    let mut place = Place::new();
+    if !hostname.is_empty() {
+        place.insert("host".into(), hostname.to_owned());
+    }
+    let osd = entity.strip_prefix("osd.").and_then(|id| id.parse::<i32>().ok());
+    if let Some(id) = osd {
+        let crush = c.map().crush();
+        if let Some(class) = crush.item_class(id) {
+            place.insert("class".into(), class.to_owned());
+        }
+        for (kind, name) in crush.location_path(id) {
+            place.insert(kind.to_owned(), name.to_owned());
+        }
+    }
+    place
+}
+
+/// What a session is told.
+pub(crate) fn config_for(c: &Cluster, session: &Session) -> BTreeMap<String, String> {
+    let entity = session.entity();
+    let place = place(c, &entity, &session.hostname);
+    resolve(c, &entity, &place).into_iter().map(|(name, (value, _))| (name, value)).collect()
+}
+
+impl Cluster {
+    /// What the mon itself is told.
+    pub fn own_config(&self) -> BTreeMap<String, String> {
+        let entity = format!("mon.{}", self.name);
+        let all = resolve(self, &entity, &Place::new());
+        all.into_iter().map(|(name, (value, _))| (name, value)).collect()
+    }
+
+    /// Sets (or with `None` removes) an option, and notes it in the log.
+    fn put_config(&mut self, who: &str, name: &str, value: Option<&str>) -> Change {
+        let of = self.state.config.entry(who.to_owned()).or_default();
+        let before = match value {
+            Some(value) => of.insert(name.to_owned(), value.to_owned()),
+            None => of.remove(name),
+        };
+        if of.is_empty() {
+            self.state.config.remove(who);
+        }
+        match value {
+            Some(value) => self.draft.put(keys::config(who, name), value.to_owned()),
+            None => self.draft.remove(keys::config(who, name)),
+        }
+        self.draft.config_changed = true;
+        (who.to_owned(), name.to_owned(), before, value.map(str::to_owned))
+    }
+
+    fn log_config(&mut self, call: &Call, diff: Vec<Change>) {
+        const KEPT: usize = 1000;
+        let number = self.state.config_log.keys().next_back().map_or(1, |n| n + 1);
+        let name = call.args.prefix().to_owned();
+        let change = ConfigChange { stamp: call.now.wall, name, diff };
+        self.draft.put(keys::config_log(number), denc::encode(&change));
+        self.state.config_log.insert(number, change);
+        while self.state.config_log.len() > KEPT {
+            if let Some((old, _)) = self.state.config_log.pop_first() {
+                self.draft.remove(keys::config_log(old));
+            }
+        }
+    }
+}
+
+type Change = (String, String, Option<String>, Option<String>);
+
+fn set(c: &mut Cluster, call: &Call) -> Reply {
+    let (who, name) = (call.args.text("who"), normal(&call.args.text("name")));
+    let value = call.args.text("value");
+    let text = match c.known.get(&name) {
+        None if call.args.flag("force") || name.starts_with("mgr/") => value.into_owned(),
+        None => {
+            let text = format!("unrecognized config option '{name}'");
+            return Err(CommandError::invalid(text));
+        }
+        Some(def) => {
+            let parsed = def.parse(&value);
+            let bad = |e| CommandError::invalid(format_args!("error parsing value: {e}"));
+            parsed.map_err(bad)?.show(def.kind)
+        }
+    };
+    if parse_who(c, &who).is_none() {
+        let text = format!("unrecognized config target '{who}'");
+        return Err(CommandError::invalid(text));
+    }
+    if c.state.config.get(&*who).and_then(|of| of.get(&name)) == Some(&text) {
+        return Ok(Answer::ok());
+    }
+    let change = c.put_config(&who, &name, Some(&text));
+    c.log_config(call, vec![change]);
+    Ok(Answer::ok())
+}
+
+/// Options may be written with blanks or dashes.
+fn normal(name: &str) -> String {
+    name.replace([' ', '-'], "_")
+}
+
+fn rm(c: &mut Cluster, call: &Call) -> Reply {
+    let (who, name) = (call.args.text("who"), normal(&call.args.text("name")));
+    if parse_who(c, &who).is_none() {
+        let text = format!("unrecognized config target '{who}'");
+        return Err(CommandError::invalid(text));
+    }
+    if c.state.config.get(&*who).is_some_and(|of| of.contains_key(&name)) {
+        let change = c.put_config(&who, &name, None);
+        c.log_config(call, vec![change]);
+    }
+    Ok(Answer::ok())
+}
+
+fn get(c: &Cluster, call: &Call) -> Reply {
+    let who = call.args.text("who");
+    let good = parse_who(c, &who).filter(|w| w.masks.is_empty() && !w.kind.is_empty());
+    if good.is_none() && who != "global" {
+        let text = format!("unrecognized entity '{who}'");
+        return Err(CommandError::invalid(text));
+    }
+    let session = c.sessions.values().find(|s| s.entity() == who);
+    let host = session.map(|s| s.hostname.clone()).unwrap_or_default();
+    let all = resolve(c, &who, &place(c, &who, &host));
+    let Some(key) = call.args.str("key") else {
+        return Ok(listing(c, call.format(), &all));
+    };
+    let key = normal(&key);
+    if key == "fsid" {
+        return Ok(Answer::text(format_args!("{}\n", c.state.fsid)));
+    }
+    let default = c.known.get(&key).and_then(|def| Some(def.parse(def.default).ok()?.show(def.kind)));
+    let value = all.get(&key).map(|(value, _)| value.clone()).or(default);
+    match value {
+        Some(value) => Ok(Answer::text(format_args!("{value}\n"))),
+        None => Err(CommandError::not_found(format_args!("unrecognized key '{key}'"))),
+    }
+}
+
+fn level(def: Option<OptionDef>) -> &'static str {
+    def.map_or("unknown", |d| d.level.name())
+}
+
+fn listing(c: &Cluster, format: Format, all: &BTreeMap<String, (String, String)>) -> Answer {
+    let json = || {
+        let shown = all.iter().map(|(name, (value, section))| {
+            let def = c.known.get(name);
+            let runtime = def.is_none_or(|d| d.runtime);
+            let entry = json!({
+                "value": value, "section": section, "mask": mask(section),
+                "can_update_at_runtime": runtime,
+            });
+            (name.clone(), entry)
+        });
+        Value::Object(shown.collect())
+    };
+    Answer::either(format, json, || {
+        let mut table = table();
+        for (name, (value, section)) in all {
+            let def = c.known.get(name);
+            let ro = if def.is_none_or(|d| d.runtime) { "" } else { "*" };
+            let (who, mask) = split_mask(section);
+            table.row([who, mask, level(def).into(), name.clone(), value.clone(), ro.into()]);
+        }
+        table.to_string()
+    })
+}
+
+fn table() -> TextTable {
+    TextTable::new().columns(
+        &["WHO", "MASK", "LEVEL", "OPTION", "VALUE", "RO"],
+        Align::Left,
+        Align::Left,
+    )
+}
+
+fn split_mask(section: &str) -> (String, String) {
+    let (who, mask) = section.split_once('/').unwrap_or((section, ""));
+    (who.to_owned(), mask.to_owned())
+}
+
+fn mask(section: &str) -> String {
+    split_mask(section).1
+}
+
+/// All that is set, in the order Ceph shows it.
+fn sections(c: &Cluster) -> Vec<(&String, &BTreeMap<String, String>)> {
+    const ORDER: [&str; 6] = ["global", "mon", "mgr", "osd", "mds", "client"];
+    let mut all: Vec<_> = c.state.config.iter().collect();
+    all.sort_by_key(|(section, _)| {
+        let (who, _) = split_mask(section);
+        let kind = who.split('.').next().unwrap_or_default().to_owned();
+        let place = ORDER.iter().position(|k| *k == kind).unwrap_or(ORDER.len());
+        (place, who.contains('.'), (*section).clone())
+    });
+    all
+}
+
+fn dump(c: &Cluster, call: &Call) -> Reply {
+    let json = || {
+        let mut all = Vec::new();
+        for (section, options) in sections(c) {
+            let (who, mask) = split_mask(section);
+            for (name, value) in options {
+                let def = c.known.get(name);
+                all.push(json!({
+                    "section": who, "name": name, "value": value, "level": level(def),
+                    "can_update_at_runtime": def.is_none_or(|d| d.runtime), "mask": mask,
+                }));
+            }
+        }
+        Value::Array(all)
+    };
+    let text = || {
+        let mut table = table();
+        for (section, options) in sections(c) {
+            let (who, mask) = split_mask(section);
+            let indent = match (who.as_str(), who.contains('.')) {
+                ("global", _) => "",
+                (_, false) => "  ",
+                (_, true) => "    ",
+            };
+            for (name, value) in options {
+                let def = c.known.get(name);
+                let ro = if def.is_none_or(|d| d.runtime) { "" } else { "*" };
+                let who = format!("{indent}{who}");
+                let level = level(def).to_owned();
+                table.row([who, mask.clone(), level, name.clone(), value.clone(), ro.into()]);
+            }
+        }
+        table.to_string()
+    };
+    Ok(Answer::either(call.format(), json, text))
+}
+
+fn help(c: &Cluster, call: &Call) -> Reply {
+    let key = normal(&call.args.text("key"));
+    let def = c.known.get(&key).ok_or_else(|| CommandError::not_found(""))?;
+    Ok(Answer::either(
+        call.format(),
+        || {
+            let mut value = def.describe();
+            value["name"] = key.as_str().into();
+            value
+        },
+        || def.describe_text(),
+    ))
+}
+
+fn ls(c: &Cluster, call: &Call) -> Reply {
+    let names: Vec<&str> = c.known.names().collect();
+    Ok(Answer::either(call.format(), || names.clone().into(), || names.join("\n") + "\n"))
+}
+
+fn log(c: &Cluster, call: &Call) -> Reply {
+    let count = usize::try_from(call.args.int("num").unwrap_or(10)).unwrap_or(0);
+    let newest = c.state.config_log.iter().rev().take(count);
+    let json = || {
+        let entries = newest.clone().map(|(number, change)| {
+            let changes = change.diff.iter().map(|(who, name, before, after)| {
+                let mut out = Map::new();
+                out.insert("name".into(), format!("{who}/{name}").into());
+                if let Some(before) = before {
+                    out.insert("previous_value".into(), before.as_str().into());
+                }
+                if let Some(after) = after {
+                    out.insert("new_value".into(), after.as_str().into());
+                }
+                Value::Object(out)
+            });
+            json!({
+                "version": number, "timestamp": change.stamp.to_string(), "name": change.name,
+                "changes": changes.collect::<Vec<_>>(),
+            })
+        });
+        entries.collect()
+    };
+    let text = || {
+        let mut out = String::new();
+        for (number, change) in newest.clone() {
+            out.push_str(&format!("--- {number} --- {} ---\n", change.stamp));
+            for (who, name, before, after) in &change.diff {
+                if let Some(before) = before {
+                    out.push_str(&format!("- {who}/{name} = {before}\n"));
+                }
+                if let Some(after) = after {
+                    out.push_str(&format!("+ {who}/{name} = {after}\n"));
+                }
+            }
+        }
+        out
+    };
+    Ok(Answer::either(call.format(), json, text))
+}
+
+fn minimal(c: &Cluster, _call: &Call) -> Reply {
+    let fsid = c.state.fsid;
+    let mons = c.state.monmap.mons.values().map(|m| format!("[{}]", crate::show::join(&m.addrs.0, ",")));
+    let mons = crate::show::join(mons, " ");
+    Ok(Answer::text(format_args!(
+        "# minimal ceph.conf for {fsid}\n[global]\n\tfsid = {fsid}\n\tmon_host = {mons}\n\
+         \tauth_client_required = none\n\tauth_cluster_required = none\n\
+         \tauth_service_required = none\n"
+    )))
+}
+
+/// `[section]`, `name = value`; what is not known stays in the answer.
+fn assimilate(c: &mut Cluster, call: &Call) -> Reply {
+    let text = String::from_utf8_lossy(&call.input).into_owned();
+    let mut section = "global".to_owned();
+    let mut changes = Vec::new();
+    let mut rest = String::new();
+    for line in text.lines().map(str::trim) {
+        if line.is_empty() || line.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
+            section = name.trim().to_owned();
+            continue;
+        }
+        let Some((name, value)) = line.split_once('=') else { continue };
+        let (name, value) = (normal(name.trim()), value.trim());
+        let bootstrap = ["fsid", "mon_host", "keyring", "admin_socket", "host"];
+        let def = c.known.get(&name).filter(|_| !bootstrap.contains(&name.as_str()));
+        let good = def.and_then(|d| Some(d.parse(value).ok()?.show(d.kind)));
+        match good.filter(|_| parse_who(c, &section).is_some()) {
+            Some(value) => changes.push(c.put_config(&section, &name, Some(&value))),
+            None => rest.push_str(&format!("[{section}]\n\t{name} = {value}\n")),
+        }
+    }
+    if !changes.is_empty() {
+        c.log_config(call, changes);
+    }
+    Ok(Answer::text(rest))
+}

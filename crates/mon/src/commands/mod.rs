@@ -1,0 +1,192 @@
+//! Every command of `ceph`, by theme.
+//!
+//! A command is one line in the `COMMANDS` of its file and a function. One that reads gets the
+//! [`Cluster`] as it is; one that writes changes it through the draft, and is answered when that is
+//! committed. What is published as `get_command_descriptions` and what checks incoming commands
+//! are the same table.
+
+mod auth;
+mod config;
+mod config_key;
+mod df;
+mod log;
+mod mgr;
+mod mon;
+mod osd_blocklist;
+mod osd_crush;
+mod osd_crush_classes;
+mod osd_crush_rules;
+mod osd_crush_show;
+mod osd_crush_weights;
+mod osd_df;
+mod osd_flags;
+mod osd_ids;
+mod osd_more;
+mod osd_place;
+mod osd_pool;
+mod osd_pool_app;
+mod osd_pool_get;
+mod osd_pool_set;
+mod osd_profile;
+mod osd_safe;
+mod osd_show;
+mod osd_state;
+mod pg;
+mod pg_show;
+mod status;
+mod tell;
+
+pub(crate) use config::config_for;
+pub(crate) use tell::tell_table;
+
+use crate::cluster::Cluster;
+use admin::command::Def;
+use admin::{Answer, Args, CommandError, CommandTable, Format};
+use bytes::Bytes;
+use io::Now;
+use maps::OsdMap;
+use types::OsdId;
+
+/// What a command answers.
+pub(crate) type Reply = Result<Answer, CommandError>;
+
+/// A command that came.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub now: Now,
+    pub args: Args,
+    /// `-i FILE`
+    pub input: Bytes,
+    /// As whom the sender authenticated.
+    pub who: String,
+}
+
+impl Call {
+    /// How the answer is to be printed.
+    pub fn format(&self) -> Format {
+        self.args.format()
+    }
+
+    /// An OSD that the signature requires.
+    ///
+    /// # Errors
+    /// EINVAL when it is none after all.
+    pub fn osd(&self, name: &str) -> Result<OsdId, CommandError> {
+        let text = self.args.text(name);
+        self.args.osd(name).ok_or_else(|| {
+            CommandError::invalid(format_args!("unable to parse osd id value '{text}'"))
+        })
+    }
+
+    /// Whether `--yes-i-really-mean-it` was said.
+    pub fn sure(&self) -> bool {
+        self.args.flag("yes_i_really_mean_it")
+    }
+}
+
+/// What carries a command out.
+#[derive(Clone, Copy)]
+pub(crate) enum Handler {
+    /// Changes nothing.
+    Read(fn(&Cluster, &Call) -> Reply),
+    /// Shows an OSDMap, also an old one: the argument `epoch`.
+    Map(fn(&Cluster, &Call, &OsdMap) -> Reply),
+    /// Changes something.
+    Write(fn(&mut Cluster, &Call) -> Reply),
+    /// The table itself.
+    Descriptions,
+}
+
+pub(crate) type CommandDef = Def<Handler>;
+
+const fn read(
+    sig: &'static str,
+    module: &'static str,
+    help: &'static str,
+    f: fn(&Cluster, &Call) -> Reply,
+) -> CommandDef {
+    Def::read(sig, module, help, Handler::Read(f))
+}
+
+const fn map(
+    sig: &'static str,
+    help: &'static str,
+    f: fn(&Cluster, &Call, &OsdMap) -> Reply,
+) -> CommandDef {
+    Def::read(sig, "osd", help, Handler::Map(f))
+}
+
+const fn write(
+    sig: &'static str,
+    module: &'static str,
+    help: &'static str,
+    f: fn(&mut Cluster, &Call) -> Reply,
+) -> CommandDef {
+    Def::write(sig, module, help, Handler::Write(f))
+}
+
+/// The same command under an old name.
+const fn old(def: CommandDef) -> CommandDef {
+    def.with_flags(admin::command::flags::DEPRECATED)
+}
+
+/// All commands.
+pub(crate) fn table() -> CommandTable<Handler> {
+    let themes: [&[CommandDef]; 29] = [
+        status::COMMANDS,
+        df::COMMANDS,
+        log::COMMANDS,
+        mon::COMMANDS,
+        mgr::COMMANDS,
+        auth::COMMANDS,
+        config::COMMANDS,
+        config_key::COMMANDS,
+        osd_show::COMMANDS,
+        osd_df::COMMANDS,
+        osd_more::COMMANDS,
+        osd_flags::COMMANDS,
+        osd_state::COMMANDS,
+        osd_ids::COMMANDS,
+        osd_safe::COMMANDS,
+        osd_place::COMMANDS,
+        osd_blocklist::COMMANDS,
+        osd_profile::COMMANDS,
+        osd_crush_show::COMMANDS,
+        osd_crush::COMMANDS,
+        osd_crush_rules::COMMANDS,
+        osd_crush_classes::COMMANDS,
+        osd_crush_weights::COMMANDS,
+        osd_pool::COMMANDS,
+        osd_pool_app::COMMANDS,
+        osd_pool_get::COMMANDS,
+        osd_pool_set::COMMANDS,
+        pg::COMMANDS,
+        DESCRIPTIONS,
+    ];
+    CommandTable::new(themes.into_iter().flatten().copied())
+}
+
+const DESCRIPTIONS: &[CommandDef] = &[Def::read(
+    "get_command_descriptions",
+    "mon",
+    "describes all commands, for tools",
+    Handler::Descriptions,
+)
+.with_flags(admin::command::flags::HIDDEN)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_well_formed() {
+        let table = table();
+        assert!(table.specs().count() > 250);
+        for spec in table.specs() {
+            assert!(!spec.def.help.is_empty(), "{}", spec.prefix);
+            assert_eq!(spec.def.flags & 8, 0, "{}: there is no mgr", spec.prefix);
+            let writes = matches!(spec.def.handler, Handler::Write(_));
+            assert_eq!(writes, spec.def.perm.contains('w'), "{}", spec.prefix);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Checks of OSDs and of the OSDMap's flags.
+
+use super::{Checks, Severity};
+use crate::cluster::Cluster;
+use crate::show::join;
+use crate::show::osdmap::shown_flags;
+use io::Now;
+use maps::{OsdMap, OsdState};
+use std::collections::{BTreeMap, BTreeSet};
+use types::OsdId;
+
+pub(super) fn check(c: &Cluster, _now: Now, checks: &mut Checks) {
+    let map = c.map();
+    down(map, checks);
+    orphans(map, checks);
+    ratios(map, checks);
+    fullness(map, checks);
+    flags(map, checks);
+    too_few(c, checks);
+    slow(c, checks);
+}
+
+/// `root=default,host=h2`
+fn location(map: &OsdMap, id: i32) -> String {
+    let path = map.crush().location_path(id);
+    join(path.iter().rev().map(|(kind, name)| format!("{kind}={name}")), ",")
+}
+
+fn down(map: &OsdMap, checks: &mut Checks) {
+    let down: BTreeSet<i32> =
+        map.in_osds().filter(|&id| map.is_down(id)).map(|id| id.0).collect();
+    if down.is_empty() {
+        return;
+    }
+    checks
+        .add("OSD_DOWN", Severity::Warn, down.len(), format_args!("{} osds down", down.len()))
+        .detail(down.iter().map(|&id| format!("osd.{id} ({}) is down", location(map, id))))
+        .hint(
+            "start these daemons; if a disk is lost, 'ceph osd out ID' has its data copied \
+             elsewhere now",
+        );
+    let crush = map.crush();
+    let mut by_type: BTreeMap<u16, Vec<(i32, usize)>> = BTreeMap::new();
+    for bucket in crush.buckets().filter(|b| !crush.is_shadow(b.id())) {
+        let below = crush.devices_below(bucket.id());
+        let below: Vec<i32> = below.into_iter().filter(|&id| map.is_in(OsdId(id))).collect();
+        if !below.is_empty() && below.iter().all(|id| down.contains(id)) {
+            by_type.entry(bucket.kind()).or_default().push((bucket.id(), below.len()));
+        }
+    }
+    for (kind, mut buckets) in by_type {
+        let kind = crush.type_name(i32::from(kind)).unwrap_or_default();
+        buckets.sort_by_key(|(id, _)| crush.item_name(*id).unwrap_or_default());
+        let osds: usize = buckets.iter().map(|(_, n)| n).sum();
+        let plural = if buckets.len() > 1 { "s" } else { "" };
+        let summary = format!("{} {kind}{plural} ({osds} osds) down", buckets.len());
+        let lines = buckets.iter().map(|(id, n)| {
+            let name = crush.item_name(*id).unwrap_or_default();
+            format!("{kind} {name} ({}) ({n} osds) is down", location(map, *id))
+        });
+        checks
+            .add(&format!("OSD_{}_DOWN", kind.to_uppercase()), Severity::Warn, buckets.len(), summary)
+            .detail(lines)
+            .hint("see to power and network of these places");
+    }
+}
+
+fn orphans(map: &OsdMap, checks: &mut Checks) {
+    let crush = map.crush();
+    let orphans: Vec<i32> = (0..crush.max_devices())
+        .filter(|&id| crush.is_placed(id) && !map.exists(OsdId(id)))
+        .collect();
+    if orphans.is_empty() {
+        return;
+    }
+    let summary = format!("{} osds exist in the crush map but not in the osdmap", orphans.len());
+    checks
+        .add("OSD_ORPHAN", Severity::Warn, orphans.len(), summary)
+        .detail(orphans.iter().map(|id| format!("osd.{id} exists in crush map but not in osdmap")))
+        .hint("remove them with 'ceph osd crush rm osd.ID'");
+}
+
+fn ratios(map: &OsdMap, checks: &mut Checks) {
+    let text = |r: f32| admin::units::stream(f64::from(r));
+    let (near, mut back, full) = (map.nearfull_ratio, map.backfillfull_ratio, map.full_ratio);
+    let mut lines = Vec::new();
+    if back < near {
+        let (b, n) = (text(back), text(near));
+        lines.push(format!("backfillfull_ratio ({b}) < nearfull_ratio ({n}), increased"));
+        back = near;
+    }
+    if full < back {
+        let (f, b) = (text(full), text(back));
+        lines.push(format!("full_ratio ({f}) < backfillfull_ratio ({b}), increased"));
+    }
+    if !lines.is_empty() {
+        checks
+            .add("OSD_OUT_OF_ORDER_FULL", Severity::Err, 0, "full ratio(s) out of order")
+            .detail(lines)
+            .hint("set them in order with 'ceph osd set-nearfull-ratio', '-backfillfull-', '-full-'");
+    }
+}
+
+fn fullness(map: &OsdMap, checks: &mut Checks) {
+    let with = |state: OsdState| -> Vec<OsdId> {
+        map.existing_osds().filter(|&id| map.state(id).contains(state)).collect()
+    };
+    let kinds = [
+        (
+            OsdState::FULL,
+            "OSD_FULL",
+            Severity::Err,
+            "full",
+            "clients cannot write; delete data, add OSDs, or raise the limit a little with 'ceph osd \
+             set-full-ratio'",
+        ),
+        (
+            OsdState::BACKFILLFULL,
+            "OSD_BACKFILLFULL",
+            Severity::Warn,
+            "backfillfull",
+            "no data is moved to them; add OSDs or delete data",
+        ),
+        (
+            OsdState::NEARFULL,
+            "OSD_NEARFULL",
+            Severity::Warn,
+            "nearfull",
+            "add OSDs or delete data before they are full",
+        ),
+    ];
+    for (state, code, severity, word, hint) in kinds {
+        let osds = with(state);
+        if !osds.is_empty() {
+            checks
+                .add(code, severity, osds.len(), format_args!("{} {word} osd(s)", osds.len()))
+                .detail(osds.iter().map(|id| format!("osd.{id} is {}", near(word))))
+                .hint(hint);
+        }
+    }
+}
+
+/// In sentences it is "near full".
+fn near(word: &str) -> &str {
+    match word {
+        "nearfull" => "near full",
+        "backfillfull" => "backfill full",
+        word => word,
+    }
+}
+
+fn flags(map: &OsdMap, checks: &mut Checks) {
+    let set = shown_flags(map);
+    if set.0 != 0 {
+        let text = set.to_string();
+        checks
+            .add("OSDMAP_FLAGS", Severity::Warn, text.len(), format_args!("{text} flag(s) set"))
+            .hint("somebody set them with 'ceph osd set'; 'ceph osd unset FLAG' takes them back");
+    }
+    let flags = OsdState::NOUP | OsdState::NODOWN | OsdState::NOIN | OsdState::NOOUT;
+    let only = |state: OsdState| OsdState(state.0 & flags.0);
+    let words = |state: OsdState| join(only(state).sorted_names(), ",");
+    let mut lines: Vec<String> = map
+        .existing_osds()
+        .filter(|&id| only(map.state(id)).0 != 0)
+        .map(|id| format!("osd.{id} has flags {}", words(map.state(id))))
+        .collect();
+    let crush = map.crush();
+    for (&id, &state) in &map.crush_node_flags {
+        if only(state).0 != 0 {
+            let kind = crush.bucket(id).and_then(|b| crush.type_name(i32::from(b.kind())));
+            let (kind, name) = (kind.unwrap_or_default(), crush.item_name(id).unwrap_or_default());
+            lines.push(format!("{kind} {name} has flags {}", words(state)));
+        }
+    }
+    for (&class, &state) in &map.device_class_flags {
+        if only(state).0 != 0 {
+            let name = crush.class_name(class).unwrap_or_default();
+            lines.push(format!("device class '{name}' has flags {}", words(state)));
+        }
+    }
+    if !lines.is_empty() {
+        let summary = format!(
+            "{} OSDs or CRUSH {{nodes, device-classes}} have {{NOUP,NODOWN,NOIN,NOOUT}} flags set",
+            lines.len()
+        );
+        checks
+            .add("OSD_FLAGS", Severity::Warn, lines.len(), summary)
+            .detail(lines)
+            .hint("'ceph osd unset-group FLAGS WHO' takes them back");
+    }
+}
+
+fn too_few(c: &Cluster, checks: &mut Checks) {
+    let wanted = c.settings.uint("osd_pool_default_size");
+    let osds = c.map().existing_osds().count();
+    if c.settings.bool("mon_warn_on_too_few_osds") && (osds as u64) < wanted {
+        let summary = format!("OSD count {osds} < osd_pool_default_size {wanted}");
+        checks.add("TOO_FEW_OSDS", Severity::Warn, osds, summary).hint(
+            "add OSDs, or say that fewer copies do: 'ceph config set global osd_pool_default_size N'",
+        );
+    }
+}
+
+fn slow(c: &Cluster, checks: &mut Checks) {
+    let map = c.map();
+    let slow: Vec<_> =
+        c.pgmap.osds().filter(|(id, s)| map.is_up(*id) && s.slow_requests > 0).collect();
+    if slow.is_empty() {
+        return;
+    }
+    let ops: u64 = slow.iter().map(|(_, s)| u64::from(s.slow_requests)).sum();
+    let oldest = slow.iter().map(|(_, s)| s.oldest_request_s).max().unwrap_or(0);
+    let names: Vec<String> = slow.iter().map(|(id, _)| format!("osd.{id}")).collect();
+    let who = match names.as_slice() {
+        [one] => format!("{one} has slow ops"),
+        all => format!("daemons [{}] have slow ops.", all.join(",")),
+    };
+    let summary = format!("{ops} slow ops, oldest one blocked for {oldest} sec, {who}");
+    let count = usize::try_from(ops).unwrap_or(usize::MAX);
+    checks
+        .add("SLOW_OPS", Severity::Warn, count, summary)
+        .hint("'ceph tell osd.ID dump_ops_in_flight' says what each of them waits for");
+}

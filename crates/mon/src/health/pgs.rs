@@ -1,0 +1,211 @@
+//! Checks of placement groups.
+
+use super::{Checks, Severity};
+use crate::cluster::Cluster;
+use crate::pgmap::{PgEntry, Sums};
+use crate::show::{list, since};
+use admin::units::timespan;
+use io::Now;
+use pg::StateBits;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use types::{PgId, UTime};
+use wire::msg::ObjectStatSum;
+
+/// What a state means for those who use the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Consequence {
+    Unavailable,
+    Degraded,
+    BackfillFull,
+    RecoveryFull,
+    Damaged,
+}
+
+impl Consequence {
+    fn code(self) -> (&'static str, Severity, &'static str) {
+        use Consequence as C;
+        match self {
+            C::Unavailable => ("PG_AVAILABILITY", Severity::Warn, "Reduced data availability"),
+            C::Degraded => ("PG_DEGRADED", Severity::Warn, "Degraded data redundancy"),
+            C::BackfillFull => (
+                "PG_BACKFILL_FULL",
+                Severity::Warn,
+                "Low space hindering backfill (add storage if this doesn't resolve itself)",
+            ),
+            C::RecoveryFull => ("PG_RECOVERY_FULL", Severity::Err, "Full OSDs blocking recovery"),
+            C::Damaged => ("PG_DAMAGED", Severity::Err, "Possible data damage"),
+        }
+    }
+
+    fn hint(self) -> &'static str {
+        use Consequence as C;
+        match self {
+            C::Unavailable => {
+                "clients of these PGs wait; 'ceph pg ID query' and 'ceph osd blocked-by' say for \
+                 which OSDs: start those"
+            }
+            C::Degraded => {
+                "copies are missing; they come back with their OSDs, or are made elsewhere when \
+                 those are out"
+            }
+            C::BackfillFull => "add OSDs or delete data",
+            C::RecoveryFull => "add OSDs or delete data; until then copies stay missing",
+            C::Damaged => {
+                "an object has no good copy that is known; start the OSDs that were down last, see \
+                 'ceph pg ID query'"
+            }
+        }
+    }
+}
+
+/// States that count at once, and what they mean.
+const AT_ONCE: [(StateBits, &str, Consequence); 9] = [
+    (StateBits::INCONSISTENT, "inconsistent", Consequence::Damaged),
+    (StateBits::INCOMPLETE, "incomplete", Consequence::Unavailable),
+    (StateBits::SNAPTRIM_ERROR, "snaptrim_error", Consequence::Damaged),
+    (StateBits::RECOVERY_UNFOUND, "recovery_unfound", Consequence::Damaged),
+    (StateBits::BACKFILL_UNFOUND, "backfill_unfound", Consequence::Damaged),
+    (StateBits::BACKFILL_TOOFULL, "backfill_toofull", Consequence::BackfillFull),
+    (StateBits::RECOVERY_TOOFULL, "recovery_toofull", Consequence::RecoveryFull),
+    (StateBits::DEGRADED, "degraded", Consequence::Degraded),
+    (StateBits::DOWN, "down", Consequence::Unavailable),
+];
+
+/// A PG of a bad state.
+struct Bad {
+    pgid: PgId,
+    what: &'static str,
+    means: Consequence,
+    line: String,
+}
+
+/// Where a PG has been stuck, and since when it is not well any more.
+fn stuck(
+    state: StateBits,
+    entry: &PgEntry,
+) -> impl Iterator<Item = (&'static str, Consequence, UTime)> + use<> {
+    use Consequence as C;
+    let s = entry.stamps;
+    let active = state.has(StateBits::ACTIVE);
+    let kinds = [
+        (state.has(StateBits::PEERING), "peering", C::Unavailable, s.peered),
+        (!state.has(StateBits::CLEAN), "unclean", C::Degraded, s.clean),
+        (state.has(StateBits::UNDERSIZED), "undersized", C::Degraded, s.fullsized),
+        (!active, "inactive", C::Unavailable, s.active),
+        (state.has(StateBits::STALE), "stale", C::Unavailable, s.unstale),
+    ];
+    kinds.into_iter().filter(|k| k.0).map(|(_, what, means, since)| (what, means, since))
+}
+
+pub(super) fn check(c: &Cluster, now: Now, sums: &Sums, checks: &mut Checks) {
+    unfound(c, sums, checks);
+    let max_detail = usize::try_from(c.settings.uint("mon_health_max_detail")).unwrap_or(usize::MAX);
+    let mut by: BTreeMap<Consequence, Vec<Bad>> = BTreeMap::new();
+    for bad in all_bad(c, now) {
+        by.entry(bad.means).or_default().push(bad);
+    }
+    if sums.total.num_objects_degraded > 0 {
+        by.entry(Consequence::Degraded).or_default();
+    }
+    for (means, bad) in by {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        bad.iter().for_each(|b| *counts.entry(b.what).or_default() += 1);
+        let states = counts.iter().map(|(what, n)| {
+            let plural = if *n == 1 { "" } else { "s" };
+            format!("{n} pg{plural} {what}")
+        });
+        let degraded = (means == Consequence::Degraded).then(|| degraded(&sums.total)).flatten();
+        let parts: Vec<String> = degraded.into_iter().chain(states).collect();
+        let (code, severity, words) = means.code();
+        let count = bad.len();
+        let check = checks.add(code, severity, count, format_args!("{words}: {}", parts.join(", ")));
+        let mut lines: BTreeMap<PgId, String> = BTreeMap::new();
+        bad.into_iter().for_each(|b| {
+            lines.entry(b.pgid).or_insert(b.line);
+        });
+        let more = lines.len().saturating_sub(max_detail);
+        check.detail(lines.into_values().take(max_detail));
+        if more > 0 {
+            check.detail([format!("{more} more pgs are also unhealthy")]);
+        }
+        check.hint(means.hint());
+    }
+}
+
+fn all_bad(c: &Cluster, now: Now) -> Vec<Bad> {
+    let map = c.map();
+    let threshold = c.settings.duration("mon_pg_stuck_threshold");
+    let mut all = Vec::new();
+    for (pgid, entry) in c.pgmap.all(map) {
+        let state = c.pgmap.state(map, entry);
+        let Some(entry) = entry else {
+            unknown(c, now, threshold, pgid, &mut all);
+            continue;
+        };
+        let acting = list(&entry.stat.acting);
+        for (_, what, means) in AT_ONCE.iter().filter(|(bits, _, _)| state.has(*bits)) {
+            let unfound = match entry.stat.unfound {
+                0 => String::new(),
+                n => format!(", {n} unfound"),
+            };
+            let line = format!("pg {pgid} is {state}, acting {acting}{unfound}");
+            all.push(Bad { pgid, what, means: *means, line });
+        }
+        for (what, means, well_until) in stuck(state, entry) {
+            // One that never was well counts from when it was first heard of.
+            let from = if well_until.is_zero() { entry.stamps.change } else { well_until };
+            let lasts = since(now.wall, from.max(c.started.wall));
+            if lasts >= threshold {
+                let lasts = timespan(lasts);
+                let line = format!(
+                    "pg {pgid} is stuck {what} for {lasts}, current state {state}, last acting {acting}"
+                );
+                all.push(Bad { pgid, what, means, line });
+            }
+        }
+    }
+    all
+}
+
+/// A PG that nobody reports.
+fn unknown(c: &Cluster, now: Now, threshold: Duration, pgid: PgId, all: &mut Vec<Bad>) {
+    let made = c.map().pool(pgid.pool).map(|p| p.create_time).unwrap_or_default();
+    let lasts = since(now.wall, made.max(c.started.wall));
+    if lasts >= threshold {
+        let line = format!(
+            "pg {pgid} is stuck inactive for {}, current state unknown, last acting []",
+            timespan(lasts)
+        );
+        all.push(Bad { pgid, what: "inactive", means: Consequence::Unavailable, line });
+    }
+}
+
+/// `5/66 objects degraded (7.576%)`
+pub(crate) fn degraded(sum: &ObjectStatSum) -> Option<String> {
+    ratio_text(sum.num_objects_degraded, sum.num_object_copies, "degraded")
+}
+
+/// The same of any part and whole; nothing when there is no part.
+pub(crate) fn ratio_text(part: i64, whole: i64, word: &str) -> Option<String> {
+    if part <= 0 || whole <= 0 {
+        return None;
+    }
+    let percent = part as f64 / whole as f64 * 100.0;
+    Some(format!("{part}/{whole} objects {word} ({percent:.3}%)"))
+}
+
+fn unfound(c: &Cluster, sums: &Sums, checks: &mut Checks) {
+    let total = &sums.total;
+    let Some(text) = ratio_text(total.num_objects_unfound, total.num_objects, "unfound") else {
+        return;
+    };
+    let with = c.pgmap.reported().filter(|(_, e)| e.stat.unfound > 0);
+    let lines: Vec<String> =
+        with.map(|(pgid, e)| format!("pg {pgid} has {} unfound objects", e.stat.unfound)).collect();
+    let count = usize::try_from(total.num_objects_unfound).unwrap_or(usize::MAX);
+    checks
+        .add("OBJECT_UNFOUND", Severity::Warn, count, text)
+        .detail(lines)
+        .hint("start the OSDs that were down last: their copies may be the good ones");
+}

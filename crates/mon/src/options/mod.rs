@@ -1,0 +1,252 @@
+//! Options: those this mon heeds itself ([`MON`]), and all names that `ceph config set` knows.
+//!
+//! `known.tsv` lists the options of Ceph's daemons and clients that may stand in the configuration
+//! database: name, type, level, default, least and largest value, whether a change needs no
+//! restart. The mon hands them on; clients and OSDs judge what they mean.
+
+use admin::settings::{Level, OptionDef, OptionKind};
+use std::collections::BTreeMap;
+
+const KNOWN: &str = include_str!("known.tsv");
+
+use OptionKind::{Bool, Choice, Float, Int, Millisecs, Secs, Str, Uint};
+
+/// The options this mon heeds.
+pub(crate) const MON: &[OptionDef] = &[
+    OptionDef::new(
+        "mon_allow_pool_delete",
+        Bool,
+        "false",
+        "whether pools may be deleted at all",
+    ),
+    OptionDef::new(
+        "mon_allow_pool_size_one",
+        Bool,
+        "false",
+        "whether pools may have a single copy of their objects",
+    ),
+    OptionDef::new(
+        "mon_max_pg_per_osd",
+        Uint,
+        "250",
+        "PGs an OSD may have; pools that would lead to more are refused",
+    )
+    .at_least(1.0),
+    OptionDef::new("mon_max_pool_pg_num", Uint, "65536", "PGs a pool may have").at_least(1.0),
+    OptionDef::new("mon_max_osd", Uint, "10000", "OSD ids are below this").at_least(1.0),
+    OptionDef::new(
+        "mon_osd_down_out_interval",
+        Secs,
+        "600",
+        "an OSD that is down for so long is marked out, and its data is copied elsewhere; 0: never",
+    ),
+    OptionDef::new(
+        "mon_osd_down_out_subtree_limit",
+        Str,
+        "rack",
+        "when all below a bucket of this type is down, it is not marked out",
+    ),
+    OptionDef::new(
+        "mon_osd_min_in_ratio",
+        Float,
+        "0.75",
+        "no OSD is marked out when a smaller share than this is still in",
+    )
+    .within(0.0, 1.0),
+    OptionDef::new(
+        "mon_osd_report_timeout",
+        Secs,
+        "900",
+        "an OSD that has not reported for so long is marked down",
+    ),
+    OptionDef::new(
+        "mon_osd_reconnect_grace",
+        Secs,
+        "20",
+        "after the mon started: an OSD that has not come back for so long is marked down",
+    ),
+    OptionDef::new(
+        "mon_osd_blocklist_default_expire",
+        Float,
+        "3600",
+        "how long a client stays blocklisted when nothing is said, in seconds",
+    )
+    .at_least(0.0),
+    OptionDef::new("mon_min_osdmap_epochs", Uint, "500", "old maps that are kept").at_least(10.0),
+    OptionDef::new(
+        "mon_pg_stuck_threshold",
+        Secs,
+        "60",
+        "a PG that is not well for so long is called stuck",
+    ),
+    OptionDef::new(
+        "mon_tick_interval_ms",
+        Millisecs,
+        "1000",
+        "how often everything is looked at that goes by the clock",
+    )
+    .within(10.0, 60_000.0)
+    .dev(),
+    OptionDef::new(
+        "mon_health_max_detail",
+        Uint,
+        "50",
+        "lines of detail of one health alert",
+    ),
+    OptionDef::new(
+        "mon_warn_on_pool_no_app",
+        Bool,
+        "true",
+        "warn of pools with data that no application is named for",
+    ),
+    OptionDef::new(
+        "mon_warn_on_pool_no_redundancy",
+        Bool,
+        "true",
+        "warn of pools with a single copy of their objects",
+    ),
+    OptionDef::new(
+        "mon_warn_on_pool_pg_num_not_power_of_two",
+        Bool,
+        "true",
+        "warn of pools whose number of PGs is not a power of two",
+    ),
+    OptionDef::new(
+        "mon_warn_on_too_few_osds",
+        Bool,
+        "true",
+        "warn of fewer OSDs than a new pool would have copies",
+    ),
+    OptionDef::new("osd_pool_default_size", Uint, "3", "copies of the objects of a new pool")
+        .within(0.0, 10.0),
+    OptionDef::new(
+        "osd_pool_default_min_size",
+        Uint,
+        "0",
+        "copies a new pool needs to serve; 0: size - size/2",
+    )
+    .within(0.0, 255.0),
+    OptionDef::new("osd_pool_default_pg_num", Uint, "32", "PGs of a new pool").at_least(1.0),
+    OptionDef::new("osd_pool_default_pgp_num", Uint, "0", "pgp_num of a new pool; 0: as pg_num"),
+    OptionDef::new(
+        "osd_pool_default_crush_rule",
+        Int,
+        "-1",
+        "CRUSH rule of a new pool; -1: the first one for copies",
+    ),
+    OptionDef::new(
+        "osd_pool_default_pg_autoscale_mode",
+        Choice(&["off", "warn", "on"]),
+        "off",
+        "kept with a new pool; the number of PGs is not changed automatically yet",
+    ),
+    OptionDef::new(
+        "osd_pool_default_flag_nodelete",
+        Bool,
+        "false",
+        "whether new pools are protected from being deleted",
+    ),
+    OptionDef::new(
+        "osd_crush_update_on_start",
+        Bool,
+        "true",
+        "whether an OSD that boots is moved to where it says it stands",
+    ),
+    OptionDef::new(
+        "osd_class_update_on_start",
+        Bool,
+        "true",
+        "whether an OSD that boots without a device class gets the one it says",
+    ),
+    OptionDef::new(
+        "osd_crush_initial_weight",
+        Float,
+        "-1",
+        "CRUSH weight of a new OSD; negative: its size in TiB",
+    ),
+    OptionDef::new(
+        "osd_crush_chooseleaf_type",
+        Int,
+        "1",
+        "type of bucket that new rules spread over: 0 osd, 1 host, ..",
+    ),
+];
+
+/// Every option that may stand in the configuration database.
+#[derive(Debug)]
+pub(crate) struct Known {
+    by_name: BTreeMap<&'static str, OptionDef>,
+}
+
+impl Known {
+    /// Reads the list.
+    pub fn new() -> Self {
+        let mut by_name: BTreeMap<_, _> =
+            KNOWN.lines().filter_map(parse).map(|def| (def.name, def)).collect();
+        by_name.extend(MON.iter().map(|def| (def.name, *def)));
+        Known { by_name }
+    }
+
+    /// An option. Any `debug_NAME` is one.
+    pub fn get(&self, name: &str) -> Option<OptionDef> {
+        let debug = || {
+            let known = name.starts_with("debug_");
+            known.then(|| OptionDef::new("debug", OptionKind::Log, "1/5", "level of logging"))
+        };
+        self.by_name.get(name).copied().or_else(debug)
+    }
+
+    /// All names.
+    pub fn names(&self) -> impl Iterator<Item = &'static str> {
+        self.by_name.keys().copied()
+    }
+}
+
+fn parse(line: &'static str) -> Option<OptionDef> {
+    let mut fields = line.split('\t');
+    let mut next = || fields.next();
+    let (name, kind, level, default) = (next()?, next()?, next()?, next()?);
+    let (min, max, runtime) = (next()?, next()?, next()?);
+    let kind = match kind {
+        "bool" => Bool,
+        "int" => Int,
+        "uint" => Uint,
+        "float" => Float,
+        "size" => OptionKind::Size,
+        "secs" => Secs,
+        "millisecs" => Millisecs,
+        _ => Str,
+    };
+    Some(OptionDef {
+        name,
+        kind,
+        default,
+        min: min.parse().ok(),
+        max: max.parse().ok(),
+        description: "an option of Ceph's daemons or clients; see Ceph's manual",
+        level: match level {
+            "basic" => Level::Basic,
+            "dev" => Level::Dev,
+            _ => Level::Advanced,
+        },
+        runtime: runtime == "1",
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_option_can_be_read_and_takes_its_default() {
+        assert_eq!(KNOWN.lines().filter_map(parse).count(), KNOWN.lines().count());
+        let known = Known::new();
+        for name in known.names() {
+            let def = known.get(name).unwrap();
+            assert!(def.parse(def.default).is_ok(), "{name} = {:?}", def.default);
+        }
+        assert_eq!(known.get("rbd_cache").map(|d| d.kind), Some(Bool));
+        assert!(known.get("debug_osd").is_some() && known.get("nosuch_option").is_none());
+        assert!(known.get("mon_allow_pool_delete").is_some());
+    }
+}

@@ -1,0 +1,82 @@
+//! Full OSDs and pools over their quota get their bits in the map.
+
+use crate::cluster::Cluster;
+use crate::log::Level;
+use crate::pgmap::Sums;
+use io::Now;
+use maps::{OsdMap, OsdState, PgPool, PoolFlags};
+use types::{OsdId, PoolId};
+
+/// The bits of which at most one is set.
+const BITS: OsdState =
+    OsdState(OsdState::FULL.0 | OsdState::BACKFILLFULL.0 | OsdState::NEARFULL.0);
+
+/// The limits as they count: in order, also when they are not (`check_health` warns of that).
+fn limits(map: &OsdMap) -> (f64, f64, f64) {
+    let near = f64::from(map.nearfull_ratio);
+    let back = f64::from(map.backfillfull_ratio).max(near);
+    (near, back, f64::from(map.full_ratio).max(back))
+}
+
+impl Cluster {
+    /// Sets and clears the bits of OSDs by what they reported.
+    pub fn full_osds(&mut self, now: Now) {
+        let map = self.map().clone();
+        let (near, back, full) = limits(&map);
+        for id in map.up_osds().collect::<Vec<OsdId>>() {
+            let Some(stat) = self.pgmap.osd(id).filter(|s| s.space.total > 0) else { continue };
+            let wanted = match stat.fullness() {
+                f if full > 0.0 && f >= full => OsdState::FULL,
+                f if back > 0.0 && f >= back => OsdState::BACKFILLFULL,
+                f if near > 0.0 && f >= near => OsdState::NEARFULL,
+                _ => OsdState::NONE,
+            };
+            let turn = OsdState((map.state(id).0 & BITS.0) ^ wanted.0);
+            if turn == OsdState::NONE || self.draft.touches(id) {
+                continue;
+            }
+            if self.change(|inc, _| inc.toggle_state(id, turn)).is_ok() {
+                let percent = stat.fullness() * 100.0;
+                let text = match wanted.names().next() {
+                    Some(word) => format!("osd.{id} is {word}: {percent:.1} % used"),
+                    None => format!("osd.{id} has space again: {percent:.1} % used"),
+                };
+                self.log.add(now.wall, "mon", Level::Warn, text);
+            }
+        }
+    }
+
+    /// Sets and clears the flags of pools by their quotas.
+    pub fn quotas(&mut self, now: Now, sums: &Sums) {
+        let map = self.map().clone();
+        for (&id, pool) in &map.pools {
+            let over = over_quota(pool, id, sums);
+            if over == pool.flags.contains(PoolFlags::FULL_QUOTA) {
+                continue;
+            }
+            let both = PoolFlags::FULL_QUOTA | PoolFlags::FULL;
+            let done = self.edit_pool(id, |pool, _| {
+                // Whether it is full for another reason, `tidy` says.
+                pool.flags = if over { pool.flags.with(both) } else { pool.flags.without(both) };
+                Ok(())
+            });
+            if done.is_ok() {
+                let name = map.pool_name(id).unwrap_or_default();
+                let what = if over { "is full (reached quota)" } else { "no longer out of quota" };
+                let (objects, bytes) = (pool.quota_max_objects, pool.quota_max_bytes);
+                let text = format!(
+                    "pool '{name}' {what}: max_objects {objects}, max_bytes {bytes} (0: no limit)"
+                );
+                self.log.add(now.wall, "mon", Level::Warn, text);
+            }
+        }
+    }
+}
+
+fn over_quota(pool: &PgPool, id: PoolId, sums: &Sums) -> bool {
+    let Some(stat) = sums.pools.get(&id) else { return false };
+    let reached = |max: u64, now: i64| max > 0 && u64::try_from(now).unwrap_or(0) >= max;
+    let sum = &stat.stats.sum;
+    reached(pool.quota_max_bytes, sum.num_bytes)
+        || reached(pool.quota_max_objects, sum.num_objects)
+}

@@ -1,0 +1,14 @@
+//! The life of OSDs: they boot, promise, wish, report, go down, are marked out.
+
+mod auto_out;
+mod boot;
+mod creating;
+mod down;
+mod fullness;
+mod register;
+mod wishes;
+
+pub(crate) use boot::BootAnswer;
+pub(crate) use register::{destroy, free_id, recreate, register, remove, rounded_tib};
+
+pub(crate) mod tidy;

@@ -1,0 +1,159 @@
+//! What OSDs report: the state of every PG, space, I/O. Only in memory; a mon that starts anew
+//! hears it all again.
+//!
+//! A PG's statistics come from its primary. One that nobody has reported is `unknown`; one whose
+//! reporter is down since then is `stale`.
+
+mod rates;
+mod report;
+pub(crate) mod space;
+mod sums;
+
+pub(crate) use rates::{Counts, Rate, Rates};
+pub(crate) use sums::{OsdSum, Sums};
+
+use maps::OsdMap;
+use peer::{OsdSpace, PgStat};
+use pg::StateBits;
+use std::collections::BTreeMap;
+use types::{Epoch, Mono, OsdId, PgId, PoolId, UTime};
+
+/// When a PG was last in a good state, and when it came into it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stamps {
+    pub fresh: UTime,
+    pub change: UTime,
+    pub active: UTime,
+    pub peered: UTime,
+    pub clean: UTime,
+    pub became_active: UTime,
+    pub became_peered: UTime,
+    pub unstale: UTime,
+    pub undegraded: UTime,
+    pub fullsized: UTime,
+}
+
+/// A PG as it was last reported.
+#[derive(Clone, Debug)]
+pub(crate) struct PgEntry {
+    pub stat: PgStat,
+    pub stamps: Stamps,
+    /// Who reported it.
+    pub by: OsdId,
+    /// Counts reports.
+    pub seq: u64,
+    /// How far the counters of each reporter have been added up.
+    seen: Vec<(OsdId, Epoch, Counts)>,
+}
+
+/// An OSD as it last reported itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OsdStat {
+    pub up_from: Epoch,
+    pub space: OsdSpace,
+    pub pgs_held: u32,
+    pub commit_latency_us: u32,
+    pub slow_requests: u32,
+    pub oldest_request_s: u32,
+    pub at: Mono,
+    pub seq: u64,
+}
+
+impl OsdStat {
+    /// Bytes in use, for whatever.
+    pub fn used(&self) -> u64 {
+        self.space.total.saturating_sub(self.space.available)
+    }
+
+    /// How full it is, from 0 to 1.
+    pub fn fullness(&self) -> f64 {
+        if self.space.total == 0 { 0.0 } else { self.used() as f64 / self.space.total as f64 }
+    }
+}
+
+/// Recovery that goes on, for its progress.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recovery {
+    pub since: UTime,
+    /// Copies that were missing or misplaced at worst.
+    pub most: i64,
+}
+
+/// Everything reported.
+#[derive(Debug, Default)]
+pub(crate) struct PgMap {
+    pgs: BTreeMap<PgId, PgEntry>,
+    osds: BTreeMap<OsdId, OsdStat>,
+    /// Counters of each pool, added up since this mon started.
+    totals: BTreeMap<PoolId, Counts>,
+    pub rates: Rates,
+    pub recovery: Option<Recovery>,
+    /// Counts changes.
+    pub version: u64,
+}
+
+impl PgMap {
+    /// A PG's last report.
+    pub fn pg(&self, pgid: PgId) -> Option<&PgEntry> {
+        self.pgs.get(&pgid)
+    }
+
+    /// All PGs of the map, with what is known of them.
+    pub fn all<'a>(
+        &'a self,
+        map: &'a OsdMap,
+    ) -> impl Iterator<Item = (PgId, Option<&'a PgEntry>)> + 'a {
+        let ids = map.pools.iter().flat_map(|(&id, pool)| pool.pgs(id));
+        ids.map(|pgid| (pgid, self.pgs.get(&pgid)))
+    }
+
+    /// PGs that have been reported.
+    pub fn reported(&self) -> impl Iterator<Item = (PgId, &PgEntry)> {
+        self.pgs.iter().map(|(id, e)| (*id, e))
+    }
+
+    /// A PG's state, `stale` added when nobody speaks for it any more.
+    pub fn state(&self, map: &OsdMap, entry: Option<&PgEntry>) -> StateBits {
+        let Some(entry) = entry else { return StateBits::default() };
+        let mut bits = StateBits(entry.stat.state);
+        if map.is_down(entry.by) {
+            bits |= StateBits::STALE;
+        }
+        bits
+    }
+
+    /// An OSD's last report.
+    pub fn osd(&self, id: OsdId) -> Option<&OsdStat> {
+        self.osds.get(&id)
+    }
+
+    /// All OSDs that have reported.
+    pub fn osds(&self) -> impl Iterator<Item = (OsdId, &OsdStat)> {
+        self.osds.iter().map(|(id, s)| (*id, s))
+    }
+
+    /// Counters of a pool since this mon started.
+    pub fn totals(&self, pool: PoolId) -> Counts {
+        self.totals.get(&pool).copied().unwrap_or_default()
+    }
+
+    /// Forgets pools and OSDs that are gone.
+    pub fn follow(&mut self, map: &OsdMap) {
+        self.pgs.retain(|pgid, _| map.pg_exists(*pgid));
+        self.totals.retain(|pool, _| map.pools.contains_key(pool));
+        self.osds.retain(|id, _| map.exists(*id));
+        self.version += 1;
+    }
+
+    /// Every so often: notes where the counters stand, and how far recovery is.
+    pub fn tick(&mut self, now: io::Now, map: &OsdMap) {
+        self.rates.sample(now.mono, &self.totals);
+        let sums = self.sums(map);
+        let work = sums.total.num_objects_degraded + sums.total.num_objects_misplaced;
+        self.recovery = match (work, self.recovery) {
+            (..=0, _) => None,
+            (work, None) => Some(Recovery { since: now.wall, most: work }),
+            (work, Some(r)) => Some(Recovery { most: r.most.max(work), ..r }),
+        };
+    }
+}

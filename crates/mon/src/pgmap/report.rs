@@ -1,0 +1,130 @@
+//! Taking in what an OSD reports.
+
+use super::{Counts, OsdStat, PgEntry, PgMap, Stamps};
+use io::Now;
+use maps::OsdMap;
+use peer::{OsdReport, PgStat};
+use pg::StateBits;
+use types::{Epoch, OsdId, PgId, UTime};
+
+/// Reporters of a PG whose counters are remembered; more only come by primaries changing all the
+/// time.
+const MAX_SEEN: usize = 16;
+
+impl PgMap {
+    /// Takes in a report. Answers the PGs that it speaks of, unless it is void: from before a
+    /// restart.
+    pub fn report(&mut self, now: Now, map: &OsdMap, report: OsdReport) -> Vec<PgId> {
+        let up_from = map.osd(report.osd).map(|o| o.info.up_from);
+        if map.is_down(report.osd) || up_from != Some(report.up_from) {
+            return Vec::new();
+        }
+        let seq = self.osds.get(&report.osd).map_or(0, |s| s.seq) + 1;
+        let stat = OsdStat {
+            up_from: report.up_from,
+            space: report.space,
+            pgs_held: report.pgs_held,
+            commit_latency_us: report.commit_latency_us,
+            slow_requests: report.slow_requests,
+            oldest_request_s: report.oldest_request_s,
+            at: now.mono,
+            seq,
+        };
+        self.osds.insert(report.osd, stat);
+        self.version += 1;
+        let mut known = Vec::new();
+        for stat in report.pgs {
+            if map.pg_exists(stat.pgid) {
+                known.push(stat.pgid);
+                self.pg_stat(now.wall, report.osd, report.up_from, stat);
+            }
+        }
+        known
+    }
+
+    fn pg_stat(&mut self, now: UTime, by: OsdId, up_from: Epoch, stat: PgStat) {
+        let counts = Counts::of(&stat);
+        let pool = stat.pgid.pool;
+        match self.pgs.get_mut(&stat.pgid) {
+            // A former primary that does not know yet.
+            Some(e) if e.by != by && stat.mapping_epoch < e.stat.mapping_epoch => {}
+            Some(e) => {
+                let totals = self.totals.entry(pool).or_default();
+                totals.add(&e.count(by, up_from, counts));
+                e.update(now, by, stat);
+            }
+            None => {
+                // What it counted before we heard of it is no I/O of now.
+                self.totals.entry(pool).or_default().add(&counts);
+                self.rates.discount(pool, &counts);
+                let mut entry = PgEntry {
+                    stat: PgStat { state: 0, ..stat.clone() },
+                    stamps: Stamps { change: stat.state_since, ..Stamps::default() },
+                    by,
+                    seq: 0,
+                    seen: vec![(by, up_from, counts)],
+                };
+                entry.update(now, by, stat.clone());
+                self.pgs.insert(stat.pgid, entry);
+            }
+        }
+    }
+}
+
+impl PgEntry {
+    /// How much a reporter's counters have grown.
+    fn count(&mut self, by: OsdId, up_from: Epoch, counts: Counts) -> Counts {
+        let place = self.seen.iter_mut().find(|(id, from, _)| (*id, *from) == (by, up_from));
+        match place {
+            Some((_, _, seen)) => {
+                let grown = counts.since(seen);
+                *seen = counts;
+                grown
+            }
+            None => {
+                if self.seen.len() >= MAX_SEEN {
+                    self.seen.remove(0);
+                }
+                self.seen.retain(|(id, _, _)| *id != by);
+                self.seen.push((by, up_from, counts));
+                counts
+            }
+        }
+    }
+
+    fn update(&mut self, now: UTime, by: OsdId, stat: PgStat) {
+        let (before, after) = (StateBits(self.stat.state), StateBits(stat.state));
+        let s = &mut self.stamps;
+        let active = |b: StateBits| b.has(StateBits::ACTIVE);
+        let peered = |b: StateBits| active(b) || b.has(StateBits::PEERED);
+        s.fresh = now;
+        s.unstale = now;
+        if before != after {
+            s.change = stat.state_since;
+        }
+        if active(after) {
+            s.active = now;
+            if !active(before) {
+                s.became_active = stat.state_since;
+            }
+        }
+        if peered(after) {
+            s.peered = now;
+            if !peered(before) {
+                s.became_peered = stat.state_since;
+            }
+        }
+        if after.has(StateBits::CLEAN) {
+            s.clean = now;
+        }
+        if !after.has(StateBits::DEGRADED) {
+            s.undegraded = now;
+        }
+        if !after.has(StateBits::UNDERSIZED) {
+            s.fullsized = now;
+        }
+        self.by = by;
+        self.seq += 1;
+        self.stat = stat;
+    }
+}

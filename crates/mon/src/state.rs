@@ -1,0 +1,74 @@
+//! What the mon must not forget: everything that is in the cluster store, in memory.
+//!
+//! [`State`] is changed only together with a [`Draft`](crate::draft::Draft), which takes the same
+//! change to the store; nothing that tells of a change leaves before it is committed there.
+
+use bytes::Bytes;
+use denc::{Decode, Encode};
+use maps::{MonMap, OsdMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use types::{Epoch, OsdId, PoolId, UTime, Uuid};
+
+/// The cluster store's contents, but for old maps.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// The cluster.
+    pub fsid: Uuid,
+    /// The monitors.
+    pub monmap: MonMap,
+    /// The newest committed map.
+    pub osdmap: Arc<OsdMap>,
+    /// The oldest epoch that is kept.
+    pub first_epoch: Epoch,
+    /// `ceph config`: who -> option -> value.
+    pub config: BTreeMap<String, BTreeMap<String, String>>,
+    /// The newest changes of it, by number.
+    pub config_log: BTreeMap<u64, ConfigChange>,
+    /// `ceph config-key`.
+    pub config_key: BTreeMap<String, Bytes>,
+    /// What each OSD said of itself when it last booted.
+    pub osd_metadata: BTreeMap<OsdId, BTreeMap<String, String>>,
+    /// PGs that were ordered and that nobody has reported yet.
+    pub creating: BTreeMap<PoolId, Creating>,
+    /// Global ids below this may have been given out.
+    pub global_ids_to: u64,
+    /// Health alerts that shall be silent.
+    pub mutes: BTreeMap<String, Mute>,
+}
+
+/// One change of the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct ConfigChange {
+    /// When.
+    pub stamp: UTime,
+    /// By which command.
+    pub name: String,
+    /// Whose option, which, the old and the new value (`None`: not set).
+    pub diff: Vec<(String, String, Option<String>, Option<String>)>,
+}
+
+/// The PGs of a pool that are to be created.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct Creating {
+    /// The epoch the pool was made in.
+    pub created: Epoch,
+    /// The seeds of those that nobody has reported.
+    pub left: BTreeSet<u32>,
+}
+
+/// A health alert is silent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct Mute {
+    /// Until when; zero for no end.
+    pub until: UTime,
+    /// Also after the alert was gone and came back, or got worse.
+    pub sticky: bool,
+    /// The summary when it was muted.
+    pub summary: String,
+    /// How many things were wrong then.
+    pub count: i64,
+}

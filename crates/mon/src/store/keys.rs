@@ -1,0 +1,83 @@
+//! What stands where in the cluster store.
+//!
+//! | key | value |
+//! |---|---|
+//! | `s/cluster` | [`ClusterRecord`](super::ClusterRecord): format, fsid, who made it |
+//! | `s/monmap` | MonMap |
+//! | `s/osdmap` | first and last epoch kept: u32, u32 |
+//! | `s/global-id` | u64: ids below this may have been given out |
+//! | `s/config/WHO/NAME` | value of an option, text |
+//! | `s/config-log/NUMBER` | [`ConfigChange`](crate::state::ConfigChange) |
+//! | `s/key/KEY` | `ceph config-key`: bytes |
+//! | `s/osd/ID` | metadata of an OSD: map of text to text |
+//! | `s/creating/POOL` | [`Creating`](crate::state::Creating): PGs nobody has reported yet |
+//! | `s/mute/CODE` | [`Mute`](crate::state::Mute) |
+//! | `m/full/EPOCH` | OSDMap |
+//! | `m/inc/EPOCH` | the Incremental that led to it |
+//!
+//! Numbers in keys are decimal with leading zeros, so that their order is that of the numbers. All
+//! of `s/` is read when a mon starts; it is small.
+
+use types::{Epoch, OsdId, PoolId};
+
+/// The keys that are read at the start: from here ..
+pub const STATE_FROM: &str = "s/";
+/// .. up to here.
+pub const STATE_TO: &str = "s0";
+/// See the table.
+pub const CLUSTER: &str = "s/cluster";
+/// See the table.
+pub const MONMAP: &str = "s/monmap";
+/// See the table.
+pub const OSDMAP: &str = "s/osdmap";
+/// See the table.
+pub const GLOBAL_ID: &str = "s/global-id";
+/// See the table.
+pub const CONFIG: &str = "s/config/";
+/// See the table.
+pub const CONFIG_LOG: &str = "s/config-log/";
+/// See the table.
+pub const CONFIG_KEY: &str = "s/key/";
+/// See the table.
+pub const OSD: &str = "s/osd/";
+/// See the table.
+pub const CREATING: &str = "s/creating/";
+/// See the table.
+pub const MUTE: &str = "s/mute/";
+
+/// A version of the OSDMap.
+pub fn full(epoch: Epoch) -> String {
+    format!("m/full/{:010}", epoch.0)
+}
+
+/// The change that led to a version of the OSDMap.
+pub fn incremental(epoch: Epoch) -> String {
+    format!("m/inc/{:010}", epoch.0)
+}
+
+/// A value of an option. Names of options have no slash in Ceph's own options; those of modules do
+/// (`mgr/NAME/OPTION`), so that WHO is what has none.
+pub fn config(who: &str, name: &str) -> String {
+    format!("{CONFIG}{}/{name}", who.replace('/', ":mask:"))
+}
+
+/// Takes [`config`] apart, without its start.
+pub fn parse_config(rest: &str) -> Option<(String, String)> {
+    let (who, name) = rest.split_once('/')?;
+    Some((who.replace(":mask:", "/"), name.to_owned()))
+}
+
+/// An entry of the log of configuration changes.
+pub fn config_log(number: u64) -> String {
+    format!("{CONFIG_LOG}{number:020}")
+}
+
+/// Metadata of an OSD.
+pub fn osd(id: OsdId) -> String {
+    format!("{OSD}{:010}", id.0)
+}
+
+/// PGs to be created.
+pub fn creating(pool: PoolId) -> String {
+    format!("{CREATING}{:020}", pool.0)
+}

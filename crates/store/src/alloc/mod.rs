@@ -1,0 +1,504 @@
+//! Which blocks of the data device are in use.
+//!
+//! Two bitmaps: `data` is what the store's own records say (one row per [`REGION_BLOCKS`], written
+//! by checkpoints); `used` is everything that must not be given out: data, tree nodes, the fixed
+//! areas, and blocks that were freed but may not be used again yet.
+//!
+//! A freed block is *quarantined* until the transaction that freed it can no more be lost, which
+//! the log must know (see `wal`), and until no disk operation on it is in flight. Otherwise a crash
+//! could bring back the object that the block belonged to, with somebody else's bytes.
+//!
+//! Big writes get long runs, found region by region (a summary skips the full ones). Small writes
+//! into a hole get the block of an empty 128 KiB window that corresponds to their place in the
+//! object's 128 KiB, so that neighbours written later can come to stand beside it.
+
+mod bits;
+mod pages;
+
+pub(crate) use bits::{Run, push_run};
+
+use crate::rows::{REGION_BLOCKS, REGION_WORDS, RegionBits, encode_bitmap};
+use bits::{Bits, ClearRuns};
+use bytes::Bytes;
+use pages::Pages;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Blocks of the window that a small write into an empty place gets a block of.
+const WINDOW_BLOCKS: u64 = 32;
+/// Regions that are searched for one allocation before what was seen so far is taken.
+const SEARCH_REGIONS: usize = 64;
+
+/// What a block was taken from the free ones for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Region {
+    /// Free blocks.
+    free: u16,
+    /// No free run is longer.
+    longest: u16,
+}
+
+/// The allocator.
+#[derive(Debug)]
+pub(crate) struct Allocator {
+    used: Bits,
+    data: Bits,
+    regions: Vec<Region>,
+    free: u64,
+    data_blocks: u64,
+    /// Region where the last long run was found.
+    cursor: usize,
+    /// Word where the last window was found.
+    window: usize,
+    /// Regions whose bitmap row differs from the last checkpoint's.
+    dirty: BTreeSet<u32>,
+    /// Regions whose row the running checkpoint will write; a bitmap that changed since the
+    /// checkpoint's moment is kept as it was then.
+    frozen: BTreeMap<u32, Option<Box<RegionBits>>>,
+    quarantine: VecDeque<(u64, Run)>,
+    quarantined: u64,
+    pages: Pages,
+}
+
+fn region_of(block: u64) -> usize {
+    (block / REGION_BLOCKS) as usize
+}
+
+impl Allocator {
+    /// A device of `total` blocks, all free.
+    pub fn new(total: u64) -> Self {
+        let regions = total.div_ceil(REGION_BLOCKS);
+        let full = Region { free: REGION_BLOCKS as u16, longest: REGION_BLOCKS as u16 };
+        let mut alloc = Allocator {
+            used: Bits::new(regions * REGION_BLOCKS),
+            data: Bits::new(regions * REGION_BLOCKS),
+            regions: vec![full; regions as usize],
+            free: regions * REGION_BLOCKS,
+            data_blocks: 0,
+            cursor: 0,
+            window: 0,
+            dirty: BTreeSet::new(),
+            frozen: BTreeMap::new(),
+            quarantine: VecDeque::new(),
+            quarantined: 0,
+            pages: Pages::default(),
+        };
+        let rest = regions * REGION_BLOCKS - total;
+        if rest > 0 {
+            alloc.take(total, rest);
+        }
+        alloc
+    }
+
+    /// Takes blocks for good: superblocks and log.
+    pub fn take_fixed(&mut self, start: u64, len: u64) {
+        self.take(start, len);
+    }
+
+    /// Blocks that can be given out, for data or for nodes.
+    pub fn free_blocks(&self) -> u64 {
+        self.free + self.pages.spare()
+    }
+
+    /// Blocks that hold data.
+    pub fn data_blocks(&self) -> u64 {
+        self.data_blocks
+    }
+
+    /// Blocks that hold tree nodes.
+    pub fn page_blocks(&self) -> u64 {
+        self.pages.used()
+    }
+
+    /// Blocks that were freed and wait to be reusable.
+    pub fn quarantined(&self) -> u64 {
+        self.quarantined
+    }
+
+    /// Regions whose bitmap rows wait to be written.
+    pub fn dirty_regions(&self) -> u64 {
+        (self.dirty.len() + self.frozen.len()) as u64
+    }
+
+    fn take(&mut self, start: u64, len: u64) {
+        self.used.set(start, len);
+        self.free -= len;
+        self.each_region(start, len, |region, n| region.free -= n);
+    }
+
+    fn give_back(&mut self, start: u64, len: u64) {
+        self.used.clear(start, len);
+        self.free += len;
+        self.each_region(start, len, |region, n| {
+            region.free += n;
+            region.longest = region.free;
+        });
+    }
+
+    fn each_region(&mut self, start: u64, len: u64, f: impl Fn(&mut Region, u16)) {
+        let mut at = start;
+        while at < start + len {
+            let end = (at / REGION_BLOCKS + 1) * REGION_BLOCKS;
+            let n = end.min(start + len) - at;
+            f(&mut self.regions[region_of(at)], n as u16);
+            at += n;
+        }
+    }
+
+    fn words_of(&self, region: usize) -> &[u64] {
+        &self.used.words()[region * REGION_WORDS..(region + 1) * REGION_WORDS]
+    }
+
+    /// Notes that the bitmap of these blocks' regions is about to change.
+    fn touch(&mut self, start: u64, len: u64) {
+        let last = region_of(start + len - 1);
+        for region in region_of(start)..=last {
+            let words = &self.data.words()[region * REGION_WORDS..(region + 1) * REGION_WORDS];
+            if let Some(before @ None) = self.frozen.get_mut(&(region as u32)) {
+                let copy: RegionBits = words.try_into().expect("a region has a fixed size");
+                *before = Some(Box::new(copy));
+            }
+            self.dirty.insert(region as u32);
+        }
+    }
+
+    fn take_data(&mut self, run: Run) {
+        let len = u64::from(run.len);
+        self.take(run.start, len);
+        self.touch(run.start, len);
+        self.data.set(run.start, len);
+        self.data_blocks += len;
+    }
+
+    /// Takes `len` blocks for data, in as few runs as can be found quickly. On failure nothing is
+    /// taken.
+    pub fn alloc(&mut self, len: u64) -> Option<SmallVec<[Run; 4]>> {
+        if len > self.free {
+            if len > self.free_blocks() {
+                return None;
+            }
+            self.return_spare_pages();
+        }
+        let mut out = SmallVec::new();
+        let mut left = len;
+        while left > 0 {
+            let run = self.find(left.min(REGION_BLOCKS) as u16).expect("there are free blocks");
+            let run = Run::new(run.start, u64::from(run.len).min(left));
+            self.take_data(run);
+            left -= u64::from(run.len);
+            out.push(run);
+        }
+        Some(out)
+    }
+
+    /// A free run of `want` blocks, or the longest one seen when none is found quickly.
+    fn find(&mut self, want: u16) -> Option<Run> {
+        let count = self.regions.len();
+        let mut best: Option<Run> = None;
+        let mut searched = 0;
+        for i in 0..count {
+            let region = (self.cursor + i) % count;
+            let bound = self.regions[region].longest.min(self.regions[region].free);
+            if bound == 0 || best.is_some_and(|b| b.len >= u32::from(bound)) {
+                continue;
+            }
+            if bound < want && best.is_some() && searched >= SEARCH_REGIONS {
+                continue;
+            }
+            searched += 1;
+            let Some(run) = self.find_in(region, want) else { continue };
+            if run.len >= u32::from(want) {
+                self.cursor = region;
+                return Some(run);
+            }
+            if best.is_none_or(|b| run.len > b.len) {
+                best = Some(run);
+            }
+            if searched >= SEARCH_REGIONS * 4 {
+                break;
+            }
+        }
+        if let Some(run) = best {
+            self.cursor = region_of(run.start);
+        }
+        best
+    }
+
+    /// The first free run of `want` blocks in a region, or else its longest.
+    fn find_in(&mut self, region: usize, want: u16) -> Option<Run> {
+        let mut longest: Option<(u64, u64)> = None;
+        for (start, len) in ClearRuns::new(self.words_of(region)) {
+            if longest.is_none_or(|(_, l)| len > l) {
+                longest = Some((start, len));
+                if len >= u64::from(want) {
+                    break;
+                }
+            }
+        }
+        let base = region as u64 * REGION_BLOCKS;
+        match longest {
+            Some((start, len)) => {
+                if len < u64::from(want) {
+                    self.regions[region].longest = len as u16;
+                }
+                Some(Run::new(base + start, len))
+            }
+            None => {
+                self.regions[region].longest = 0;
+                None
+            }
+        }
+    }
+
+    /// Takes just these blocks, if they are free.
+    pub fn alloc_at(&mut self, start: u64, len: u64) -> Option<Run> {
+        let limit = self.regions.len() as u64 * REGION_BLOCKS;
+        if start + len > limit || !self.used.all(start, len, false) {
+            return None;
+        }
+        let run = Run::new(start, len);
+        self.take_data(run);
+        Some(run)
+    }
+
+    /// Takes `len` blocks that begin `at` blocks into an empty window.
+    pub fn alloc_in_window(&mut self, at: u64, len: u64) -> Option<Run> {
+        assert!(at + len <= WINDOW_BLOCKS, "a window is 32 blocks");
+        let words = self.used.words();
+        let mut searched = 0;
+        let mut i = 0;
+        while i < words.len() && searched < SEARCH_REGIONS * REGION_WORDS {
+            let word = (self.window + i) % words.len();
+            let region = word / REGION_WORDS;
+            if u64::from(self.regions[region].longest) < WINDOW_BLOCKS {
+                i += REGION_WORDS - word % REGION_WORDS;
+                continue;
+            }
+            let half = (0..2).find(|half| words[word] >> (half * 32) & 0xffff_ffff == 0);
+            if let Some(half) = half {
+                self.window = word;
+                let base = word as u64 * 64 + half * 32;
+                return self.alloc_at(base + at, len);
+            }
+            i += 1;
+            searched += 1;
+        }
+        None
+    }
+
+    /// Takes back an allocation of a transaction that did not come about.
+    pub fn undo(&mut self, run: Run) {
+        let len = u64::from(run.len);
+        self.touch(run.start, len);
+        self.data.clear(run.start, len);
+        self.data_blocks -= len;
+        self.give_back(run.start, len);
+    }
+
+    /// Frees blocks on behalf of `txn`; they stay quarantined.
+    pub fn free_data(&mut self, run: Run, txn: u64) {
+        let len = u64::from(run.len);
+        self.touch(run.start, len);
+        self.data.clear(run.start, len);
+        self.data_blocks -= len;
+        self.quarantined += len;
+        self.quarantine.push_back((txn, run));
+    }
+
+    /// The oldest quarantined run, if `recorded` covers its transaction and it is not `busy`. It
+    /// stays unused until [`Allocator::reuse`].
+    pub fn pop_quarantine(&mut self, recorded: u64, busy: impl Fn(Run) -> bool) -> Option<Run> {
+        let (txn, run) = *self.quarantine.front()?;
+        if txn > recorded || busy(run) {
+            return None;
+        }
+        self.quarantine.pop_front();
+        Some(run)
+    }
+
+    /// Runs in quarantine.
+    pub fn quarantine_len(&self) -> usize {
+        self.quarantine.len()
+    }
+
+    /// Whether `recorded` covers the transaction of the oldest quarantined run.
+    pub fn has_releasable(&self, recorded: u64) -> bool {
+        self.quarantine.front().is_some_and(|(txn, _)| *txn <= recorded)
+    }
+
+    /// Makes a run from [`Allocator::pop_quarantine`] free.
+    pub fn reuse(&mut self, run: Run) {
+        self.quarantined -= u64::from(run.len);
+        self.give_back(run.start, u64::from(run.len));
+    }
+
+    /// From now on, what changes belongs to the next checkpoint.
+    pub fn freeze(&mut self) {
+        assert!(self.frozen.is_empty(), "one checkpoint at a time");
+        self.frozen = std::mem::take(&mut self.dirty).into_iter().map(|r| (r, None)).collect();
+    }
+
+    /// The next bitmap row of the running checkpoint, as it was when it was frozen; `None` in place
+    /// of an empty bitmap.
+    pub fn pop_frozen(&mut self) -> Option<(u32, Option<Bytes>)> {
+        let (region, before) = self.frozen.pop_first()?;
+        let from = region as usize * REGION_WORDS;
+        let bits: RegionBits = match before {
+            Some(before) => *before,
+            None => self.data.words()[from..from + REGION_WORDS]
+                .try_into()
+                .expect("a region has a fixed size"),
+        };
+        let row = bits.iter().any(|w| *w != 0).then(|| encode_bitmap(&bits));
+        Some((region, row))
+    }
+
+    /// Mount: the row of a region as the last checkpoint wrote it. False when it cannot be.
+    pub fn load_region(&mut self, region: u32, bits: &RegionBits) -> bool {
+        let from = region as usize * REGION_WORDS;
+        match self.data.words_mut().get_mut(from..from + REGION_WORDS) {
+            Some(words) => {
+                words.copy_from_slice(bits);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Mount: what the log says was taken or freed since. False when it cannot be.
+    pub fn replay(&mut self, run: Run, taken: bool) -> bool {
+        let len = u64::from(run.len);
+        let limit = self.regions.len() as u64 * REGION_BLOCKS;
+        if len == 0 || run.start >= limit || run.end() > limit {
+            return false;
+        }
+        if !self.data.all(run.start, len, !taken) {
+            return false;
+        }
+        self.touch(run.start, len);
+        if taken {
+            self.data.set(run.start, len)
+        } else {
+            self.data.clear(run.start, len)
+        }
+        true
+    }
+
+    /// Mount: all bitmaps are as they should be. Gives a block where data stands in a fixed area.
+    pub fn finish_load(&mut self) -> Result<(), u64> {
+        self.data_blocks = self.data.count();
+        let mut clash = None;
+        let words = self.data.words().iter().zip(self.used.words());
+        for (i, (data, used)) in words.enumerate() {
+            if data & used != 0 {
+                clash.get_or_insert(i as u64 * 64 + u64::from((data & used).trailing_zeros()));
+            }
+        }
+        if let Some(block) = clash {
+            return Err(block);
+        }
+        for i in 0..self.data.words().len() {
+            let mut left = self.data.words()[i];
+            while left != 0 {
+                let from = u64::from(left.trailing_zeros());
+                let len = u64::from((left >> from).trailing_ones());
+                self.take(i as u64 * 64 + from, len);
+                left &= !((u64::MAX >> (64 - len)) << from);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a block holds data.
+    pub fn is_data(&self, block: u64) -> bool {
+        self.data_word(block / 64) & (1 << (block % 64)) != 0
+    }
+
+    /// 64 blocks from block `word * 64` on: those that hold data.
+    pub fn data_word(&self, word: u64) -> u64 {
+        self.data.words().get(word as usize).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::decode_bitmap;
+
+    #[test]
+    fn long_runs_come_in_one_piece_and_all_space_can_be_had() {
+        let mut a = Allocator::new(20_000);
+        a.take_fixed(0, 16);
+        let runs = a.alloc(1024).unwrap();
+        assert_eq!(runs.len(), 1);
+        let left = a.free_blocks();
+        let rest = a.alloc(left).unwrap();
+        assert_eq!(rest.iter().map(|r| u64::from(r.len)).sum::<u64>(), left);
+        assert_eq!(a.free_blocks(), 0);
+        assert!(a.alloc(1).is_none());
+        a.undo(runs[0]);
+        assert_eq!(a.free_blocks(), 1024);
+    }
+
+    #[test]
+    fn a_freed_block_waits_for_its_transaction() {
+        let mut a = Allocator::new(10_000);
+        let run = a.alloc(10).unwrap()[0];
+        a.free_data(run, 5);
+        assert_eq!((a.quarantined(), a.data_blocks()), (10, 0));
+        assert!(a.pop_quarantine(4, |_| false).is_none());
+        assert!(a.pop_quarantine(5, |_| true).is_none());
+        let run = a.pop_quarantine(5, |_| false).unwrap();
+        a.reuse(run);
+        assert_eq!(a.free_blocks(), 10_000);
+    }
+
+    #[test]
+    fn neighbours_in_an_object_become_neighbours_on_the_disk() {
+        let mut a = Allocator::new(10_000);
+        let first = a.alloc_in_window(7, 1).unwrap();
+        let other = a.alloc_in_window(3, 1).unwrap();
+        assert_eq!((first.start % 32, other.start % 32), (7, 3));
+        assert_ne!(first.start / 32, other.start / 32);
+        assert!(a.alloc_at(first.start + 1, 1).is_some());
+        assert!(a.alloc_at(first.start, 1).is_none());
+    }
+
+    #[test]
+    fn a_checkpoint_writes_the_bitmap_of_its_moment() {
+        let mut a = Allocator::new(10_000);
+        let run = a.alloc(10).unwrap()[0];
+        a.freeze();
+        a.alloc(100).unwrap();
+        let (region, row) = a.pop_frozen().unwrap();
+        assert_eq!(region, 0);
+        let bits = decode_bitmap(&row.unwrap()).unwrap();
+        assert_eq!(bits.iter().map(|w| w.count_ones()).sum::<u32>(), 10);
+        assert!(a.pop_frozen().is_none());
+        a.freeze();
+        a.free_data(run, 1);
+        let (_, row) = a.pop_frozen().unwrap();
+        let bits = decode_bitmap(&row.unwrap()).unwrap();
+        assert_eq!(bits.iter().map(|w| w.count_ones()).sum::<u32>(), 110);
+    }
+
+    #[test]
+    fn loading_gives_back_the_same_state() {
+        let mut a = Allocator::new(20_000);
+        a.take_fixed(0, 16);
+        let run = a.alloc(9000).unwrap()[0];
+        a.freeze();
+        let mut b = Allocator::new(20_000);
+        b.take_fixed(0, 16);
+        while let Some((region, row)) = a.pop_frozen() {
+            assert!(b.load_region(region, &decode_bitmap(&row.unwrap()).unwrap()));
+        }
+        assert!(b.replay(Run::new(run.start, 5), false));
+        assert!(!b.replay(Run::new(run.start, 5), false));
+        assert!(!b.replay(Run::new(run.start + 5, 5), true));
+        assert!(!b.replay(Run::new(u64::MAX - 3, 2), true));
+        b.finish_load().unwrap();
+        assert_eq!(b.data_blocks(), 8995);
+        assert_eq!(b.free_blocks(), a.free_blocks() + 5);
+    }
+}

@@ -1,0 +1,266 @@
+//! Blocks for tree nodes.
+//!
+//! Nodes stand together in chunks of 1 MiB, so that a checkpoint writes long runs. A chunk is only
+//! a habit: when no empty one is to be had, single blocks do, and what a chunk does not use is given
+//! back when data needs it. Which blocks hold nodes is not recorded: mounting finds them by walking
+//! the inner nodes. So making room for nodes never changes the tree that is being written.
+
+use super::bits::masks;
+use super::{Allocator, REGION_WORDS, Run};
+use crate::tree::apply::PageSpace;
+use std::collections::{BTreeMap, BTreeSet};
+
+const CHUNK_BLOCKS: u64 = 256;
+const CHUNK_WORDS: usize = (CHUNK_BLOCKS / 64) as usize;
+/// Chunks with room that are looked at before a new one is taken.
+const SEARCH_CHUNKS: usize = 8;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Chunk {
+    /// Blocks that are ours.
+    owned: [u64; CHUNK_WORDS],
+    /// Blocks that hold nodes; all of them are ours.
+    used: [u64; CHUNK_WORDS],
+}
+
+impl Chunk {
+    fn spare(&self) -> u64 {
+        let words = self.owned.iter().zip(&self.used);
+        words.map(|(o, u)| u64::from((o & !u).count_ones())).sum()
+    }
+
+    /// The first of `len` contiguous blocks that are ours and not used.
+    fn find(&self, len: u64) -> Option<u64> {
+        let mut busy = [0; CHUNK_WORDS];
+        for (b, (o, u)) in busy.iter_mut().zip(self.owned.iter().zip(&self.used)) {
+            *b = !(o & !u);
+        }
+        super::ClearRuns::new(&busy).find(|(_, l)| *l >= len).map(|(start, _)| start)
+    }
+}
+
+/// The chunks.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    chunks: BTreeMap<u64, Chunk>,
+    /// Chunks with spare blocks.
+    roomy: BTreeSet<u64>,
+    current: u64,
+    used: u64,
+    spare: u64,
+}
+
+impl Pages {
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    pub fn spare(&self) -> u64 {
+        self.spare
+    }
+
+    /// Changes one chunk and the sums over all.
+    fn change(&mut self, number: u64, f: impl FnOnce(&mut Chunk)) {
+        let chunk = self.chunks.entry(number).or_default();
+        let count = |c: &Chunk| u64::from(c.used.iter().map(|w| w.count_ones()).sum::<u32>());
+        let (spare, used) = (chunk.spare(), count(chunk));
+        f(chunk);
+        self.spare = self.spare - spare + chunk.spare();
+        self.used = self.used - used + count(chunk);
+        if chunk.spare() > 0 {
+            self.roomy.insert(number);
+        } else {
+            self.roomy.remove(&number);
+        }
+        if chunk.owned.iter().all(|w| *w == 0) {
+            self.chunks.remove(&number);
+        }
+    }
+
+    /// Changes the chunks that a run touches; `f` gets the words of the chunk and a mask for each.
+    fn change_run(&mut self, start: u64, len: u64, f: impl Fn(&mut Chunk, usize, u64)) {
+        let mut at = start;
+        while at < start + len {
+            let number = at / CHUNK_BLOCKS;
+            let end = ((number + 1) * CHUNK_BLOCKS).min(start + len);
+            let base = number * CHUNK_BLOCKS;
+            self.change(number, |chunk| {
+                masks(at - base, end - at).for_each(|(word, mask)| f(chunk, word, mask));
+            });
+            at = end;
+        }
+    }
+
+    fn own(&mut self, start: u64, len: u64) {
+        self.change_run(start, len, |chunk, word, mask| chunk.owned[word] |= mask);
+    }
+
+    fn occupy(&mut self, start: u64, len: u64) {
+        self.change_run(start, len, |chunk, word, mask| {
+            assert_eq!(chunk.owned[word] & !chunk.used[word] & mask, mask, "a node's block");
+            chunk.used[word] |= mask;
+        });
+    }
+
+    fn vacate(&mut self, start: u64, len: u64) {
+        self.change_run(start, len, |chunk, word, mask| {
+            assert_eq!(chunk.used[word] & mask, mask, "a node's block is freed once");
+            chunk.used[word] &= !mask;
+        });
+    }
+
+    /// `len` blocks in a chunk that is there, looking at `limit` of them.
+    fn find(&mut self, len: u64, limit: usize) -> Option<u64> {
+        let behind = self.roomy.range(self.current..);
+        let before = self.roomy.range(..self.current);
+        for number in behind.chain(before).take(limit) {
+            if let Some(at) = self.chunks.get(number).and_then(|c| c.find(len)) {
+                self.current = *number;
+                return Some(number * CHUNK_BLOCKS + at);
+            }
+        }
+        None
+    }
+
+    /// Spare blocks of one chunk, taken out of it, as runs.
+    fn strip(&mut self, number: u64) -> Vec<Run> {
+        let Some(chunk) = self.chunks.get(&number).copied() else { return Vec::new() };
+        let mut busy = [0; CHUNK_WORDS];
+        for (b, (o, u)) in busy.iter_mut().zip(chunk.owned.iter().zip(&chunk.used)) {
+            *b = !(o & !u);
+        }
+        self.change(number, |chunk| chunk.owned = chunk.used);
+        let base = number * CHUNK_BLOCKS;
+        super::ClearRuns::new(&busy).map(|(start, len)| Run::new(base + start, len)).collect()
+    }
+}
+
+impl PageSpace for Allocator {
+    fn alloc_page(&mut self, blocks: u16) -> Option<u64> {
+        let len = u64::from(blocks);
+        let found = self.pages.find(len, SEARCH_CHUNKS).or_else(|| self.new_chunk(len));
+        let block =
+            found.or_else(|| self.pages.find(len, usize::MAX)).or_else(|| self.scattered(len))?;
+        self.pages.occupy(block, len);
+        Some(block)
+    }
+}
+
+impl Allocator {
+    /// Takes an empty, aligned 1 MiB.
+    fn new_chunk(&mut self, len: u64) -> Option<u64> {
+        let count = self.regions.len();
+        let from = (self.pages.current * CHUNK_BLOCKS / super::REGION_BLOCKS) as usize;
+        let mut searched = 0;
+        for i in 0..count {
+            let region = (from + i) % count;
+            let bound = self.regions[region].longest.min(self.regions[region].free);
+            if u64::from(bound) < CHUNK_BLOCKS || len > CHUNK_BLOCKS {
+                continue;
+            }
+            let chunks = self.words_of(region).chunks_exact(CHUNK_WORDS);
+            let free = chunks.enumerate().find(|(_, words)| words.iter().all(|w| *w == 0));
+            if let Some((n, _)) = free {
+                let per_region = (REGION_WORDS / CHUNK_WORDS) as u64;
+                let number = region as u64 * per_region + n as u64;
+                self.take(number * CHUNK_BLOCKS, CHUNK_BLOCKS);
+                self.pages.own(number * CHUNK_BLOCKS, CHUNK_BLOCKS);
+                self.pages.current = number;
+                return Some(number * CHUNK_BLOCKS);
+            }
+            searched += 1;
+            if searched >= super::SEARCH_REGIONS {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Any free blocks that stand together.
+    fn scattered(&mut self, len: u64) -> Option<u64> {
+        for region in 0..self.regions.len() {
+            if u64::from(self.regions[region].free) < len {
+                continue;
+            }
+            let Some(run) = self.find_in(region, len as u16) else { continue };
+            if u64::from(run.len) >= len {
+                self.take(run.start, len);
+                self.pages.own(run.start, len);
+                return Some(run.start);
+            }
+        }
+        None
+    }
+
+    /// Frees the blocks of a node. Nothing may be in flight on them.
+    pub fn free_page(&mut self, start: u64, blocks: u16) {
+        self.pages.vacate(start, u64::from(blocks));
+        let last = start + u64::from(blocks) - 1;
+        for number in start / CHUNK_BLOCKS..=last / CHUNK_BLOCKS {
+            let chunk = self.pages.chunks.get(&number);
+            if chunk.is_some_and(|c| c.used.iter().all(|w| *w == 0)) {
+                self.return_chunk(number);
+            }
+        }
+    }
+
+    fn return_chunk(&mut self, number: u64) {
+        for run in self.pages.strip(number) {
+            self.give_back(run.start, u64::from(run.len));
+        }
+    }
+
+    /// Gives all blocks that chunks hold and no node uses back to data.
+    pub(super) fn return_spare_pages(&mut self) {
+        while let Some(number) = self.pages.roomy.first().copied() {
+            self.return_chunk(number);
+        }
+    }
+
+    /// Mount: the blocks of a node of the tree. False when they are taken already.
+    pub fn adopt_page(&mut self, start: u64, blocks: u16) -> bool {
+        let len = u64::from(blocks);
+        let limit = self.regions.len() as u64 * super::REGION_BLOCKS;
+        if len == 0 || start >= limit || start + len > limit || !self.used.all(start, len, false) {
+            return false;
+        }
+        self.take(start, len);
+        self.pages.own(start, len);
+        self.pages.occupy(start, len);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_stand_together_and_give_everything_back() {
+        let mut a = Allocator::new(10_000);
+        a.take_fixed(0, 3);
+        let pages: Vec<u64> = (0..300).map(|_| a.alloc_page(1).unwrap()).collect();
+        assert!(pages.windows(2).filter(|w| w[0] + 1 == w[1]).count() >= 298);
+        let long = a.alloc_page(16).unwrap();
+        assert_eq!(a.page_blocks(), 316);
+        assert_eq!(a.free_blocks() + 316, 9997);
+        pages.iter().for_each(|p| a.free_page(*p, 1));
+        a.free_page(long, 16);
+        assert_eq!((a.page_blocks(), a.free_blocks(), a.free), (0, 9997, 9997));
+    }
+
+    #[test]
+    fn the_last_block_can_hold_a_node_and_spare_blocks_can_hold_data() {
+        let mut a = Allocator::new(2000);
+        a.take_fixed(0, 3);
+        let page = a.alloc_page(1).unwrap();
+        let left = a.free_blocks();
+        assert_eq!(left, 1996);
+        a.alloc(left - 1).unwrap();
+        assert!(a.alloc_page(2).is_none());
+        assert!(a.alloc_page(1).is_some());
+        assert!(a.alloc_page(1).is_none());
+        a.free_page(page, 1);
+        assert!(a.alloc(1).is_some());
+    }
+}

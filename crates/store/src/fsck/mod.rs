@@ -1,0 +1,589 @@
+//! Checking a whole store, which may be damaged.
+//!
+//! Everything is read and nothing written: superblocks, log, tree, and every block of every object.
+//! What is found goes into a [`FsckReport`]; damage in one place does not keep the rest from being
+//! checked, but what cannot be judged then is said so once and not guessed.
+
+mod report;
+mod rows;
+mod walk;
+
+pub use report::{Finding, FsckReport, MAX_FINDINGS, Severity};
+
+use crate::alloc::Allocator;
+use crate::codec::block_crc;
+use crate::config::{Config, Devices, Expect, HEAD_BLOCKS, TAIL_BLOCKS};
+use crate::keys::{self, Key, Parsed};
+use crate::memtable::Found;
+use crate::mount::replay::Replay;
+use crate::mount::supers::{Supers, check_identity, check_label, device_blocks, tail_places};
+use crate::mount::walk::{Visit, Walk, is_possible_root};
+use crate::mount::{begin_replay, fresh_allocator};
+use crate::store::inflight::{DATA, Io, MAX_IO_BLOCKS};
+use crate::superblock::{NotSuper, PLACES, Superblock, place, places_of};
+use crate::tree::node::Node;
+use crate::wal::Content;
+use crate::wal::scan::{Scan, Scanned};
+use bytes::Bytes;
+use io::disk::{DevId, DiskDone, DiskError};
+use io::{BLOCK_BYTES, Effects};
+use rows::{Extent, RowCheck};
+use std::collections::{BTreeSet, VecDeque};
+use walk::{Next, OrderedWalk};
+
+/// Reads of object data in flight.
+const DATA_IN_FLIGHT: usize = 16;
+/// Extents that wait to be read before the walk pauses.
+const EXTENTS_WAITING: usize = 16 * 1024;
+/// Tree nodes being read at a time while looking for the bitmaps.
+const NODES_IN_FLIGHT: usize = 64;
+
+#[derive(Debug)]
+enum Tag {
+    Super(usize),
+    Label,
+    Node(Visit),
+    Log { at: u64 },
+    Check(Vec<Extent>),
+    Page { block: u64 },
+    Verify { index: usize },
+}
+
+enum Phase {
+    Supers { left: usize },
+    Label,
+    Bitmaps,
+    Log,
+    Verify { left: usize },
+    Rows,
+}
+
+/// A check in progress.
+pub struct Fsck {
+    devices: Devices,
+    /// Whether the bytes of objects are read too.
+    data: bool,
+    budget: usize,
+    io: Io<Tag>,
+    phase: Phase,
+    supers: Supers,
+    sb: Option<Superblock>,
+    bitmaps: Walk,
+    scan: Option<Scan>,
+    replay: Option<Replay>,
+    lost: BTreeSet<u64>,
+    walk: OrderedWalk,
+    rows: RowCheck,
+    /// Rows of the log below this key have been checked.
+    pos: Key,
+    queue: VecDeque<Extent>,
+    reading: usize,
+    /// All rows have been checked.
+    walked: bool,
+    /// Parts of the tree or log are missing: what should be there is not known.
+    incomplete: bool,
+    report: FsckReport,
+}
+
+impl Fsck {
+    /// Prepares a check; `data` says whether the bytes of all objects are compared with their
+    /// checksums too.
+    pub fn new(devices: Devices, data: bool, config: &Config) -> Fsck {
+        Fsck {
+            devices,
+            data,
+            budget: config.wal_cache_bytes,
+            io: Io::new(1),
+            phase: Phase::Supers { left: PLACES },
+            supers: Supers::default(),
+            sb: None,
+            bitmaps: Walk::default(),
+            scan: None,
+            replay: None,
+            lost: BTreeSet::new(),
+            walk: OrderedWalk::default(),
+            rows: RowCheck::default(),
+            pos: Key::new(),
+            queue: VecDeque::new(),
+            reading: 0,
+            walked: false,
+            incomplete: false,
+            report: FsckReport::default(),
+        }
+    }
+
+    /// Issues the first operations. `Some` when there is nothing to be read.
+    pub fn start(&mut self, fx: &mut Effects) -> Option<FsckReport> {
+        let blocks = device_blocks(self.devices.data.bytes);
+        if blocks < HEAD_BLOCKS + TAIL_BLOCKS {
+            self.report.damage(&self.devices.data.path, "it is too small to hold a store");
+            return Some(std::mem::take(&mut self.report));
+        }
+        for (index, block) in [(0, 0), (1, 1)].into_iter().chain(tail_places(blocks)) {
+            self.io.read(fx, DATA, block, 1, Tag::Super(index));
+        }
+        None
+    }
+
+    /// Takes in the end of an operation. `Some` is the outcome.
+    pub fn handle(&mut self, done: DiskDone, fx: &mut Effects) -> Option<FsckReport> {
+        match self.io.done(done.token)? {
+            Tag::Super(index) => self.super_read(index, done.result, fx),
+            Tag::Label => {
+                self.label_read(done.result);
+                self.begin_bitmaps(fx)
+            }
+            Tag::Node(visit) => self.bitmap_node(visit, done.result, fx),
+            Tag::Log { at } => self.log_read(at, done.result, fx),
+            Tag::Verify { index } => self.verified(index, done.result, fx),
+            Tag::Page { block } => {
+                self.walk.loaded(block, done.result.map_err(|e| e.to_string()));
+                self.step_rows(fx)
+            }
+            Tag::Check(extents) => {
+                self.reading -= 1;
+                self.check_extents(extents, done.result);
+                self.step_rows(fx)
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Option<FsckReport> {
+        Some(std::mem::take(&mut self.report))
+    }
+
+    fn super_read(
+        &mut self,
+        index: usize,
+        result: Result<Bytes, DiskError>,
+        fx: &mut Effects,
+    ) -> Option<FsckReport> {
+        match result {
+            Ok(bytes) => self.supers.put(index, &bytes),
+            Err(_) => self.supers.unreadable(index),
+        }
+        let Phase::Supers { left } = &mut self.phase else { return None };
+        *left -= 1;
+        if *left > 0 {
+            return None;
+        }
+        let Some(newest) = self.supers.newest().cloned() else {
+            let why = self.supers.why_none(&self.devices.data.path);
+            self.report.damage(&self.devices.data.path, why.to_string());
+            return self.finish();
+        };
+        if newest.total_blocks < device_blocks(self.devices.data.bytes) && self.sb.is_none() {
+            self.phase = Phase::Supers { left: 2 };
+            for (index, block) in tail_places(newest.total_blocks) {
+                self.io.read(fx, DATA, block, 1, Tag::Super(index));
+            }
+            self.sb = Some(newest);
+            return None;
+        }
+        self.note_supers(&newest);
+        self.report.identity = Some(newest.identity);
+        if let Err(why) = check_identity(&newest, &self.devices, &Expect::default()) {
+            self.report.damage(&self.devices.data.path, why.to_string());
+            return self.finish();
+        }
+        self.sb = Some(newest);
+        if self.devices.wal.is_some() {
+            self.phase = Phase::Label;
+            self.io.read(fx, DevId(1), 0, 1, Tag::Label);
+            return None;
+        }
+        self.begin_bitmaps(fx)
+    }
+
+    fn note_supers(&mut self, newest: &Superblock) {
+        for index in 0..PLACES {
+            let at = format!("superblock at block {}", place(index, newest.total_blocks));
+            let current = places_of(newest.generation).contains(&index);
+            match self.supers.copy(index) {
+                Ok(sb) if current && sb != newest => {
+                    let what = format!(
+                        "an old copy, of generation {}; the other one is of {}: a write was lost, \
+                         or the last one was cut short",
+                        sb.generation, newest.generation
+                    );
+                    self.report.note(at, what);
+                }
+                Ok(_) => {}
+                Err(NotSuper::NoMagic) if newest.generation < 2 && !current => {}
+                Err(why) => {
+                    let what = match why {
+                        NotSuper::NoMagic => "it is gone",
+                        NotSuper::Newer(_) => "it is of a newer format",
+                        NotSuper::Damaged(what) => what,
+                    };
+                    let what = format!("{what}; another copy is good, a mount will repair it");
+                    self.report.note(at, what);
+                }
+            }
+        }
+    }
+
+    fn label_read(&mut self, result: Result<Bytes, DiskError>) {
+        let Some(sb) = &self.sb else { return };
+        let checked = match result {
+            Ok(block) => check_label(&block, sb, &self.devices).map_err(|why| why.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(why) = checked {
+            self.report.damage("the label of the log's device", why);
+        }
+    }
+
+    /// Looks for the bitmaps, which the log is replayed over.
+    fn begin_bitmaps(&mut self, fx: &mut Effects) -> Option<FsckReport> {
+        let (root, level, end) = self.root();
+        if !is_possible_root(root, level, end) {
+            self.report.damage("the superblock", "its root is impossible");
+            self.incomplete = true;
+        } else {
+            self.bitmaps = Walk::new(root, level);
+        }
+        self.phase = Phase::Bitmaps;
+        self.step_bitmaps(fx)
+    }
+
+    fn root(&self) -> (Option<crate::tree::node::PagePtr>, u8, u64) {
+        let sb = self.sb.as_ref().expect("the superblock was chosen before");
+        (sb.root, sb.root_level, sb.total_blocks - TAIL_BLOCKS)
+    }
+
+    fn step_bitmaps(&mut self, fx: &mut Effects) -> Option<FsckReport> {
+        while self.io.in_flight() < NODES_IN_FLIGHT {
+            let Some(visit) = self.bitmaps.next() else { break };
+            let blocks = u64::from(visit.ptr.blocks);
+            self.io.read(fx, DATA, visit.ptr.block, blocks, Tag::Node(visit));
+        }
+        if self.io.in_flight() == 0 { self.begin_log(fx) } else { None }
+    }
+
+    fn bitmap_node(
+        &mut self,
+        visit: Visit,
+        result: Result<Bytes, DiskError>,
+        fx: &mut Effects,
+    ) -> Option<FsckReport> {
+        let end = self.root().2;
+        // What is wrong with the node is said when the rows are read.
+        let good = result.is_ok_and(|bytes| self.bitmaps.visited(visit, bytes, end).is_ok());
+        self.incomplete |= !good;
+        self.step_bitmaps(fx)
+    }
+
+    fn begin_log(&mut self, fx: &mut Effects) -> Option<FsckReport> {
+        let sb = self.sb.as_ref().expect("the superblock was chosen before");
+        let mut alloc = fresh_allocator(sb);
+        for (region, bits) in std::mem::take(&mut self.bitmaps.bitmaps) {
+            if !alloc.load_region(region, &bits) {
+                let what = "it lies behind the end of the device";
+                self.report.damage(format!("bitmap of region {region}"), what);
+            }
+        }
+        let (scan, replay) = begin_replay(sb, alloc, self.budget);
+        (self.scan, self.replay) = (Some(scan), Some(replay));
+        self.phase = Phase::Log;
+        self.step_log(fx)
+    }
+
+    fn log_read(
+        &mut self,
+        at: u64,
+        result: Result<Bytes, DiskError>,
+        fx: &mut Effects,
+    ) -> Option<FsckReport> {
+        match result {
+            Ok(bytes) => {
+                if let Some(scan) = &mut self.scan {
+                    scan.loaded(at, bytes);
+                }
+                self.step_log(fx)
+            }
+            Err(error) => {
+                self.report.damage("the log", format!("reading it failed: {error}"));
+                self.incomplete = true;
+                self.scan = None;
+                if self.io.in_flight() == 0 { self.begin_verify(fx) } else { None }
+            }
+        }
+    }
+
+    fn step_log(&mut self, fx: &mut Effects) -> Option<FsckReport> {
+        while let (Some(scan), Some(replay)) = (&mut self.scan, &mut self.replay) {
+            match scan.next() {
+                Scanned::Batch(batch) => {
+                    self.report.log_batches += 1;
+                    if let Err((seq, what)) = replay.batch(*batch) {
+                        self.report.damage(format!("log batch {seq}"), what);
+                        self.incomplete = true;
+                    }
+                }
+                Scanned::Rot { seq, block, what } => {
+                    let at = format!("log batch {seq} at block {block} of the log's device");
+                    let what = format!(
+                        "{what}, but it is known to have been durable: it and all after it are lost"
+                    );
+                    self.report.damage(at, what);
+                    self.incomplete = true;
+                    self.scan = None;
+                }
+                Scanned::End { .. } => self.scan = None,
+                Scanned::Wait => break,
+            }
+        }
+        let (Some(scan), Some(sb)) = (&mut self.scan, &self.sb) else {
+            return if self.io.in_flight() == 0 { self.begin_verify(fx) } else { None };
+        };
+        while let Some(read) = scan.wants() {
+            let (dev, block) = (DevId(sb.wal.dev), sb.wal.base + read.block);
+            self.io.read(fx, dev, block, read.blocks, Tag::Log { at: read.at });
+        }
+        None
+    }
+
+    /// Data of the last big writes: what a mount would find.
+    fn begin_verify(&mut self, fx: &mut Effects) -> Option<FsckReport> {
+        let direct = self.replay.as_ref().map(Replay::undecided).unwrap_or_default();
+        let end = self.root().2;
+        let mut left = 0;
+        for (index, (txn, direct)) in direct.iter().enumerate() {
+            let long = u64::from(direct.run.len) > MAX_IO_BLOCKS * 8;
+            if direct.run.end() > end || long {
+                self.lost.insert(*txn);
+                continue;
+            }
+            left += 1;
+            let (start, len) = (direct.run.start, u64::from(direct.run.len));
+            self.io.read(fx, DATA, start, len, Tag::Verify { index });
+        }
+        self.phase = Phase::Verify { left };
+        if left == 0 { self.begin_rows(fx) } else { None }
+    }
+
+    fn verified(
+        &mut self,
+        index: usize,
+        result: Result<Bytes, DiskError>,
+        fx: &mut Effects,
+    ) -> Option<FsckReport> {
+        let direct = self.replay.as_ref().map(Replay::undecided).unwrap_or_default();
+        if let (Some((txn, direct)), Ok(bytes)) = (direct.get(index), result) {
+            let crcs: Vec<u32> = bytes.chunks_exact(BLOCK_BYTES).map(block_crc).collect();
+            if crate::wal::format::crc_of_crcs(&crcs) != direct.crc {
+                self.lost.insert(*txn);
+            }
+        }
+        let Phase::Verify { left } = &mut self.phase else { return None };
+        *left -= 1;
+        if *left == 0 { self.begin_rows(fx) } else { None }
+    }
+
+    fn begin_rows(&mut self, fx: &mut Effects) -> Option<FsckReport> {
+        if let Some(replay) = &mut self.replay
+            && let Err((seq, what)) = replay.finish(&self.lost)
+        {
+            self.report.damage(format!("log batch {seq}"), what);
+            self.incomplete = true;
+        }
+        let (root, level, end) = self.root();
+        let root = root.filter(|_| is_possible_root(root, level, end));
+        self.walk = OrderedWalk::new(root, level, end);
+        self.phase = Phase::Rows;
+        self.step_rows(fx)
+    }
+
+    fn step_rows(&mut self, fx: &mut Effects) -> Option<FsckReport> {
+        loop {
+            self.walk_rows();
+            for ptr in self.walk.wants() {
+                let what = Tag::Page { block: ptr.block };
+                self.io.read(fx, DATA, ptr.block, u64::from(ptr.blocks), what);
+            }
+            self.read_extents(fx);
+            if self.io.in_flight() > 0 {
+                return None;
+            }
+            if self.walked && self.queue.is_empty() {
+                return self.compare();
+            }
+        }
+    }
+
+    /// Takes in the rows that have been read.
+    fn walk_rows(&mut self) {
+        while !self.walked && self.queue.len() < EXTENTS_WAITING {
+            match self.walk.next() {
+                Next::Leaf(node) => self.leaf(&node),
+                Next::Bad(item, why) => {
+                    self.incomplete = true;
+                    let what = format!("{why}; {}", self.lost_range(&item));
+                    self.report.damage(format!("tree node at block {}", item.ptr.block), what);
+                }
+                Next::Wait => return,
+                Next::End => {
+                    self.walked = true;
+                    self.logged_rows(None);
+                    self.rows.leave(&mut self.report);
+                    self.queue.extend(std::mem::take(&mut self.rows.extents));
+                }
+            }
+        }
+    }
+
+    /// What the loss of a node means.
+    fn lost_range(&self, item: &walk::Item) -> String {
+        let name = |key: &Key| match keys::parse(key) {
+            Ok(Parsed::Object(object)) => format!("the record of {object:?}"),
+            Ok(Parsed::Shard { id, .. } | Parsed::Attr { id, .. } | Parsed::Omap { id, .. }) => {
+                format!("the contents of object number {id}")
+            }
+            _ => format!("key {:02x?}", &key[..key.len().min(24)]),
+        };
+        let high = item.high.as_ref().map_or_else(|| "the end".into(), name);
+        format!("everything from {} to {high} is lost", name(&item.low))
+    }
+
+    /// Checks the rows of a leaf, with those of the log between them.
+    fn leaf(&mut self, node: &Node) {
+        for i in 0..node.count() {
+            let key = node.key(i);
+            self.logged_rows(Some(&key));
+            let changes = self.replay.as_ref().map(|r| r.changes.get(&key));
+            if matches!(changes, None | Some(Found::Below)) {
+                self.rows.row(&key, &node.value(i), &mut self.report);
+            }
+        }
+        self.queue.extend(std::mem::take(&mut self.rows.extents));
+    }
+
+    /// Checks the rows of the log up to a key, with it.
+    fn logged_rows(&mut self, to: Option<&Key>) {
+        let Some(replay) = &self.replay else { return };
+        if to.is_some_and(|to| *to < self.pos) {
+            return;
+        }
+        for (key, row) in replay.changes.rows_from(&self.pos) {
+            if to.is_some_and(|to| key > to) {
+                break;
+            }
+            if let Some(value) = &row.value {
+                self.rows.row(key, value, &mut self.report);
+            }
+        }
+        if let Some(to) = to {
+            self.pos = keys::after(to);
+        }
+    }
+
+    /// Reads the blocks of extents: neighbours together.
+    fn read_extents(&mut self, fx: &mut Effects) {
+        let end = self.root().2;
+        while self.reading < DATA_IN_FLIGHT {
+            let Some(first) = self.queue.pop_front() else { return };
+            let at = first.slot.phys;
+            if at >= end {
+                let place = format!("block {at}");
+                self.report.object(first.object.as_ref(), place, "it lies behind the device");
+                continue;
+            }
+            if !self.data {
+                continue;
+            }
+            let pending = self.replay.as_ref().and_then(|r| r.wal.pending(at));
+            if let (Some(pending), Some(replay)) = (pending, &self.replay) {
+                match replay.wal.content(pending) {
+                    Content::Memory(bytes) => self.check_extents(vec![first], Ok(bytes)),
+                    Content::Log { block, .. } => {
+                        let sb = self.sb.as_ref().expect("the superblock was chosen before");
+                        let (dev, block) = (DevId(sb.wal.dev), sb.wal.base + block);
+                        self.reading += 1;
+                        self.io.read(fx, dev, block, 1, Tag::Check(vec![first]));
+                    }
+                }
+                continue;
+            }
+            let mut extents = vec![first];
+            while let Some(next) = self.queue.front() {
+                let place = at + extents.len() as u64;
+                let logged = self.replay.as_ref().is_some_and(|r| r.wal.pending(place).is_some());
+                let long = extents.len() as u64 >= MAX_IO_BLOCKS;
+                if next.slot.phys != place || logged || long || place >= end {
+                    break;
+                }
+                extents.extend(self.queue.pop_front());
+            }
+            self.reading += 1;
+            self.io.read(fx, DATA, at, extents.len() as u64, Tag::Check(extents));
+        }
+    }
+
+    fn check_extents(&mut self, extents: Vec<Extent>, result: Result<Bytes, DiskError>) {
+        let bytes = match result {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                for e in extents {
+                    let place = format!("block {}", e.slot.phys);
+                    let what = format!("byte {} cannot be read: {error}", e.offset);
+                    self.report.object(e.object.as_ref(), place, what);
+                }
+                return;
+            }
+        };
+        for (e, block) in extents.into_iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
+            self.report.blocks_checked += 1;
+            if block_crc(block) != e.slot.crc {
+                let place = format!("block {}", e.slot.phys);
+                let what = format!(
+                    "the 4 KiB at byte {} do not have their checksum; the object must be fetched \
+                     from another OSD",
+                    e.offset
+                );
+                self.report.object(e.object.as_ref(), place, what);
+            }
+        }
+    }
+
+    /// All rows are in: compares sums.
+    fn compare(&mut self) -> Option<FsckReport> {
+        self.report.nodes = self.walk.nodes;
+        let Some(mut replay) = self.replay.take() else { return self.finish() };
+        let sb = self.sb.clone().expect("the superblock was chosen before");
+        self.report.clean = sb.clean && self.report.log_batches == 0;
+        self.report.shared_blocks = self.rows.shared_blocks();
+        self.report.data_blocks = self.rows.seen_blocks();
+        self.report.node_blocks = self.walk.pages.iter().map(|p| u64::from(p.blocks)).sum();
+        if self.incomplete {
+            self.report.note("the whole store", "space and counts cannot be compared any more");
+            return self.finish();
+        }
+        self.rows.compare(&replay.alloc, sb.total_blocks, &mut self.report);
+        self.compare_nodes(&mut replay.alloc);
+        let r = &self.report;
+        let found = (r.objects, r.object_bytes, r.shared_blocks);
+        let t = replay.totals;
+        if found != (t.objects, t.bytes, t.shared) {
+            let what = format!(
+                "objects, bytes and shared blocks are counted as {:?}, but there are {found:?}",
+                (t.objects, t.bytes, t.shared)
+            );
+            self.report.note("the store's counts", what);
+        }
+        self.finish()
+    }
+
+    fn compare_nodes(&mut self, alloc: &mut Allocator) {
+        if let Err(block) = alloc.finish_load() {
+            self.report.damage(format!("block {block}"), "data stands in a fixed area");
+            return;
+        }
+        for ptr in &self.walk.pages {
+            if !alloc.adopt_page(ptr.block, ptr.blocks) {
+                let what = "a tree node stands where something else does";
+                self.report.damage(format!("block {}", ptr.block), what);
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What a check found.
+
+use crate::config::Identity;
+use std::fmt;
+use types::ObjectKey;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Severity {
+    /// Nothing is lost, but it is not as it should be: a spare copy is bad, space is leaked.
+    Note,
+    /// Something cannot be read, or cannot be trusted.
+    Damage,
+}
+
+/// One thing that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// Where on the devices.
+    pub place: String,
+    /// The object it concerns, if it is one.
+    pub object: Option<ObjectKey>,
+    /// What it is, and what it means.
+    pub what: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = match self.severity {
+            Severity::Note => "note",
+            Severity::Damage => "damage",
+        };
+        write!(f, "{kind}: {}", self.place)?;
+        if let Some(object) = &self.object {
+            write!(f, ": object {object:?}")?;
+        }
+        write!(f, ": {}", self.what)
+    }
+}
+
+/// Findings beyond this are only counted.
+pub const MAX_FINDINGS: usize = 10_000;
+
+/// The outcome of a check.
+#[derive(Clone, Debug, Default)]
+pub struct FsckReport {
+    /// Whose store it is, if a superblock could be read.
+    pub identity: Option<Identity>,
+    /// Whether it was closed in order and not mounted since.
+    pub clean: bool,
+    /// What was found, up to [`MAX_FINDINGS`].
+    pub findings: Vec<Finding>,
+    /// Findings that did not fit.
+    pub more_findings: u64,
+    /// Objects seen.
+    pub objects: u64,
+    /// Their logical bytes.
+    pub object_bytes: u64,
+    /// Blocks of objects whose checksums were compared.
+    pub blocks_checked: u64,
+    /// Tree nodes read.
+    pub nodes: u64,
+    /// Log batches read.
+    pub log_batches: u64,
+    /// Blocks that hold data.
+    pub data_blocks: u64,
+    /// Of these, blocks that several extents share.
+    pub shared_blocks: u64,
+    /// Blocks that hold tree nodes.
+    pub node_blocks: u64,
+}
+
+impl FsckReport {
+    /// Whether nothing at all was found.
+    pub fn is_good(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    /// Whether anything is damaged.
+    pub fn is_damaged(&self) -> bool {
+        self.findings.iter().any(|f| f.severity == Severity::Damage)
+    }
+
+    pub(super) fn add(&mut self, finding: Finding) {
+        if self.findings.len() < MAX_FINDINGS {
+            self.findings.push(finding);
+        } else {
+            self.more_findings += 1;
+        }
+    }
+
+    pub(super) fn damage(&mut self, place: impl Into<String>, what: impl Into<String>) {
+        let (place, what) = (place.into(), what.into());
+        self.add(Finding { severity: Severity::Damage, place, object: None, what });
+    }
+
+    pub(super) fn note(&mut self, place: impl Into<String>, what: impl Into<String>) {
+        let (place, what) = (place.into(), what.into());
+        self.add(Finding { severity: Severity::Note, place, object: None, what });
+    }
+
+    pub(super) fn object(
+        &mut self,
+        object: Option<&ObjectKey>,
+        place: impl Into<String>,
+        what: impl Into<String>,
+    ) {
+        let (place, what, object) = (place.into(), what.into(), object.cloned());
+        self.add(Finding { severity: Severity::Damage, place, object, what });
+    }
+}

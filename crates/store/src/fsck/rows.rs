@@ -1,0 +1,276 @@
+//! Checking rows in key order: what they say of themselves, of each other, and of blocks.
+
+use super::report::FsckReport;
+use crate::alloc::{Allocator, Run, push_run};
+use crate::keys::{self, Kind, Parsed, SHARD_BLOCKS};
+use crate::rows::{Onode, REFS_BLOCKS, Refs, Shard, Slot, Value};
+use bytes::Bytes;
+use io::BLOCK_BYTES;
+use std::collections::BTreeMap;
+use types::{HashMap, ObjectKey};
+
+/// A block of an object whose bytes are to be compared with their checksum.
+#[derive(Clone, Debug)]
+pub(super) struct Extent {
+    pub object: Option<ObjectKey>,
+    pub offset: u64,
+    pub slot: Slot,
+}
+
+struct Known {
+    key: ObjectKey,
+    onode: Onode,
+}
+
+/// Everything that the rows say.
+#[derive(Default)]
+pub(super) struct RowCheck {
+    objects: HashMap<u64, Known>,
+    /// How many extents refer to a block; only those that more than one does, or that say so.
+    shared: BTreeMap<u64, Uses>,
+    /// Blocks that an extent refers to.
+    seen: BTreeMap<u64, u64>,
+    refs: BTreeMap<u64, u32>,
+    /// Values in pieces of the object whose rows come now: bytes missing.
+    pieces: BTreeMap<(u8, Vec<u8>), i64>,
+    current: Option<u64>,
+    /// Extents to be read.
+    pub extents: Vec<Extent>,
+    seen_blocks: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Uses {
+    count: u32,
+    unmarked: bool,
+}
+
+fn row_place(key: &[u8]) -> String {
+    match keys::parse(key) {
+        Ok(Parsed::Object(object)) => format!("record of {object:?}"),
+        Ok(parsed) => format!("row {parsed:?}"),
+        Err(_) => format!("row {key:02x?}"),
+    }
+}
+
+impl RowCheck {
+    /// Takes in the next row.
+    pub fn row(&mut self, key: &[u8], row: &Bytes, report: &mut FsckReport) {
+        let problem = match keys::parse(key) {
+            Err(why) => Some(why.0),
+            Ok(Parsed::Object(object)) => self.object(object, row, report).err(),
+            Ok(Parsed::Shard { id, number }) => {
+                self.enter(id, report);
+                self.shard(id, number, row, report).err()
+            }
+            Ok(Parsed::Attr { id, name }) => {
+                self.enter(id, report);
+                self.value(id, Onode::HAS_ATTRS, Kind::Attr, name, row).err()
+            }
+            Ok(Parsed::Header { id }) => {
+                self.enter(id, report);
+                self.value(id, Onode::HAS_HEADER, Kind::Header, b"", row).err()
+            }
+            Ok(Parsed::Omap { id, name }) => {
+                self.enter(id, report);
+                self.value(id, Onode::HAS_OMAP, Kind::Omap, name, row).err()
+            }
+            Ok(Parsed::Piece { id, kind }) => {
+                self.enter(id, report);
+                self.piece(id, kind, key, row).err()
+            }
+            Ok(Parsed::Refs { region }) => {
+                self.leave(report);
+                self.refs(region, row).err()
+            }
+            Ok(Parsed::Bitmap { .. }) => None,
+        };
+        if let Some(what) = problem {
+            let object = self.current.and_then(|id| self.objects.get(&id)).map(|k| k.key.clone());
+            report.object(object.as_ref(), row_place(key), what);
+        }
+    }
+
+    fn object(
+        &mut self,
+        key: ObjectKey,
+        row: &Bytes,
+        report: &mut FsckReport,
+    ) -> Result<(), &'static str> {
+        let onode = Onode::decode(row).map_err(|why| why.0)?;
+        report.objects += 1;
+        report.object_bytes += onode.size;
+        let id = onode.id;
+        // Names and records share the node's memory, which must not be kept.
+        let meta = Bytes::new();
+        let known = Known { key, onode: Onode { meta, ..onode } };
+        match self.objects.insert(id, known) {
+            None => Ok(()),
+            Some(_) => Err("two objects have the same id, and so the same contents"),
+        }
+    }
+
+    fn enter(&mut self, id: u64, report: &mut FsckReport) {
+        if self.current != Some(id) {
+            self.leave(report);
+            self.current = Some(id);
+        }
+    }
+
+    /// The rows of an object are over.
+    pub fn leave(&mut self, report: &mut FsckReport) {
+        let object = self.current.take().and_then(|id| self.objects.get(&id)).map(|k| &k.key);
+        for ((_, name), missing) in std::mem::take(&mut self.pieces) {
+            if missing != 0 {
+                let what = format!("the value of {name:02x?} lacks {missing} bytes");
+                report.object(object, "rows of values in pieces", what);
+            }
+        }
+    }
+
+    fn known(&self, id: u64, flag: u8) -> Result<&Known, &'static str> {
+        let known = self.objects.get(&id).ok_or("it belongs to no object")?;
+        if known.onode.has(flag) {
+            Ok(known)
+        } else {
+            Err("its object's record does not know of it")
+        }
+    }
+
+    fn shard(
+        &mut self,
+        id: u64,
+        number: u32,
+        row: &Bytes,
+        report: &mut FsckReport,
+    ) -> Result<(), &'static str> {
+        let shard = Shard::decode(row).map_err(|why| why.0)?;
+        let known = self.known(id, Onode::HAS_DATA);
+        let (object, blocks) = match &known {
+            Ok(k) => (Some(k.key.clone()), k.onode.size.div_ceil(BLOCK_BYTES as u64)),
+            Err(_) => (None, u64::MAX),
+        };
+        let mut problem = known.err();
+        for (i, slot) in shard.slots.iter().enumerate().filter(|(_, s)| !s.is_hole()) {
+            let block = u64::from(number) * SHARD_BLOCKS + i as u64;
+            if block >= blocks {
+                problem.get_or_insert("it has blocks behind the end of the object");
+            }
+            self.use_block(*slot, report, object.as_ref());
+            let offset = block * BLOCK_BYTES as u64;
+            self.extents.push(Extent { object: object.clone(), offset, slot: *slot });
+        }
+        problem.map_or(Ok(()), Err)
+    }
+
+    fn use_block(&mut self, slot: Slot, report: &mut FsckReport, object: Option<&ObjectKey>) {
+        let again = self.mark_seen(slot.phys);
+        if !again && !slot.shared {
+            return;
+        }
+        let uses = self.shared.entry(slot.phys).or_default();
+        if again && uses.count == 0 {
+            // The first extent did not say that the block may be shared.
+            *uses = Uses { count: 1, unmarked: true };
+        }
+        uses.count += 1;
+        uses.unmarked |= !slot.shared;
+        if uses.unmarked && uses.count > 1 {
+            let place = format!("block {}", slot.phys);
+            let what = "two extents refer to it, and not both know that it is shared";
+            report.object(object, place, what);
+        }
+    }
+
+    /// Notes a block; true when it was noted before.
+    fn mark_seen(&mut self, block: u64) -> bool {
+        let word = self.seen.entry(block / 64).or_insert(0);
+        let bit = 1 << (block % 64);
+        let again = *word & bit != 0;
+        *word |= bit;
+        self.seen_blocks += u64::from(!again);
+        again
+    }
+
+    fn value(
+        &mut self,
+        id: u64,
+        flag: u8,
+        kind: Kind,
+        name: &[u8],
+        row: &Bytes,
+    ) -> Result<(), &'static str> {
+        if let Value::Pieces(len) = Value::decode(row).map_err(|why| why.0)? {
+            self.pieces.insert((kind as u8, name.to_vec()), i64::from(len));
+        }
+        self.known(id, flag).map(|_| ())
+    }
+
+    fn piece(&mut self, id: u64, kind: u8, key: &[u8], row: &Bytes) -> Result<(), &'static str> {
+        self.known(id, Onode::HAS_BIG)?;
+        // Find the value by its key: the escaped name ends before the piece's number.
+        let prefix = keys::kind(id, Kind::Big).len() + 1;
+        let name = key.get(prefix..key.len().saturating_sub(6)).ok_or("a piece's key is short")?;
+        let mut plain = Vec::new();
+        let mut bytes = name.iter();
+        while let Some(&b) = bytes.next() {
+            plain.push(b);
+            if b == 0 {
+                bytes.next();
+            }
+        }
+        let missing = self.pieces.get_mut(&(kind, plain)).ok_or("a piece of no value")?;
+        *missing -= row.len() as i64;
+        Ok(())
+    }
+
+    fn refs(&mut self, region: u64, row: &Bytes) -> Result<(), &'static str> {
+        let refs = Refs::decode(row).map_err(|why| why.0)?;
+        for (i, count) in refs.counts.iter().enumerate().filter(|(_, n)| **n > 0) {
+            self.refs.insert(region.saturating_mul(REFS_BLOCKS) + i as u64, *count);
+        }
+        Ok(())
+    }
+
+    /// Number of blocks that several extents share, as the reference counts say.
+    pub fn shared_blocks(&self) -> u64 {
+        self.refs.len() as u64
+    }
+
+    /// Number of blocks that extents refer to.
+    pub fn seen_blocks(&self) -> u64 {
+        self.seen_blocks
+    }
+
+    /// Compares what extents refer to with the bitmaps and the reference counts.
+    pub fn compare(&self, alloc: &Allocator, total: u64, report: &mut FsckReport) {
+        for (block, uses) in &self.shared {
+            let counted = self.refs.get(block).copied().unwrap_or(1);
+            if counted != uses.count {
+                let what = format!("{} extents refer to it, {counted} are counted", uses.count);
+                report.damage(format!("block {block}"), what);
+            }
+        }
+        for block in self.refs.keys().filter(|b| !self.shared.contains_key(b)) {
+            report.damage(format!("block {block}"), "references are counted, but there are none");
+        }
+        let (mut leaked, mut free) = (Vec::new(), Vec::new());
+        for word in 0..total.div_ceil(64) {
+            let seen = self.seen.get(&word).copied().unwrap_or(0);
+            let data = alloc.data_word(word);
+            for (wrong, out) in [(data & !seen, &mut leaked), (seen & !data, &mut free)] {
+                for bit in (0..64).filter(|bit| wrong & (1 << bit) != 0) {
+                    push_run(out, Run { start: word * 64 + bit, len: 1 });
+                }
+            }
+        }
+        for run in leaked {
+            let place = format!("blocks {} to {}", run.start, run.end() - 1);
+            report.note(place, "are marked as data, but no object has them: their space is lost");
+        }
+        for run in free {
+            let place = format!("blocks {} to {}", run.start, run.end() - 1);
+            report.damage(place, "hold an object's data, but are marked as free");
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Reading the whole tree in key order, as much of it as there is.
+
+use crate::keys::Key;
+use crate::mount::walk::is_possible;
+use crate::store::check_node;
+use crate::tree::node::{Node, PagePtr};
+use bytes::Bytes;
+use types::HashMap;
+
+/// Nodes that are read ahead.
+const READ_AHEAD: usize = 32;
+
+/// A node to be looked at.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub ptr: PagePtr,
+    pub level: u8,
+    /// Keys that it may hold.
+    pub low: Key,
+    pub high: Option<Key>,
+}
+
+enum Read {
+    Asked,
+    Done(Result<Bytes, String>),
+}
+
+/// What comes next.
+pub(super) enum Next {
+    /// Something must be read first.
+    Wait,
+    Leaf(Node),
+    /// A node and all below it cannot be read.
+    Bad(Item, String),
+    End,
+}
+
+/// The walk.
+#[derive(Default)]
+pub(super) struct OrderedWalk {
+    /// What is to come, the next one last.
+    stack: Vec<Item>,
+    reads: HashMap<u64, Read>,
+    end: u64,
+    pub pages: Vec<PagePtr>,
+    pub nodes: u64,
+}
+
+impl OrderedWalk {
+    pub fn new(root: Option<PagePtr>, level: u8, end: u64) -> Self {
+        let item = |ptr| Item { ptr, level, low: Key::new(), high: None };
+        OrderedWalk { stack: root.map(item).into_iter().collect(), end, ..Self::default() }
+    }
+
+    /// The nodes to be read now.
+    pub fn wants(&mut self) -> Vec<PagePtr> {
+        let mut out = Vec::new();
+        for item in self.stack.iter().rev().take(READ_AHEAD) {
+            if is_possible(item.ptr, self.end) && !self.reads.contains_key(&item.ptr.block) {
+                self.reads.insert(item.ptr.block, Read::Asked);
+                out.push(item.ptr);
+            }
+        }
+        out
+    }
+
+    /// A node was read, or not.
+    pub fn loaded(&mut self, block: u64, result: Result<Bytes, String>) {
+        self.reads.insert(block, Read::Done(result));
+    }
+
+    pub fn next(&mut self) -> Next {
+        loop {
+            let Some(item) = self.stack.last().cloned() else { return Next::End };
+            if !is_possible(item.ptr, self.end) {
+                self.stack.pop();
+                return Next::Bad(item, "its pointer leads out of the device".into());
+            }
+            let result = match self.reads.get(&item.ptr.block) {
+                Some(Read::Done(result)) => result.clone(),
+                _ => return Next::Wait,
+            };
+            self.stack.pop();
+            self.reads.remove(&item.ptr.block);
+            self.pages.push(item.ptr);
+            let checked = result.and_then(|bytes| check(&item, bytes));
+            let node = match checked {
+                Ok(node) => node,
+                Err(why) => return Next::Bad(item, why),
+            };
+            self.nodes += 1;
+            if item.level == 0 {
+                return Next::Leaf(node);
+            }
+            for i in (0..node.count()).rev() {
+                let low = if i == 0 { item.low.clone() } else { node.key(i) };
+                let next = (i + 1 < node.count()).then(|| node.key(i + 1));
+                let high = next.or_else(|| item.high.clone());
+                self.stack.push(Item { ptr: node.child(i), level: item.level - 1, low, high });
+            }
+        }
+    }
+}
+
+fn check(item: &Item, bytes: Bytes) -> Result<Node, String> {
+    let node = check_node(item.ptr, bytes)?;
+    if node.level() != item.level || node.block() != item.ptr.block {
+        return Err("it stands where another belongs".into());
+    }
+    let last = node.key(node.count() - 1);
+    if item.high.as_ref().is_some_and(|high| last >= *high)
+        || (item.level == 0 && node.key(0) < item.low)
+    {
+        return Err("its keys lie outside the range its parent gives".into());
+    }
+    Ok(node)
+}

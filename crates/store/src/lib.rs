@@ -1,0 +1,26 @@
+//! store
+mod alloc;
+mod codec;
+mod config;
+mod error;
+mod fsck;
+mod keys;
+mod memtable;
+mod mkfs;
+pub mod model;
+mod mount;
+mod plan;
+mod rows;
+mod store;
+mod superblock;
+mod tree;
+mod txn;
+mod view;
+mod wal;
+pub use config::*;
+pub use error::*;
+pub use fsck::{Finding, Fsck, FsckReport, MAX_FINDINGS, Severity};
+pub use mkfs::Mkfs;
+pub use mount::Mount;
+pub use store::*;
+pub use txn::*;

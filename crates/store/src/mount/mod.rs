@@ -1,0 +1,511 @@
+//! Mounting: from the bytes of a device to a [`Store`].
+//!
+//! 1. Flush the devices: what an earlier process left in their caches becomes as durable as what is
+//!    read from them looks.
+//! 2. Read all copies of the superblock; the newest good one counts.
+//! 3. Walk the inner nodes of the tree: its blocks, and the bitmaps.
+//! 4. Read the log and replay it ([`replay`]); verify the data of the last big writes.
+//! 5. Repair a bad copy of the superblock; write a batch that makes the decisions permanent.
+//!
+//! Until step 5 nothing is written, so a failed mount changes nothing.
+
+pub(crate) mod replay;
+pub(crate) mod supers;
+pub(crate) mod walk;
+
+use crate::alloc::Allocator;
+use crate::codec::block_crc;
+use crate::config::{Config, Devices, Expect, HEAD_BLOCKS, TAIL_BLOCKS};
+use crate::error::MountError;
+use crate::plan::Rows;
+use crate::store::inflight::{DATA, Io, MAX_IO_BLOCKS};
+use crate::store::{Parts, Store};
+use crate::superblock::{PLACES, Superblock, place};
+use crate::tree::cache::PageCache;
+use crate::wal::Wal;
+use crate::wal::format::{Direct, crc_of_crcs};
+use crate::wal::scan::{Scan, Scanned, Witness};
+use bytes::Bytes;
+use io::disk::{DevId, DiskDone, DiskError};
+use io::{BLOCK_BYTES, Effects};
+use replay::Replay;
+use smallvec::smallvec;
+use std::collections::BTreeSet;
+use supers::{Supers, check_identity, check_label, device_blocks, tail_places};
+use walk::{Visit, Walk, is_possible_root};
+
+/// Tree nodes being read at a time.
+const NODES_IN_FLIGHT: usize = 64;
+/// Reads for verifying data at a time.
+const VERIFIES_IN_FLIGHT: usize = 16;
+
+#[derive(Debug)]
+enum Tag {
+    Flush,
+    Super(usize),
+    Label,
+    Node(Visit),
+    Log { at: u64 },
+    Verify { index: usize, skip: u64 },
+    Write { seq: Option<u64> },
+}
+
+/// Data of a big write that must be there for its transaction to count.
+struct Check {
+    txn: u64,
+    direct: Direct,
+    /// Blocks asked for.
+    asked: u64,
+    crcs: Vec<u32>,
+    read: u64,
+    unreadable: bool,
+}
+
+impl Check {
+    fn is_lost(&self) -> bool {
+        !self.unreadable && crc_of_crcs(&self.crcs) != self.direct.crc
+    }
+}
+
+enum Phase {
+    Flush,
+    Supers { left: usize },
+    Label,
+    Walk,
+    Log,
+    Verify,
+    Write { left: usize },
+    Over,
+}
+
+/// A mount in progress.
+pub struct Mount {
+    config: Config,
+    devices: Devices,
+    expect: Expect,
+    io: Io<Tag>,
+    phase: Phase,
+    supers: Supers,
+    sb: Option<Superblock>,
+    pages: PageCache,
+    walk: Walk,
+    scan: Option<Scan>,
+    replay: Option<Replay>,
+    checks: Vec<Check>,
+    stale: Option<u64>,
+    news: bool,
+}
+
+impl Mount {
+    /// Prepares to mount the store on `devices`, if it is the expected one.
+    pub fn new(devices: Devices, expect: Expect, config: Config) -> Mount {
+        let pages = PageCache::new(config.page_cache_bytes);
+        Mount {
+            config,
+            devices,
+            expect,
+            io: Io::new(1),
+            phase: Phase::Flush,
+            supers: Supers::default(),
+            sb: None,
+            pages,
+            walk: Walk::default(),
+            scan: None,
+            replay: None,
+            checks: Vec::new(),
+            stale: None,
+            news: false,
+        }
+    }
+
+    /// Issues the first operations.
+    pub fn start(&mut self, fx: &mut Effects) {
+        self.io.flush(fx, DATA, Tag::Flush);
+        if self.devices.wal.is_some() {
+            self.io.flush(fx, DevId(1), Tag::Flush);
+        }
+    }
+
+    /// Takes in the end of an operation. `Some` is the outcome; what still is in flight then is of
+    /// no interest.
+    pub fn handle(
+        &mut self,
+        done: DiskDone,
+        fx: &mut Effects,
+    ) -> Option<Result<Store, MountError>> {
+        let tag = self.io.done(done.token)?;
+        if matches!(self.phase, Phase::Over) {
+            return None;
+        }
+        let outcome = self.step(tag, done.result, fx).transpose();
+        if outcome.is_some() {
+            self.phase = Phase::Over;
+        }
+        outcome
+    }
+
+    fn step(
+        &mut self,
+        tag: Tag,
+        result: Result<Bytes, DiskError>,
+        fx: &mut Effects,
+    ) -> Result<Option<Store>, MountError> {
+        match tag {
+            Tag::Flush => {
+                self.read_ok(0, result)?;
+                if self.io.in_flight() == 0 {
+                    self.read_supers(fx)?;
+                }
+            }
+            Tag::Super(index) => {
+                match result {
+                    Ok(bytes) => self.supers.put(index, &bytes),
+                    Err(_) => self.supers.unreadable(index),
+                }
+                self.super_read(fx)?;
+            }
+            Tag::Label => {
+                if let Ok(block) = result {
+                    check_label(&block, self.sb(), &self.devices)?;
+                }
+                self.begin_walk(fx)?;
+            }
+            Tag::Node(visit) => {
+                let bytes = self.read_ok(visit.ptr.block, result)?;
+                self.node_read(visit, bytes, fx)?;
+            }
+            Tag::Log { at } => {
+                let bytes = self.read_ok(at, result)?;
+                if let Some(scan) = &mut self.scan {
+                    scan.loaded(at, bytes);
+                }
+                self.step_log(fx)?;
+            }
+            Tag::Verify { index, skip } => {
+                self.verified(index, skip, result);
+                self.step_verify(fx)?;
+            }
+            Tag::Write { seq } => return self.written(seq, result),
+        }
+        self.finish_if_written()
+    }
+
+    fn sb(&self) -> &Superblock {
+        self.sb.as_ref().expect("the superblock was chosen before")
+    }
+
+    fn path(&self) -> String {
+        self.devices.data.path.clone()
+    }
+
+    fn read_ok(&self, block: u64, result: Result<Bytes, DiskError>) -> Result<Bytes, MountError> {
+        result.map_err(|error| MountError::Io { path: self.path(), block, error })
+    }
+
+    fn damaged(&self, place: impl Into<String>, what: impl Into<String>) -> MountError {
+        MountError::Damaged { path: self.path(), place: place.into(), what: what.into() }
+    }
+
+    fn read_supers(&mut self, fx: &mut Effects) -> Result<(), MountError> {
+        let blocks = device_blocks(self.devices.data.bytes);
+        if blocks < HEAD_BLOCKS + TAIL_BLOCKS {
+            return Err(MountError::NoStore { path: self.path() });
+        }
+        let front = [(0, 0), (1, 1)];
+        for (index, block) in front.into_iter().chain(tail_places(blocks)) {
+            self.io.read(fx, DATA, block, 1, Tag::Super(index));
+        }
+        self.phase = Phase::Supers { left: PLACES };
+        Ok(())
+    }
+
+    fn super_read(&mut self, fx: &mut Effects) -> Result<(), MountError> {
+        let Phase::Supers { left } = &mut self.phase else { return Ok(()) };
+        *left -= 1;
+        if *left > 0 {
+            return Ok(());
+        }
+        let path = self.path();
+        let newest = self.supers.newest().cloned().ok_or_else(|| self.supers.why_none(&path))?;
+        let blocks = device_blocks(self.devices.data.bytes);
+        if newest.total_blocks < blocks && self.sb.is_none() {
+            // The device grew: the copies at the end of the store are further in.
+            self.phase = Phase::Supers { left: 2 };
+            for (index, block) in tail_places(newest.total_blocks) {
+                self.io.read(fx, DATA, block, 1, Tag::Super(index));
+            }
+            self.sb = Some(newest);
+            return Ok(());
+        }
+        check_identity(&newest, &self.devices, &self.expect)?;
+        self.sb = Some(newest);
+        if self.devices.wal.is_some() {
+            self.phase = Phase::Label;
+            self.io.read(fx, DevId(1), 0, 1, Tag::Label);
+            return Ok(());
+        }
+        self.begin_walk(fx)
+    }
+
+    fn begin_walk(&mut self, fx: &mut Effects) -> Result<(), MountError> {
+        let sb = self.sb();
+        let (root, level) = (sb.root, sb.root_level);
+        if !is_possible_root(root, level, sb.total_blocks - TAIL_BLOCKS) {
+            return Err(self.damaged("the superblock", "its root is impossible"));
+        }
+        self.walk = Walk::new(root, level);
+        self.phase = Phase::Walk;
+        self.step_walk(fx)
+    }
+
+    fn step_walk(&mut self, fx: &mut Effects) -> Result<(), MountError> {
+        while self.io.in_flight() < NODES_IN_FLIGHT {
+            let Some(visit) = self.walk.next() else { break };
+            let blocks = u64::from(visit.ptr.blocks);
+            self.io.read(fx, DATA, visit.ptr.block, blocks, Tag::Node(visit));
+        }
+        if self.io.in_flight() == 0 {
+            return self.begin_log(fx);
+        }
+        Ok(())
+    }
+
+    fn node_read(
+        &mut self,
+        visit: Visit,
+        bytes: Bytes,
+        fx: &mut Effects,
+    ) -> Result<(), MountError> {
+        let end = self.sb().total_blocks - TAIL_BLOCKS;
+        match self.walk.visited(visit, bytes, end) {
+            Ok(node) => self.pages.insert(visit.ptr, node),
+            Err(bad) => {
+                return Err(self.damaged(format!("tree node at block {}", bad.block), bad.what));
+            }
+        }
+        self.step_walk(fx)
+    }
+
+    /// The allocator with what the tree says.
+    fn load_allocator(&mut self) -> Result<Allocator, MountError> {
+        let mut alloc = fresh_allocator(self.sb());
+        for (region, bits) in std::mem::take(&mut self.walk.bitmaps) {
+            if !alloc.load_region(region, &bits) {
+                let place = format!("bitmap of region {region}");
+                return Err(self.damaged(place, "it lies behind the end of the device"));
+            }
+        }
+        Ok(alloc)
+    }
+
+    fn begin_log(&mut self, fx: &mut Effects) -> Result<(), MountError> {
+        let alloc = self.load_allocator()?;
+        let budget = self.config.wal_cache_bytes;
+        let (scan, replay) = begin_replay(self.sb(), alloc, budget);
+        (self.scan, self.replay) = (Some(scan), Some(replay));
+        self.phase = Phase::Log;
+        self.step_log(fx)
+    }
+
+    fn step_log(&mut self, fx: &mut Effects) -> Result<(), MountError> {
+        loop {
+            let (Some(scan), Some(replay)) = (&mut self.scan, &mut self.replay) else {
+                return Ok(());
+            };
+            match scan.next() {
+                Scanned::Batch(batch) => {
+                    if let Err((seq, what)) = replay.batch(*batch) {
+                        return Err(self.damaged(format!("log batch {seq}"), what));
+                    }
+                }
+                Scanned::Rot { seq, block, what } => {
+                    let place = format!("log batch {seq} at block {block} of the log's device");
+                    let what = format!("{what}, but it is known to have been durable");
+                    return Err(self.damaged(place, what));
+                }
+                Scanned::End { stale_life } => {
+                    self.stale = stale_life;
+                    return self.begin_verify(fx);
+                }
+                Scanned::Wait => break,
+            }
+        }
+        let Some(scan) = &mut self.scan else { return Ok(()) };
+        let place = self.sb.as_ref().map(|sb| sb.wal);
+        while let (Some(read), Some(place)) = (scan.wants(), place) {
+            let tag = Tag::Log { at: read.at };
+            self.io.read(fx, DevId(place.dev), place.base + read.block, read.blocks, tag);
+        }
+        Ok(())
+    }
+
+    fn begin_verify(&mut self, fx: &mut Effects) -> Result<(), MountError> {
+        self.scan = None;
+        self.phase = Phase::Verify;
+        let Some(replay) = &self.replay else { return Ok(()) };
+        self.news = replay.waiting() > 0;
+        let end = self.sb().total_blocks;
+        for (txn, direct) in replay.undecided() {
+            if direct.run.end() > end {
+                return Err(self.damaged("the log", "a big write behind the end of the device"));
+            }
+            let crcs = vec![0; direct.run.len as usize];
+            let check = Check { txn, direct, asked: 0, crcs, read: 0, unreadable: false };
+            self.checks.push(check);
+        }
+        self.step_verify(fx)
+    }
+
+    fn step_verify(&mut self, fx: &mut Effects) -> Result<(), MountError> {
+        for (index, check) in self.checks.iter_mut().enumerate() {
+            let len = u64::from(check.direct.run.len);
+            while check.asked < len && self.io.in_flight() < VERIFIES_IN_FLIGHT {
+                let blocks = MAX_IO_BLOCKS.min(len - check.asked);
+                let tag = Tag::Verify { index, skip: check.asked };
+                self.io.read(fx, DATA, check.direct.run.start + check.asked, blocks, tag);
+                check.asked += blocks;
+            }
+        }
+        if self.io.in_flight() == 0 { self.begin_write(fx) } else { Ok(()) }
+    }
+
+    fn verified(&mut self, index: usize, skip: u64, result: Result<Bytes, DiskError>) {
+        let Some(check) = self.checks.get_mut(index) else { return };
+        match result {
+            Ok(bytes) => {
+                let crcs = check.crcs.iter_mut().skip(skip as usize);
+                for (crc, block) in crcs.zip(bytes.chunks_exact(BLOCK_BYTES)) {
+                    *crc = block_crc(block);
+                    check.read += 1;
+                }
+            }
+            // It may have been acknowledged: it counts, and whoever reads it is told.
+            Err(_) => check.unreadable = true,
+        }
+    }
+
+    /// Decides, and makes the decisions permanent.
+    fn begin_write(&mut self, fx: &mut Effects) -> Result<(), MountError> {
+        let lost: BTreeSet<u64> =
+            self.checks.drain(..).filter(Check::is_lost).map(|c| c.txn).collect();
+        let Some(mut replay) = self.replay.take() else { return Ok(()) };
+        replay
+            .finish(&lost)
+            .map_err(|(seq, what)| self.damaged(format!("log batch {seq}"), what))?;
+        self.check_space(&mut replay)?;
+        let sb = self.sb().clone();
+        let mut left = 0;
+        for index in self.supers.stale_places(&sb) {
+            left += 1;
+            let at = (DATA, place(index, sb.total_blocks));
+            self.io.write(fx, at, smallvec![sb.encode(index)], true, Tag::Write { seq: None });
+        }
+        let life = replay.life(&sb, self.stale, self.news);
+        let same = life == replay.wal.life;
+        replay.wal.begin_life(life);
+        if same {
+            replay.wal.set_recorded(replay.next_txn - 1);
+        } else {
+            left += self.write_decisions(&mut replay, &sb, fx)?;
+        }
+        self.replay = Some(replay);
+        self.phase = Phase::Write { left };
+        Ok(())
+    }
+
+    fn check_space(&self, replay: &mut Replay) -> Result<(), MountError> {
+        if let Err(block) = replay.alloc.finish_load() {
+            return Err(self.damaged(format!("block {block}"), "data stands in a fixed area"));
+        }
+        for ptr in &self.walk.pages {
+            if !replay.alloc.adopt_page(ptr.block, ptr.blocks) {
+                let place = format!("block {}", ptr.block);
+                return Err(self.damaged(place, "two things stand in the same place"));
+            }
+        }
+        Ok(())
+    }
+
+    fn write_decisions(
+        &mut self,
+        replay: &mut Replay,
+        sb: &Superblock,
+        fx: &mut Effects,
+    ) -> Result<usize, MountError> {
+        let dropped: Vec<u64> = replay.dropped.iter().copied().collect();
+        if !replay.wal.has_room_for_mark() {
+            return Err(self.damaged("the log", "it is full, no mount can be recorded in it"));
+        }
+        replay.wal.seal_dropped(&dropped);
+        let issue = replay.wal.issue(replay.next_txn - 1, sb.generation);
+        let issue = issue.expect("a closed batch can be written");
+        let count = issue.writes.len();
+        for (block, bytes) in issue.writes {
+            let at = (DevId(sb.wal.dev), sb.wal.base + block);
+            self.io.write(fx, at, smallvec![bytes], true, Tag::Write { seq: Some(issue.seq) });
+        }
+        Ok(count)
+    }
+
+    fn written(
+        &mut self,
+        seq: Option<u64>,
+        result: Result<Bytes, DiskError>,
+    ) -> Result<Option<Store>, MountError> {
+        if let Err(error) = result {
+            return Err(MountError::Log { path: self.path(), error });
+        }
+        if let (Some(seq), Some(replay)) = (seq, &mut self.replay) {
+            replay.wal.written(seq);
+        }
+        if let Phase::Write { left } = &mut self.phase {
+            *left -= 1;
+        }
+        self.finish_if_written()
+    }
+
+    fn finish_if_written(&mut self) -> Result<Option<Store>, MountError> {
+        if !matches!(self.phase, Phase::Write { left: 0 }) {
+            return Ok(None);
+        }
+        let (Some(sb), Some(replay)) = (self.sb.take(), self.replay.take()) else {
+            return Ok(None);
+        };
+        let pages = std::mem::replace(&mut self.pages, PageCache::new(0));
+        let rows = Rows { active: replay.changes, frozen: None, tree: self.walk.tree, pages };
+        Ok(Some(Store::assemble(Parts {
+            config: self.config.clone(),
+            devices: self.devices.clone(),
+            sb,
+            rows,
+            wal: replay.wal,
+            alloc: replay.alloc,
+            totals: replay.totals,
+            next_id: replay.next_id,
+            next_txn: replay.next_txn,
+            next_token: self.io.next_token(),
+        })))
+    }
+}
+
+/// An allocator with the fixed areas taken.
+pub(crate) fn fresh_allocator(sb: &Superblock) -> Allocator {
+    let mut alloc = Allocator::new(sb.total_blocks);
+    alloc.take_fixed(0, HEAD_BLOCKS);
+    if sb.wal.dev == 0 {
+        alloc.take_fixed(sb.wal.base, sb.wal.blocks);
+    }
+    alloc.take_fixed(sb.total_blocks - TAIL_BLOCKS, TAIL_BLOCKS);
+    alloc
+}
+
+/// A scan of the needed part of the log, and a replay to feed.
+pub(crate) fn begin_replay(sb: &Superblock, alloc: Allocator, budget: usize) -> (Scan, Replay) {
+    let from = if sb.rows.seq <= sb.blocks.seq { sb.rows } else { sb.blocks };
+    let witness = Witness { durable_seq: sb.durable_seq, generation: sb.generation };
+    // A batch that was there when the superblock was written may be of an older life.
+    let life = if from.seq <= sb.durable_seq { 0 } else { sb.life };
+    let scan = Scan::new(sb.identity.store, sb.wal, from, life, witness);
+    let wal = Wal::new(sb.identity.store, sb.wal, 0, from, budget);
+    (scan, Replay::new(sb, wal, alloc))
+}

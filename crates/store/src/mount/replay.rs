@@ -1,0 +1,194 @@
+//! Replaying the log over the tree.
+//!
+//! Transactions are applied in order, but only when it is known that none of them is to be passed
+//! over: when a later batch calls them decided, or, at the end of the log, when the data they wrote
+//! beside it has been verified ([`Replay::undecided`], [`Replay::finish`]).
+
+use crate::alloc::{Allocator, Run};
+use crate::memtable::Memtable;
+use crate::superblock::{LogPos, Superblock, Totals};
+use crate::wal::format::{Direct, Entry, Record};
+use crate::wal::scan::ScannedBatch;
+use crate::wal::{Pending, Wal};
+use std::collections::{BTreeSet, VecDeque};
+
+/// A transaction that is read and not applied.
+struct Waiting {
+    seq: u64,
+    /// Index of its first block in the batch.
+    first_block: u32,
+    record: Box<Record<'static>>,
+}
+
+/// What the log changes in what the tree says.
+pub(crate) struct Replay {
+    pub wal: Wal,
+    pub changes: Memtable,
+    pub alloc: Allocator,
+    pub totals: Totals,
+    pub next_id: u64,
+    pub next_txn: u64,
+    /// Transactions that are passed over.
+    pub dropped: BTreeSet<u64>,
+    rows: LogPos,
+    blocks: LogPos,
+    total_blocks: u64,
+    decided: u64,
+    waiting: VecDeque<Waiting>,
+    last: Option<LastBatch>,
+    /// What cannot be: found by the last [`Replay::batch`] or [`Replay::finish`].
+    problem: Option<(u64, &'static str)>,
+}
+
+#[derive(Clone, Copy)]
+struct LastBatch {
+    life: u64,
+    decided: u64,
+    records: u32,
+}
+
+impl Replay {
+    /// Replays over what `sb` points to; `wal` is empty, `alloc` has the bitmaps of the tree.
+    pub fn new(sb: &Superblock, wal: Wal, alloc: Allocator) -> Self {
+        Replay {
+            wal,
+            changes: Memtable::default(),
+            alloc,
+            totals: sb.totals,
+            next_id: sb.next_id,
+            next_txn: sb.next_txn,
+            dropped: BTreeSet::new(),
+            rows: sb.rows,
+            blocks: sb.blocks,
+            total_blocks: sb.total_blocks,
+            // Not what the superblock implies: a later batch may say that some are passed over.
+            decided: 0,
+            waiting: VecDeque::new(),
+            last: None,
+            problem: None,
+        }
+    }
+
+    /// Takes in the next batch. An error names a batch and what cannot be.
+    pub fn batch(&mut self, batch: ScannedBatch) -> Result<(), (u64, &'static str)> {
+        let seq = batch.header.seq;
+        let mut places = Vec::new();
+        for entry in batch.entries {
+            match entry {
+                Entry::Dropped(txns) => self.dropped.extend(txns),
+                Entry::Txn(record) => {
+                    let first_block = places.len() as u32;
+                    places.extend(record.blocks.iter().map(|(place, _)| *place));
+                    self.waiting.push_back(Waiting { seq, first_block, record });
+                }
+            }
+        }
+        // Damaged blocks must be found so when they are read from the log.
+        let keep = seq >= self.blocks.seq && batch.bad_blocks.is_empty();
+        let data = if keep { batch.data } else { bytes::Bytes::new() };
+        self.wal.restore(&batch.header, batch.crc, places, &data);
+        let h = &batch.header;
+        self.last = Some(LastBatch { life: h.life, decided: h.decided, records: h.records });
+        self.decided = self.decided.max(h.decided);
+        self.apply_decided();
+        self.problem.take().map_or(Ok(()), Err)
+    }
+
+    fn apply_decided(&mut self) {
+        while self.waiting.front().is_some_and(|w| w.record.txn <= self.decided) {
+            if let Some(waiting) = self.waiting.pop_front() {
+                self.apply(waiting);
+            }
+        }
+    }
+
+    fn apply(&mut self, waiting: Waiting) {
+        let Waiting { seq, first_block, record } = waiting;
+        let record = *record;
+        self.next_txn = self.next_txn.max(record.txn + 1);
+        if self.dropped.contains(&record.txn) {
+            return;
+        }
+        if !self.is_possible(&record) {
+            self.problem.get_or_insert((seq, "it names a block behind the end of the device"));
+            return;
+        }
+        for run in record.freed.iter() {
+            if self.wal.has_pending() {
+                (run.start..run.end()).for_each(|place| self.wal.restore_freed(place));
+            }
+        }
+        if seq >= self.blocks.seq {
+            for (i, (place, crc)) in record.blocks.iter().enumerate() {
+                let index = first_block + i as u32;
+                let pending = Pending { seq, index, crc: *crc, txn: record.txn };
+                self.wal.restore_block(*place, pending);
+            }
+        }
+        if seq < self.rows.seq {
+            return;
+        }
+        let mut fits = |runs: &[Run], taken| {
+            let ok = runs.iter().all(|run| self.alloc.replay(*run, taken));
+            if !ok {
+                let what =
+                    if taken { "it takes a block that is in use" } else { "it frees a free block" };
+                self.problem.get_or_insert((seq, what));
+            }
+        };
+        fits(&record.taken, true);
+        fits(&record.freed, false);
+        self.next_id = self.next_id.max(record.next_id);
+        self.totals.add(record.delta);
+        self.changes.absorb(record.changes.into_owned(), record.txn);
+    }
+
+    /// Whether all blocks that a record names are on the device.
+    fn is_possible(&self, record: &Record<'_>) -> bool {
+        let runs = record.taken.iter().chain(record.freed.iter());
+        runs.chain(record.direct.iter().map(|d| &d.run)).all(|run| run.end() <= self.total_blocks)
+            && record.blocks.iter().all(|(place, _)| *place < self.total_blocks)
+    }
+
+    /// Data beside the log that decides whether the last transactions count: of each transaction,
+    /// in order.
+    pub fn undecided(&self) -> Vec<(u64, Direct)> {
+        let waiting = self.waiting.iter();
+        waiting.flat_map(|w| w.record.direct.iter().map(|d| (w.record.txn, *d))).collect()
+    }
+
+    /// The log is at its end. `lost` are transactions whose data is not there: they and all behind
+    /// them in their sequencers are passed over.
+    pub fn finish(&mut self, lost: &BTreeSet<u64>) -> Result<(), (u64, &'static str)> {
+        let mut ended = BTreeSet::new();
+        for waiting in &self.waiting {
+            let record = &waiting.record;
+            if lost.contains(&record.txn) || ended.contains(&record.sequencer) {
+                ended.insert(record.sequencer);
+                self.dropped.insert(record.txn);
+            }
+        }
+        self.decided = u64::MAX;
+        self.apply_decided();
+        self.problem.take().map_or(Ok(()), Err)
+    }
+
+    /// The life to go on in. A new one begins with a batch that says what is decided, unless the
+    /// last batch says just that and nothing stands behind it: then the last life can go on, so
+    /// that mounts alone do not fill the log. `news`: something was decided at the end of the log.
+    pub fn life(&self, sb: &Superblock, stale: Option<u64>, news: bool) -> u64 {
+        match self.last {
+            Some(l)
+                if l.records == 0 && l.decided + 1 >= self.next_txn && !news && stale.is_none() =>
+            {
+                l.life
+            }
+            last => sb.life.max(last.map_or(0, |l| l.life)).max(stale.unwrap_or(0)) + 1,
+        }
+    }
+
+    /// Number of transactions that wait for a decision.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+}

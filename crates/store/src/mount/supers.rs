@@ -1,0 +1,148 @@
+//! Finding the newest superblock.
+
+use crate::config::{Devices, Expect};
+use crate::error::MountError;
+use crate::superblock::{FORMAT, NotSuper, PLACES, Superblock, WalLabel, place, places_of};
+use bytes::Bytes;
+use io::BLOCK_BYTES;
+
+/// The copies of the superblocks as they were read.
+#[derive(Debug, Default)]
+pub(crate) struct Supers {
+    copies: [Option<Result<Superblock, NotSuper>>; PLACES],
+}
+
+impl Supers {
+    /// The copy at place `index`.
+    pub fn put(&mut self, index: usize, block: &[u8]) {
+        self.copies[index] = Some(Superblock::decode(block, index));
+    }
+
+    /// A copy that could not be read.
+    pub fn unreadable(&mut self, index: usize) {
+        self.copies[index] = Some(Err(NotSuper::Damaged("it cannot be read")));
+    }
+
+    /// A copy, and why it is none.
+    pub fn copy(&self, index: usize) -> Result<&Superblock, NotSuper> {
+        match &self.copies[index] {
+            Some(Ok(sb)) => Ok(sb),
+            Some(Err(why)) => Err(*why),
+            None => Err(NotSuper::NoMagic),
+        }
+    }
+
+    /// The newest good copy. Copies of different stores (an old one's at the end of the device)
+    /// are told apart by the generation as well: the first places decide.
+    pub fn newest(&self) -> Option<&Superblock> {
+        let all = || (0..PLACES).filter_map(|i| self.copy(i).ok());
+        let store = all().next()?.identity.store;
+        all().filter(|sb| sb.identity.store == store).max_by_key(|sb| sb.generation)
+    }
+
+    /// Places of the newest superblock whose copy is bad or old.
+    pub fn stale_places(&self, newest: &Superblock) -> Vec<usize> {
+        let good = |index: &usize| self.copy(*index).is_ok_and(|sb| sb == newest);
+        places_of(newest.generation).into_iter().filter(|i| !good(i)).collect()
+    }
+
+    /// Why there is no good copy.
+    pub fn why_none(&self, path: &str) -> MountError {
+        let whys = || self.copies.iter().flatten().filter_map(|c| c.as_ref().err().copied());
+        let path = path.to_string();
+        let newer = whys().find_map(|w| match w {
+            NotSuper::Newer(found) => Some(found),
+            _ => None,
+        });
+        if let Some(found) = newer {
+            return MountError::Newer { path, found, known: FORMAT };
+        }
+        match whys().find_map(|w| match w {
+            NotSuper::Damaged(what) => Some(what),
+            _ => None,
+        }) {
+            Some(what) => MountError::Damaged {
+                path,
+                place: "all copies of the superblock".into(),
+                what: what.into(),
+            },
+            None => MountError::NoStore { path },
+        }
+    }
+}
+
+/// Blocks of a device.
+pub(crate) fn device_blocks(bytes: u64) -> u64 {
+    bytes / BLOCK_BYTES as u64
+}
+
+/// Where the copies at the end are, if the device has `blocks`.
+pub(crate) fn tail_places(blocks: u64) -> [(usize, u64); 2] {
+    [(2, place(2, blocks)), (3, place(3, blocks))]
+}
+
+/// Checks that the store is the wanted one and fits its devices.
+pub(crate) fn check_identity(
+    sb: &Superblock,
+    devices: &Devices,
+    expect: &Expect,
+) -> Result<(), MountError> {
+    let path = devices.data.path.clone();
+    let id = &sb.identity;
+    if let Some(wanted) = expect.cluster.filter(|c| *c != id.cluster) {
+        return Err(MountError::OtherCluster { path, found: id.cluster, wanted });
+    }
+    if let Some(wanted) = expect.osd.filter(|o| *o != id.osd) {
+        return Err(MountError::OtherOsd { path, found: id.osd, wanted });
+    }
+    if let Some(wanted) = expect.store.filter(|s| *s != id.store) {
+        return Err(MountError::OtherStore { path, found: id.store, wanted });
+    }
+    let min = sb.total_blocks * BLOCK_BYTES as u64;
+    if devices.data.bytes < min {
+        return Err(MountError::TooSmall { path, bytes: devices.data.bytes, min });
+    }
+    match (&devices.wal, sb.wal.dev) {
+        (None, 0) => Ok(()),
+        (Some(wal), 1) => {
+            let min = (sb.wal.base + sb.wal.blocks) * BLOCK_BYTES as u64;
+            if wal.bytes < min {
+                let path = wal.path.clone();
+                return Err(MountError::TooSmall { path, bytes: wal.bytes, min });
+            }
+            Ok(())
+        }
+        (None, _) => Err(MountError::LogDevice {
+            path,
+            what: "this store has its log on a device of its own; name it with --wal".into(),
+        }),
+        (Some(wal), _) => Err(MountError::LogDevice {
+            path: wal.path.clone(),
+            what: format!("{path} has its log on itself; leave out --wal"),
+        }),
+    }
+}
+
+/// Checks that the log device belongs to the store.
+pub(crate) fn check_label(
+    block: &Bytes,
+    sb: &Superblock,
+    devices: &Devices,
+) -> Result<(), MountError> {
+    let path = devices.wal.as_ref().map_or_else(String::new, |w| w.path.clone());
+    match WalLabel::decode(block) {
+        Ok(label) if label.identity.store != sb.identity.store => Err(MountError::OtherStore {
+            path,
+            found: label.identity.store,
+            wanted: sb.identity.store,
+        }),
+        Ok(_) => Ok(()),
+        Err(NotSuper::NoMagic) => Err(MountError::LogDevice {
+            path,
+            what: "it does not hold a log of a store; is it the right device?".into(),
+        }),
+        Err(NotSuper::Newer(found)) => Err(MountError::Newer { path, found, known: FORMAT }),
+        // The label only guards from the wrong device, and every batch names its store.
+        Err(NotSuper::Damaged(_)) => Ok(()),
+    }
+}

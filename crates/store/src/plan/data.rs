@@ -1,0 +1,337 @@
+//! Bytes of objects.
+//!
+//! A write is cut into whole blocks and at most two partial ones. Long runs of whole blocks go to
+//! fresh blocks of the device, beside the log. All others go into the log: over the block's own
+//! place if no clone shares it, otherwise to a fresh one. A partial block becomes a whole one by
+//! way of its old content.
+
+use super::{DirectData, Plan, Planned};
+use crate::alloc::{Run, push_run};
+use crate::codec::block_crc;
+use crate::keys::{self, Parsed, SHARD_BLOCKS};
+use crate::rows::{Onode, Shard, Slot};
+use crate::store::miss::{Want, Wants};
+use crate::txn::{ObjectIx, whole_blocks};
+use crate::wal::Content;
+use crate::wal::format::crc_of_crcs;
+use bytes::{Bytes, BytesMut};
+use io::BLOCK_BYTES;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+pub(super) const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Shards of an object that an op works on.
+pub(super) type Shards = BTreeMap<u32, Shard>;
+
+pub(super) fn shard_of(block: u64) -> u32 {
+    (block / SHARD_BLOCKS) as u32
+}
+
+pub(super) fn slot_mut(shards: &mut Shards, block: u64) -> &mut Slot {
+    let shard = shards.entry(shard_of(block)).or_default();
+    &mut shard.slots[(block % SHARD_BLOCKS) as usize]
+}
+
+pub(super) fn slot(shards: &Shards, block: u64) -> Slot {
+    let shard = shards.get(&shard_of(block));
+    shard.map_or(Slot::HOLE, |s| s.slots[(block % SHARD_BLOCKS) as usize])
+}
+
+impl Plan<'_> {
+    /// The shards `from..to` that there are.
+    pub(super) fn shards(&self, id: u64, from: u32, to: u32) -> Planned<Shards> {
+        let mut out = Shards::new();
+        for (key, row) in self.rows(&keys::shard(id, from), &keys::shard(id, to))? {
+            match (keys::parse(&key), Shard::decode(&row)) {
+                (Ok(Parsed::Shard { number, .. }), Ok(shard)) => drop(out.insert(number, shard)),
+                (_, Err(why)) => return self.problem(why.0),
+                _ => return self.problem("an extent shard with an impossible key"),
+            }
+        }
+        Ok(out)
+    }
+
+    /// The shards of a range of blocks. One is looked up, more are scanned.
+    pub(super) fn shards_of(&self, onode: &Onode, blocks: Range<u64>) -> Planned<Shards> {
+        if !onode.has(Onode::HAS_DATA) || blocks.is_empty() {
+            return Ok(Shards::new());
+        }
+        let (first, last) = (shard_of(blocks.start), shard_of(blocks.end - 1));
+        if first < last {
+            return self.shards(onode.id, first, last + 1);
+        }
+        let mut out = Shards::new();
+        if let Some(row) = self.get(&keys::shard(onode.id, first))? {
+            let shard = Shard::decode(&row).or_else(|why| self.problem(why.0))?;
+            out.insert(first, shard);
+        }
+        Ok(out)
+    }
+
+    pub(super) fn put_shards(&mut self, id: u64, shards: Shards) {
+        for (number, shard) in shards {
+            let row = (!shard.is_empty()).then(|| shard.encode());
+            self.put(keys::shard(id, number), row);
+        }
+    }
+
+    /// The content of a block, or what must be read to have it.
+    fn content(&self, ix: ObjectIx, block: u64, slot: Slot, wants: &mut Wants) -> Option<Bytes> {
+        if slot.is_hole() {
+            return Some(Bytes::from_static(&[0; BLOCK_BYTES]));
+        }
+        if let Some((_, content)) = self.out.blocks.get(&slot.phys) {
+            return Some(content.clone());
+        }
+        let mine = self.out.direct.iter().find(|d| (d.run.start..d.run.end()).contains(&slot.phys));
+        if let Some(direct) = mine {
+            let from = (slot.phys - direct.run.start) as usize * BLOCK_BYTES;
+            return Some(direct.data.slice(from..from + BLOCK_BYTES));
+        }
+        let (object, offset) = (self.key(ix), block * BLOCK);
+        if let Some(pending) = self.cx.wal.pending(slot.phys) {
+            if pending.crc != slot.crc {
+                wants.damaged(slot.phys, "the log and the extents disagree about a block");
+                return None;
+            }
+            match self.cx.wal.content(pending) {
+                Content::Memory(bytes) => return Some(bytes),
+                Content::Log { seq, block } => {
+                    if let Some((run, at)) = self.cx.fetched.find(slot) {
+                        return Some(self.fetched(run, at));
+                    }
+                    wants.wants.push(Want::Log {
+                        object: object.clone(),
+                        offset,
+                        seq,
+                        block,
+                        place: slot.phys,
+                        crc: slot.crc,
+                    });
+                    return None;
+                }
+            }
+        }
+        if let Some(bytes) = self.cx.direct.block(slot.phys) {
+            return Some(bytes);
+        }
+        if let Some((run, at)) = self.cx.fetched.find(slot) {
+            return Some(self.fetched(run, at));
+        }
+        wants.data(object, offset, slot);
+        None
+    }
+
+    fn fetched(&self, run: usize, at: usize) -> Bytes {
+        self.cx.fetched.bytes(run, at * BLOCK_BYTES, (at + 1) * BLOCK_BYTES)
+    }
+
+    /// The contents of several blocks.
+    pub(super) fn contents(
+        &self,
+        ix: ObjectIx,
+        shards: &Shards,
+        blocks: impl Iterator<Item = u64>,
+    ) -> Planned<Vec<Bytes>> {
+        let mut wants = Wants::default();
+        let out = blocks.filter_map(|b| self.content(ix, b, slot(shards, b), &mut wants)).collect();
+        if wants.is_empty() { Ok(out) } else { Err(wants.into()) }
+    }
+
+    pub(super) fn write(&mut self, ix: ObjectIx, offset: u64, data: &Bytes) -> Planned<()> {
+        let onode = self.create(ix).clone();
+        if data.is_empty() {
+            return Ok(());
+        }
+        let end = offset + data.len() as u64;
+        let blocks = offset / BLOCK..end.div_ceil(BLOCK);
+        let mut shards = self.shards_of(&onode, blocks.clone())?;
+        let (first, last) = whole_blocks(offset, data.len() as u64);
+        let mut logged: Vec<(u64, Bytes)> = Vec::new();
+        let partial: Vec<u64> = blocks.clone().filter(|b| *b < first || *b >= last).collect();
+        let old = self.contents(ix, &shards, partial.iter().copied())?;
+        for (block, old) in partial.into_iter().zip(old) {
+            let from = offset.max(block * BLOCK);
+            let to = end.min((block + 1) * BLOCK);
+            let piece = &data[(from - offset) as usize..(to - offset) as usize];
+            logged.push((block, patched(&old, (from - block * BLOCK) as usize, piece)));
+        }
+        let whole = |block: u64| (block * BLOCK - offset) as usize;
+        if (last - first) * BLOCK >= self.cx.small_write_bytes {
+            let data = data.slice(whole(first)..whole(last));
+            self.write_direct(&mut shards, first, data)?;
+        } else {
+            for block in first..last {
+                logged.push((block, data.slice(whole(block)..whole(block + 1))));
+            }
+        }
+        logged.sort_unstable_by_key(|(block, _)| *block);
+        self.log_blocks(&mut shards, logged)?;
+        self.put_shards(onode.id, shards);
+        self.set_flag(ix, Onode::HAS_DATA);
+        if end > onode.size {
+            self.set_size(ix, end);
+        }
+        Ok(())
+    }
+
+    /// Whole blocks from `first` on go to fresh places, beside the log.
+    fn write_direct(&mut self, shards: &mut Shards, first: u64, data: Bytes) -> Planned<()> {
+        let count = (data.len() / BLOCK_BYTES) as u64;
+        let old: Vec<Slot> = (first..first + count).map(|b| slot(shards, b)).collect();
+        self.free_slots(&old)?;
+        let runs = self.take(count)?;
+        let mut block = first;
+        let mut rest = data;
+        for run in runs {
+            let data = rest.split_to(run.len as usize * BLOCK_BYTES);
+            let mut crcs = Vec::with_capacity(run.len as usize);
+            for (phys, content) in (run.start..).zip(data.chunks_exact(BLOCK_BYTES)) {
+                let crc = block_crc(content);
+                crcs.push(crc);
+                *slot_mut(shards, block) = Slot { phys, crc, shared: false };
+                block += 1;
+            }
+            self.out.direct.push(DirectData { run, data, crc: crc_of_crcs(&crcs) });
+        }
+        Ok(())
+    }
+
+    /// Puts whole blocks, in ascending order, into the log.
+    pub(super) fn log_blocks(
+        &mut self,
+        shards: &mut Shards,
+        blocks: Vec<(u64, Bytes)>,
+    ) -> Planned<()> {
+        // First the places: those that have none of their own get one, neighbours together.
+        let mut at = 0;
+        while at < blocks.len() {
+            let block = blocks[at].0;
+            let own = slot(shards, block);
+            if !own.is_hole() && (!own.shared || self.is_sole_owner(own.phys)?) {
+                slot_mut(shards, block).shared = false;
+                at += 1;
+                continue;
+            }
+            let same_shard = |b: u64| shard_of(b) == shard_of(block);
+            let mut n = 1;
+            while blocks.get(at + n).is_some_and(|(b, _)| {
+                *b == block + n as u64 && same_shard(*b) && slot(shards, *b).is_hole()
+            }) && own.is_hole()
+            {
+                n += 1;
+            }
+            self.free_slots(&[own])?;
+            self.place(shards, block, n as u64)?;
+            at += n;
+        }
+        for (block, content) in blocks {
+            let crc = block_crc(&content);
+            let slot = slot_mut(shards, block);
+            slot.crc = crc;
+            let place = slot.phys;
+            self.out.blocks.insert(place, (crc, content));
+        }
+        Ok(())
+    }
+
+    /// Gives `len` blocks of one shard fresh places, if possible beside the shard's other blocks.
+    fn place(&mut self, shards: &mut Shards, block: u64, len: u64) -> Planned<()> {
+        let at = block % SHARD_BLOCKS;
+        let run = match self.natural_place(shards, block, len) {
+            Some(run) => Some(run),
+            None => self.alloc.alloc_in_window(at, len),
+        };
+        let runs = match run {
+            Some(run) => {
+                push_run(&mut self.out.taken, run);
+                smallvec::smallvec![run]
+            }
+            None => self.take(len)?,
+        };
+        let mut block = block;
+        for run in runs {
+            for phys in run.start..run.end() {
+                *slot_mut(shards, block) = Slot { phys, crc: 0, shared: false };
+                block += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The place that continues the run of the nearest block before or behind, if it is free.
+    fn natural_place(&mut self, shards: &Shards, block: u64, len: u64) -> Option<Run> {
+        let shard = shards.get(&shard_of(block))?;
+        let at = (block % SHARD_BLOCKS) as usize;
+        let before = shard.slots[..at].iter().enumerate().rev().find(|(_, s)| !s.is_hole());
+        let behind = shard.slots[at..].iter().enumerate().find(|(_, s)| !s.is_hole());
+        let before = before.map(|(i, s)| s.phys + (at - i) as u64);
+        let behind = behind.and_then(|(i, s)| s.phys.checked_sub(i as u64));
+        let mut candidates = before.into_iter().chain(behind);
+        candidates.find_map(|start| self.alloc.alloc_at(start, len))
+    }
+
+    pub(super) fn zero(&mut self, ix: ObjectIx, offset: u64, len: u64) -> Planned<()> {
+        let Some(onode) = self.onode(ix).cloned() else { return Ok(()) };
+        let mut end = offset.saturating_add(len).min(onode.size);
+        if offset >= end || !onode.has(Onode::HAS_DATA) {
+            return Ok(());
+        }
+        if end == onode.size {
+            end = end.next_multiple_of(BLOCK);
+        }
+        let blocks = offset / BLOCK..end.div_ceil(BLOCK);
+        let mut shards = self.shards_of(&onode, blocks.clone())?;
+        if shards.is_empty() {
+            return Ok(());
+        }
+        let (first, last) = whole_blocks(offset, end - offset);
+        let mut edges = vec![blocks.start, blocks.end - 1];
+        edges.dedup();
+        edges.retain(|b| (*b < first || *b >= last) && !slot(&shards, *b).is_hole());
+        let old = self.contents(ix, &shards, edges.iter().copied())?;
+        let mut logged = Vec::new();
+        for (block, old) in edges.into_iter().zip(old) {
+            let from = (offset.max(block * BLOCK) - block * BLOCK) as usize;
+            let to = (end.min((block + 1) * BLOCK) - block * BLOCK) as usize;
+            logged.push((block, patched(&old, from, &[0; BLOCK_BYTES][..to - from])));
+        }
+        self.punch(&mut shards, first..last)?;
+        self.log_blocks(&mut shards, logged)?;
+        self.put_shards(onode.id, shards);
+        Ok(())
+    }
+
+    /// Makes whole blocks holes.
+    pub(super) fn punch(&mut self, shards: &mut Shards, blocks: Range<u64>) -> Planned<()> {
+        if blocks.is_empty() {
+            return Ok(());
+        }
+        for (number, shard) in shards.range_mut(shard_of(blocks.start)..=shard_of(blocks.end - 1)) {
+            let base = u64::from(*number) * SHARD_BLOCKS;
+            let from = blocks.start.max(base) - base;
+            let to = (blocks.end - base).min(SHARD_BLOCKS);
+            let slots = &mut shard.slots[from as usize..to as usize];
+            self.free_slots(slots)?;
+            slots.fill(Slot::HOLE);
+        }
+        Ok(())
+    }
+
+    pub(super) fn truncate(&mut self, ix: ObjectIx, size: u64) -> Planned<()> {
+        let old = self.create(ix).size;
+        if size < old {
+            self.zero(ix, size, old - size)?;
+        }
+        self.set_size(ix, size);
+        Ok(())
+    }
+}
+
+/// A block with some of its bytes replaced.
+fn patched(old: &[u8], at: usize, piece: &[u8]) -> Bytes {
+    let mut out = BytesMut::from(old);
+    out[at..at + piece.len()].copy_from_slice(piece);
+    out.freeze()
+}

@@ -1,0 +1,407 @@
+//! From a transaction to what it comes to.
+//!
+//! A plan works out the new rows, blocks and allocations of a transaction without changing the
+//! store, but for blocks that are taken and given back if it comes to nothing. When something that
+//! must be read is not in memory it stops with all that it knows to be missing; the transaction is
+//! planned again from its beginning when that is there.
+
+mod clone;
+mod data;
+mod refs;
+mod values;
+
+use crate::alloc::{Allocator, Run, push_run};
+use crate::error::StoreError;
+use crate::keys::{self, Key};
+use crate::memtable::Memtable;
+use crate::rows::{Onode, Slot};
+use crate::store::direct::DirectWrites;
+use crate::store::miss::{ReadSet, Wants};
+use crate::store::txns::Txns;
+use crate::tree::cache::PageCache;
+use crate::tree::{Tree, TreeMiss};
+use crate::txn::{Invalid, ObjectIx, Op, Transaction};
+use crate::view::View;
+use crate::wal::Wal;
+use crate::wal::format::{Delta, Direct};
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use types::ObjectKey;
+
+/// The rows of the store: memtables over the tree.
+pub(crate) struct Rows {
+    pub active: Memtable,
+    pub frozen: Option<Memtable>,
+    pub tree: Tree,
+    pub pages: PageCache,
+}
+
+impl Rows {
+    /// All layers, to be read.
+    pub fn view(&self) -> View<'_> {
+        let layers = std::iter::once(&self.active).chain(&self.frozen).collect();
+        View { layers, tree: self.tree, pages: &self.pages, watch: None }
+    }
+}
+
+/// Why a plan came to nothing.
+#[derive(Debug)]
+pub(crate) enum PlanError {
+    Miss(Wants),
+    /// So many blocks are not free.
+    NoSpace {
+        short: u64,
+    },
+    /// It builds on a transaction of another sequencer that may yet be lost.
+    Conflict,
+    Invalid(Invalid),
+}
+
+impl From<Wants> for PlanError {
+    fn from(wants: Wants) -> Self {
+        PlanError::Miss(wants)
+    }
+}
+
+impl From<TreeMiss> for PlanError {
+    fn from(miss: TreeMiss) -> Self {
+        PlanError::Miss(miss.into())
+    }
+}
+
+impl From<Invalid> for PlanError {
+    fn from(why: Invalid) -> Self {
+        PlanError::Invalid(why)
+    }
+}
+
+pub(crate) type Planned<T> = Result<T, PlanError>;
+
+/// What planning looks at.
+pub(crate) struct Context<'a> {
+    pub rows: &'a Rows,
+    pub wal: &'a Wal,
+    pub direct: &'a DirectWrites,
+    pub txns: &'a Txns,
+    pub fetched: &'a ReadSet,
+    /// Writes shorter than this go into the log.
+    pub small_write_bytes: u64,
+}
+
+/// An object of the transaction as it is at this point of the plan.
+#[derive(Clone, Debug, Default)]
+struct ObjectState {
+    loaded: bool,
+    onode: Option<Onode>,
+    /// The store has a record of it.
+    had: bool,
+    dirty: bool,
+}
+
+/// Data that goes straight to its place.
+#[derive(Debug)]
+pub(crate) struct DirectData {
+    pub run: Run,
+    pub data: Bytes,
+    pub crc: u32,
+}
+
+/// What a transaction comes to.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub changes: Memtable,
+    pub next_id: u64,
+    pub delta: Delta,
+    pub taken: Vec<Run>,
+    pub freed: Vec<Run>,
+    /// Blocks for the log, by place: checksum and content.
+    pub blocks: BTreeMap<u64, (u32, Bytes)>,
+    pub direct: Vec<DirectData>,
+}
+
+impl Outcome {
+    /// As the log wants it.
+    pub fn direct_records(&self) -> Vec<Direct> {
+        self.direct.iter().map(|d| Direct { run: d.run, crc: d.crc }).collect()
+    }
+}
+
+/// A transaction being planned.
+pub(crate) struct Plan<'a> {
+    cx: Context<'a>,
+    alloc: &'a mut Allocator,
+    txn: &'a Transaction,
+    /// Index of the op being planned, for messages.
+    op: usize,
+    objects: SmallVec<[ObjectState; 4]>,
+    out: Outcome,
+    conflict: Cell<bool>,
+}
+
+/// Plans a transaction. On failure nothing is changed.
+pub(crate) fn plan<'a>(
+    cx: Context<'a>,
+    alloc: &'a mut Allocator,
+    txn: &'a Transaction,
+    next_id: u64,
+) -> Planned<Outcome> {
+    let objects = SmallVec::from_elem(ObjectState::default(), txn.objects().len());
+    let out = Outcome { next_id, ..Outcome::default() };
+    let mut plan = Plan { cx, alloc, txn, op: 0, objects, out, conflict: Cell::new(false) };
+    match plan.run() {
+        Ok(()) => Ok(plan.out),
+        Err(why) => {
+            for run in &plan.out.taken {
+                plan.alloc.undo(*run);
+            }
+            Err(why)
+        }
+    }
+}
+
+impl<'a> Plan<'a> {
+    fn run(&mut self) -> Planned<()> {
+        self.load_all()?;
+        let txn = self.txn;
+        for (i, op) in txn.ops().iter().enumerate() {
+            self.op = i;
+            self.apply(op)?;
+            if self.conflict.get() {
+                return Err(PlanError::Conflict);
+            }
+        }
+        self.check_freed()?;
+        self.write_onodes();
+        Ok(())
+    }
+
+    fn apply(&mut self, op: &Op) -> Planned<()> {
+        match op {
+            Op::Touch(o) => drop(self.create(*o)),
+            Op::Write { object, offset, data } => self.write(*object, *offset, data)?,
+            Op::Zero { object, offset, len } => self.zero(*object, *offset, *len)?,
+            Op::Truncate { object, size } => self.truncate(*object, *size)?,
+            Op::Remove(o) => self.remove(*o)?,
+            Op::SetMeta { object, meta } => {
+                self.create(*object).meta = Bytes::copy_from_slice(meta);
+            }
+            Op::Clone { from, to } => self.clone_object(*from, *to)?,
+            Op::CloneRange { from, to, src_offset, len, dst_offset } => {
+                self.clone_range(*from, *src_offset, *len, *to, *dst_offset)?;
+            }
+            Op::Rename { from, to } => self.rename(*from, *to)?,
+            _ => self.apply_values(op)?,
+        }
+        Ok(())
+    }
+
+    /// All rows as the plan sees them.
+    fn with_view<T>(&self, f: impl FnOnce(&View<'_>) -> T) -> T {
+        let watch = |txn: u64| {
+            if self.cx.txns.is_foreign(txn, self.txn.sequencer) {
+                self.conflict.set(true);
+            }
+        };
+        let rows = self.cx.rows;
+        let staged = std::iter::once(&self.out.changes);
+        let layers = staged.chain(std::iter::once(&rows.active)).chain(&rows.frozen).collect();
+        f(&View { layers, tree: rows.tree, pages: &rows.pages, watch: Some(&watch) })
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>, TreeMiss> {
+        self.with_view(|view| view.get(key))
+    }
+
+    /// All rows of a range.
+    fn rows(&self, from: &[u8], to: &[u8]) -> Result<Vec<(Key, Bytes)>, TreeMiss> {
+        let mut out = Vec::new();
+        self.with_view(|view| {
+            view.scan(from, to, &mut |key, value| {
+                out.push((Key::from_slice(key), value.clone()));
+                true
+            })
+        })?;
+        Ok(out)
+    }
+
+    fn put(&mut self, key: Key, value: Option<Bytes>) {
+        self.out.changes.put(key, value, 0);
+    }
+
+    fn delete_range(&mut self, from: Key, to: Key) {
+        self.out.changes.delete_range(from, to, 0);
+    }
+
+    fn key(&self, ix: ObjectIx) -> &'a ObjectKey {
+        &self.txn.objects()[ix.0 as usize]
+    }
+
+    /// Loads the records of all objects.
+    fn load_all(&mut self) -> Planned<()> {
+        let mut wants = Wants::default();
+        for i in 0..self.objects.len() {
+            let key = keys::object(&self.txn.objects()[i]);
+            let row = match self.get(&key) {
+                Ok(row) => row,
+                Err(miss) => {
+                    wants.tree(miss);
+                    continue;
+                }
+            };
+            let onode = row.as_ref().map(Onode::decode).transpose();
+            match onode {
+                Ok(onode) => {
+                    let had = onode.is_some();
+                    self.objects[i] = ObjectState { loaded: true, onode, had, dirty: false };
+                }
+                Err(why) => wants.damaged(0, why.0),
+            }
+        }
+        if wants.is_empty() { Ok(()) } else { Err(wants.into()) }
+    }
+
+    fn state(&mut self, ix: ObjectIx) -> &mut ObjectState {
+        let state = &mut self.objects[ix.0 as usize];
+        assert!(state.loaded, "objects are loaded before the ops are planned");
+        state
+    }
+
+    fn onode(&mut self, ix: ObjectIx) -> Option<&mut Onode> {
+        self.state(ix).onode.as_mut()
+    }
+
+    /// The object, which is made if it does not exist. It counts as changed.
+    fn create(&mut self, ix: ObjectIx) -> &mut Onode {
+        if self.state(ix).onode.is_none() {
+            let id = self.new_id();
+            self.out.delta.objects += 1;
+            self.state(ix).onode = Some(Onode { id, size: 0, flags: 0, meta: Bytes::new() });
+        }
+        let state = self.state(ix);
+        state.dirty = true;
+        state.onode.as_mut().expect("it was just made")
+    }
+
+    fn new_id(&mut self) -> u64 {
+        let id = self.out.next_id;
+        self.out.next_id += 1;
+        id
+    }
+
+    /// The object if it exists; it counts as changed.
+    fn change(&mut self, ix: ObjectIx) -> Option<&mut Onode> {
+        let state = self.state(ix);
+        state.dirty |= state.onode.is_some();
+        state.onode.as_mut()
+    }
+
+    fn source(&mut self, ix: ObjectIx) -> Planned<Onode> {
+        let (op, object) = (self.op, self.key(ix));
+        let onode = self.onode(ix).cloned();
+        onode.ok_or_else(|| Invalid::NoSuchObject { op, object: object.clone() }.into())
+    }
+
+    fn set_size(&mut self, ix: ObjectIx, size: u64) {
+        let onode = self.create(ix);
+        let before = std::mem::replace(&mut onode.size, size);
+        self.out.delta.bytes += size as i64 - before as i64;
+    }
+
+    fn set_flag(&mut self, ix: ObjectIx, flag: u8) {
+        if !self.create(ix).has(flag) {
+            self.create(ix).flags |= flag;
+        }
+    }
+
+    /// Removes the object with everything it has.
+    fn remove(&mut self, ix: ObjectIx) -> Planned<()> {
+        let Some(onode) = self.onode(ix).cloned() else { return Ok(()) };
+        if onode.has(Onode::HAS_DATA) {
+            for (_, shard) in self.shards(onode.id, 0, u32::MAX)? {
+                self.free_slots(&shard.slots)?;
+            }
+        }
+        if onode.flags != 0 {
+            self.delete_range(keys::rows(onode.id), keys::rows_end(onode.id));
+        }
+        self.out.delta.objects -= 1;
+        self.out.delta.bytes -= onode.size as i64;
+        let state = self.state(ix);
+        (state.onode, state.dirty) = (None, true);
+        Ok(())
+    }
+
+    fn rename(&mut self, from: ObjectIx, to: ObjectIx) -> Planned<()> {
+        let onode = self.source(from)?;
+        if self.onode(to).is_some() {
+            let object = self.key(to).clone();
+            return Err(Invalid::Exists { op: self.op, object }.into());
+        }
+        for (ix, onode) in [(from, None), (to, Some(onode))] {
+            let state = self.state(ix);
+            (state.onode, state.dirty) = (onode, true);
+        }
+        Ok(())
+    }
+
+    fn write_onodes(&mut self) {
+        for i in 0..self.objects.len() {
+            let state = &self.objects[i];
+            if !state.dirty {
+                continue;
+            }
+            let key = keys::object(&self.txn.objects()[i]);
+            let (had, row) = (state.had, state.onode.as_ref().map(Onode::encode));
+            if row.is_some() || had {
+                self.put(key, row);
+            }
+        }
+    }
+
+    /// Takes blocks for data.
+    fn take(&mut self, len: u64) -> Planned<SmallVec<[Run; 4]>> {
+        let short = len.saturating_sub(self.alloc.free_blocks());
+        let runs = self.alloc.alloc(len).ok_or(PlanError::NoSpace { short })?;
+        runs.iter().for_each(|run| push_run(&mut self.out.taken, *run));
+        Ok(runs)
+    }
+
+    fn problem<T>(&self, what: &'static str) -> Planned<T> {
+        let problem = Some(StoreError::BadMetadata { block: 0, what });
+        Err(Wants { wants: Vec::new(), problem }.into())
+    }
+
+    /// Frees what slots refer to.
+    fn free_slots(&mut self, slots: &[Slot]) -> Planned<()> {
+        let mut shared = Vec::new();
+        for slot in slots.iter().filter(|s| !s.is_hole()) {
+            if slot.shared {
+                push_run(&mut shared, Run { start: slot.phys, len: 1 });
+            } else {
+                self.free_block(slot.phys)?;
+            }
+        }
+        shared.into_iter().try_for_each(|run| self.drop_references(run))
+    }
+
+    fn free_block(&mut self, place: u64) -> Planned<()> {
+        if !self.alloc.is_data(place) {
+            return self.problem("an extent refers to a block that is marked as free");
+        }
+        self.out.blocks.remove(&place);
+        push_run(&mut self.out.freed, Run { start: place, len: 1 });
+        Ok(())
+    }
+
+    /// Two extents that are not marked as shared may not refer to one block.
+    fn check_freed(&mut self) -> Planned<()> {
+        let mut runs = self.out.freed.clone();
+        runs.sort_unstable();
+        if runs.windows(2).any(|pair| pair[0].end() > pair[1].start) {
+            return self.problem("two extents refer to one block, and do not know it");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,429 @@
+//! What the rows of the ordered space hold.
+//!
+//! Every row begins with a format byte, so that a later format can stand beside an older one. The
+//! byte tables are in `FORMAT.md`.
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
+
+use crate::codec::{Decoded, Malformed, Reader, put_bytes, put_varint};
+use crate::keys::SHARD_BLOCKS;
+use crate::txn::MAX_OBJECT_BYTES;
+use bytes::Bytes;
+
+const FORMAT: u8 = 1;
+
+/// Longest value that stands in one row; longer ones are cut into pieces of this size.
+pub(crate) const PIECE_BYTES: usize = 24 * 1024;
+
+/// Longest row.
+pub(crate) const MAX_ROW_BYTES: usize = PIECE_BYTES + 64;
+
+/// The record of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Onode {
+    /// Names the object's rows. Never used again.
+    pub id: u64,
+    /// Logical bytes.
+    pub size: u64,
+    /// `HAS_*`: which kinds of rows there may be.
+    pub flags: u8,
+    /// The owner's own small record.
+    pub meta: Bytes,
+}
+
+impl Onode {
+    /// There may be extents.
+    pub const HAS_DATA: u8 = 1;
+    /// There may be attributes.
+    pub const HAS_ATTRS: u8 = 2;
+    /// There may be omap entries.
+    pub const HAS_OMAP: u8 = 4;
+    /// There is an omap header.
+    pub const HAS_HEADER: u8 = 8;
+    /// There may be values cut into pieces.
+    pub const HAS_BIG: u8 = 16;
+
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    pub fn encode(&self) -> Bytes {
+        let mut out = Vec::with_capacity(self.meta.len().saturating_add(24));
+        out.extend_from_slice(&[FORMAT, self.flags]);
+        put_varint(&mut out, self.id);
+        put_varint(&mut out, self.size);
+        put_bytes(&mut out, &self.meta);
+        out.into()
+    }
+
+    pub fn decode(row: &Bytes) -> Decoded<Onode> {
+        let mut r = Reader::new(row);
+        if r.u8()? != FORMAT {
+            return Err(Malformed("an object record of an unknown format"));
+        }
+        let flags = r.u8()?;
+        let id = r.varint()?;
+        if id >= u64::MAX >> 1 {
+            return Err(Malformed("an object id is too large"));
+        }
+        let size = r.varint()?;
+        if size > MAX_OBJECT_BYTES {
+            return Err(Malformed("an object's size is impossible"));
+        }
+        let meta = row.slice_ref(r.bytes()?);
+        r.finish()?;
+        Ok(Onode { id, size, flags, meta })
+    }
+}
+
+/// Where one 4 KiB block of an object is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Slot {
+    /// Block on the device; 0 for a hole (block 0 is a superblock, never data).
+    pub phys: u64,
+    /// crc32c of the block.
+    pub crc: u32,
+    /// Other objects may refer to the block too; the reference counts know.
+    pub shared: bool,
+}
+
+impl Slot {
+    pub const HOLE: Slot = Slot { phys: 0, crc: 0, shared: false };
+
+    pub fn is_hole(&self) -> bool {
+        self.phys == 0
+    }
+}
+
+/// The extents of 128 KiB of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shard {
+    pub slots: [Slot; SHARD_BLOCKS as usize],
+}
+
+const RUN_SHARED: u8 = 1;
+
+impl Default for Shard {
+    fn default() -> Self {
+        Shard { slots: [Slot::HOLE; SHARD_BLOCKS as usize] }
+    }
+}
+
+impl Shard {
+    pub fn is_empty(&self) -> bool {
+        self.slots.iter().all(Slot::is_hole)
+    }
+
+    /// Runs of slots that follow each other on the device: first slot, length.
+    fn runs(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let mut at = 0usize;
+        std::iter::from_fn(move || {
+            let mut rest = self.slots.iter().enumerate().skip(at);
+            let (first, start) = rest.find(|(_, s)| !s.is_hole())?;
+            let follows = |(i, s): &(usize, &Slot)| {
+                let n = (*i as u64).wrapping_sub(first as u64);
+                s.phys == start.phys.wrapping_add(n) && s.shared == start.shared
+            };
+            let len = rest.take_while(follows).count().saturating_add(1);
+            at = first.saturating_add(len);
+            Some((first, len))
+        })
+    }
+
+    pub fn encode(&self) -> Bytes {
+        let mut out = Vec::with_capacity(168);
+        out.extend_from_slice(&[FORMAT, 0]);
+        let mut count = 0u8;
+        for (first, len) in self.runs() {
+            let Some(slot) = self.slots.get(first) else { break };
+            count = count.saturating_add(1);
+            let flags = if slot.shared { RUN_SHARED } else { 0 };
+            out.extend_from_slice(&[first as u8, len as u8, flags]);
+            let [a, b, c, d, e, f, _, _] = slot.phys.to_le_bytes();
+            out.extend_from_slice(&[a, b, c, d, e, f]);
+        }
+        if let Some(place) = out.get_mut(1) {
+            *place = count;
+        }
+        for slot in self.slots.iter().filter(|s| !s.is_hole()) {
+            out.extend_from_slice(&slot.crc.to_le_bytes());
+        }
+        out.into()
+    }
+
+    pub fn decode(row: &[u8]) -> Decoded<Shard> {
+        let mut r = Reader::new(row);
+        if r.u8()? != FORMAT {
+            return Err(Malformed("an extent shard of an unknown format"));
+        }
+        let runs = r.u8()?;
+        let mut shard = Shard::default();
+        let mut next = 0usize;
+        for _ in 0..runs {
+            let [first, len, flags] = r.array()?;
+            let [a, b, c, d, e, f] = r.array()?;
+            let phys = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+            let first = usize::from(first);
+            let end = first.saturating_add(usize::from(len));
+            if first < next || len == 0 || phys == 0 || flags & !RUN_SHARED != 0 {
+                return Err(Malformed("an extent shard with impossible runs"));
+            }
+            let slots = shard.slots.get_mut(first..end).ok_or(Malformed("a run past its shard"))?;
+            for (slot, phys) in slots.iter_mut().zip(phys..) {
+                *slot = Slot { phys, crc: 0, shared: flags & RUN_SHARED != 0 };
+            }
+            next = end;
+        }
+        for slot in shard.slots.iter_mut().filter(|s| !s.is_hole()) {
+            slot.crc = r.u32()?;
+        }
+        r.finish()?;
+        Ok(shard)
+    }
+}
+
+/// Blocks whose references one row counts: 1 MiB.
+pub(crate) const REFS_BLOCKS: u64 = 256;
+
+/// Reference counts of the blocks of one region that more than one extent refers to.
+///
+/// A block without a count belongs to the one extent that refers to it, if any.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refs {
+    /// 0, or at least 2.
+    pub counts: [u32; REFS_BLOCKS as usize],
+}
+
+impl Default for Refs {
+    fn default() -> Self {
+        Refs { counts: [0; REFS_BLOCKS as usize] }
+    }
+}
+
+impl Refs {
+    pub fn is_empty(&self) -> bool {
+        self.counts.iter().all(|&n| n == 0)
+    }
+
+    pub fn encode(&self) -> Bytes {
+        let mut out = vec![FORMAT];
+        let mut rest = self.counts.as_slice();
+        while let Some((&count, _)) = rest.split_first() {
+            let len = rest.iter().take_while(|&&n| n == count).count();
+            put_varint(&mut out, len as u64);
+            put_varint(&mut out, u64::from(count));
+            rest = rest.get(len..).unwrap_or_default();
+        }
+        out.into()
+    }
+
+    pub fn decode(row: &[u8]) -> Decoded<Refs> {
+        let mut r = Reader::new(row);
+        if r.u8()? != FORMAT {
+            return Err(Malformed("reference counts of an unknown format"));
+        }
+        let mut refs = Refs::default();
+        let mut at = 0usize;
+        while !r.is_empty() {
+            let len = r.count()?;
+            let count = r.varint_u32()?;
+            let end = at.saturating_add(len);
+            if len == 0 || count == 1 {
+                return Err(Malformed("impossible reference counts"));
+            }
+            let places = refs.counts.get_mut(at..end);
+            places.ok_or(Malformed("reference counts past their region"))?.fill(count);
+            at = end;
+        }
+        if at != refs.counts.len() {
+            return Err(Malformed("reference counts end too early"));
+        }
+        Ok(refs)
+    }
+}
+
+/// Blocks that one bitmap row covers: 32 MiB.
+pub(crate) const REGION_BLOCKS: u64 = 8192;
+/// 64-bit words of a region's bitmap.
+pub(crate) const REGION_WORDS: usize = (REGION_BLOCKS / 64) as usize;
+/// The bitmap of one region; a set bit is a block that holds data.
+pub(crate) type RegionBits = [u64; REGION_WORDS];
+
+const BITMAP_RAW: u8 = 1;
+const BITMAP_RUNS: u8 = 2;
+
+/// The row of a region's bitmap: raw, or as runs where that is shorter.
+pub(crate) fn encode_bitmap(bits: &RegionBits) -> Bytes {
+    let mut out = vec![BITMAP_RUNS];
+    let mut at = 0u64;
+    while let Some((start, end)) = next_run(bits, at) {
+        put_varint(&mut out, start.saturating_sub(at));
+        put_varint(&mut out, end.saturating_sub(start));
+        at = end;
+        if out.len() > REGION_WORDS.saturating_mul(8) {
+            let mut raw = vec![BITMAP_RAW];
+            raw.extend(bits.iter().flat_map(|w| w.to_le_bytes()));
+            return raw.into();
+        }
+    }
+    out.into()
+}
+
+/// The first run of set bits at or after `from`.
+fn next_run(bits: &RegionBits, from: u64) -> Option<(u64, u64)> {
+    let start = next_bit(bits, from, true)?;
+    Some((start, next_bit(bits, start, false).unwrap_or(REGION_BLOCKS)))
+}
+
+/// The first bit at or after `from` that is `set`.
+fn next_bit(bits: &RegionBits, from: u64, set: bool) -> Option<u64> {
+    let first = usize::try_from(from / 64).ok()?;
+    for (i, word) in bits.iter().enumerate().skip(first) {
+        let mut word = if set { *word } else { !*word };
+        if i == first {
+            word &= u64::MAX.checked_shl((from % 64) as u32).unwrap_or(0);
+        }
+        if word != 0 {
+            let base = (i as u64).saturating_mul(64);
+            return Some(base.saturating_add(u64::from(word.trailing_zeros())));
+        }
+    }
+    None
+}
+
+/// Reads [`encode_bitmap`].
+pub(crate) fn decode_bitmap(row: &[u8]) -> Decoded<Box<RegionBits>> {
+    let mut bits = Box::new([0u64; REGION_WORDS]);
+    let mut r = Reader::new(row);
+    match r.u8()? {
+        BITMAP_RAW => {
+            for word in bits.iter_mut() {
+                *word = r.u64()?;
+            }
+            r.finish()?;
+        }
+        BITMAP_RUNS => {
+            let mut at = 0u64;
+            while !r.is_empty() {
+                let start = at.saturating_add(r.varint()?);
+                let end = start.saturating_add(r.varint()?);
+                if start == end || end > REGION_BLOCKS {
+                    return Err(Malformed("a bitmap with impossible runs"));
+                }
+                set_bits(&mut bits, start, end);
+                at = end;
+            }
+        }
+        _ => return Err(Malformed("a bitmap of an unknown format")),
+    }
+    Ok(bits)
+}
+
+fn set_bits(bits: &mut RegionBits, start: u64, end: u64) {
+    for bit in start..end {
+        if let Some(word) = usize::try_from(bit / 64).ok().and_then(|i| bits.get_mut(i)) {
+            *word |= 1u64.checked_shl((bit % 64) as u32).unwrap_or(0);
+        }
+    }
+}
+
+/// An attribute's or omap entry's row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    /// The value itself.
+    Inline(Bytes),
+    /// It stands in pieces ([`crate::keys::piece`]) of this length together.
+    Pieces(u32),
+}
+
+impl Value {
+    pub fn inline_row(value: &[u8]) -> Bytes {
+        let mut out = Vec::with_capacity(value.len().saturating_add(1));
+        out.push(0);
+        out.extend_from_slice(value);
+        out.into()
+    }
+
+    pub fn pieces_row(len: u32) -> Bytes {
+        let mut out = vec![1];
+        out.extend_from_slice(&len.to_le_bytes());
+        out.into()
+    }
+
+    pub fn decode(row: &Bytes) -> Decoded<Value> {
+        let mut r = Reader::new(row);
+        match r.u8()? {
+            0 => Ok(Value::Inline(row.slice_ref(r.rest()))),
+            1 => {
+                let len = r.u32()?;
+                r.finish()?;
+                Ok(Value::Pieces(len))
+            }
+            _ => Err(Malformed("a value of an unknown format")),
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn slots() -> impl Strategy<Value = Vec<Slot>> {
+        let slot = (0u64..6, any::<u32>(), any::<bool>()).prop_map(|(phys, crc, shared)| {
+            if phys == 0 { Slot::HOLE } else { Slot { phys, crc, shared } }
+        });
+        proptest::collection::vec(slot, SHARD_BLOCKS as usize)
+    }
+
+    proptest! {
+        #[test]
+        fn shards_round_trip(s in slots()) {
+            let shard = Shard { slots: s.try_into().unwrap() };
+            prop_assert_eq!(Shard::decode(&shard.encode()), Ok(shard));
+        }
+
+        #[test]
+        fn onodes_round_trip(id in 0u64..1 << 60, size in 0u64..1 << 32, flags in any::<u8>(),
+                             meta in proptest::collection::vec(any::<u8>(), 0..50)) {
+            let onode = Onode { id, size, flags, meta: meta.into() };
+            prop_assert_eq!(Onode::decode(&onode.encode()), Ok(onode));
+        }
+
+        #[test]
+        fn bitmaps_round_trip(words in proptest::collection::vec(
+            prop_oneof![Just(0u64), Just(u64::MAX), any::<u64>()], REGION_WORDS)) {
+            let bits: RegionBits = words.try_into().unwrap();
+            prop_assert_eq!(*decode_bitmap(&encode_bitmap(&bits)).unwrap(), bits);
+        }
+
+        #[test]
+        fn refs_round_trip(counts in proptest::collection::vec(
+            prop_oneof![Just(0u32), Just(2), 2u32..9], REFS_BLOCKS as usize)) {
+            let refs = Refs { counts: counts.try_into().unwrap() };
+            prop_assert_eq!(Refs::decode(&refs.encode()), Ok(refs));
+        }
+
+        #[test]
+        fn damaged_rows_are_refused_or_read(b in proptest::collection::vec(any::<u8>(), 0..300),
+                                            first in 0u8..3) {
+            let mut b = b;
+            if let Some(x) = b.first_mut() { *x = first; }
+            let b = Bytes::from(b);
+            let _ = Shard::decode(&b);
+            let _ = Onode::decode(&b);
+            let _ = Refs::decode(&b);
+            let _ = decode_bitmap(&b);
+            let _ = Value::decode(&b);
+        }
+    }
+
+    #[test]
+    fn a_full_contiguous_shard_is_small() {
+        let mut shard = Shard::default();
+        for (i, slot) in shard.slots.iter_mut().enumerate() {
+            *slot = Slot { phys: 1000 + i as u64, crc: i as u32, shared: false };
+        }
+        assert_eq!(shard.encode().len(), 139);
+    }
+}

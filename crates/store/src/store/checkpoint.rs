@@ -1,0 +1,322 @@
+//! Checkpoints: applying the memtable to the tree.
+//!
+//! 1. *Freeze*: the memtable is put aside; the log position behind its last transaction is noted.
+//! 2. *Wait* until all its transactions are recorded.
+//! 3. *Bitmaps*: the changed bitmap rows of that moment join the frozen memtable.
+//! 4. *Apply*, in slices; nodes that are missing are read, new ones written as runs.
+//! 5. When all writes are done, a commit brings the new tree into force.
+//!
+//! New transactions go on meanwhile, in a new memtable.
+
+use super::inflight::DATA;
+use super::{Ended, Life, Store};
+use crate::keys;
+use crate::mount::walk::is_possible;
+use crate::superblock::{LogPos, Totals};
+use crate::tree::apply::{Apply, Step};
+use crate::tree::node::{Node, PagePtr};
+use bytes::Bytes;
+use io::Effects;
+use io::disk::DiskError;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Entries that one slice looks at: about a tenth of a millisecond.
+const SLICE_ENTRIES: usize = 1000;
+/// Bitmap rows of one slice.
+const SLICE_BITMAPS: usize = 64;
+/// Longest write of new nodes, in blocks.
+const WRITE_BLOCKS: usize = 128;
+/// Blocks of new nodes in flight before the walk pauses.
+const WRITING_BLOCKS: u64 = 2048;
+/// How often a node of the tree is read again before the checkpoint gives up.
+const READ_TRIES: u32 = 3;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Wait,
+    Bitmaps,
+    Apply,
+    Writes,
+    Ready,
+}
+
+/// A running checkpoint.
+pub(crate) struct Checkpoint {
+    /// What the tree will hold: everything before this position.
+    pub rows: LogPos,
+    pub totals: Totals,
+    pub next_id: u64,
+    pub next_txn: u64,
+    pub apply: Apply,
+    phase: Phase,
+    /// Rows of the frozen memtable, for telling how far it is.
+    size: usize,
+    done: usize,
+    reading: usize,
+    tries: u32,
+    /// Nodes that wait to be written.
+    queue: Vec<(PagePtr, Arc<Node>)>,
+    writing_blocks: u64,
+    written_blocks: u64,
+}
+
+impl Checkpoint {
+    /// Blocks it has taken so far.
+    pub fn written_blocks(&self) -> u64 {
+        self.written_blocks
+    }
+
+    /// Blocks of old nodes that the commit will free.
+    pub fn freed_blocks(&self) -> u64 {
+        self.apply.freed_blocks
+    }
+
+    /// The part of `whole` that corresponds to what is done.
+    pub fn progress(&self, whole: usize) -> usize {
+        match self.phase {
+            Phase::Wait => 0,
+            Phase::Writes | Phase::Ready => whole,
+            _ => {
+                (whole as u128 * self.done.min(self.size) as u128 / self.size.max(1) as u128)
+                    as usize
+            }
+        }
+    }
+
+    /// Whether only the commit is left.
+    pub fn is_ready(&self) -> bool {
+        self.phase == Phase::Ready
+    }
+}
+
+impl Store {
+    /// Whether a checkpoint should begin.
+    fn wants_checkpoint(&self) -> bool {
+        let end = self.wal.end();
+        let behind = end.at - self.sb.rows.at.min(end.at);
+        if !self.garbage.is_empty() {
+            return false;
+        }
+        if self.rows.active.is_empty() && behind == 0 && !self.wal.has_open() {
+            return self.is_closing() && !self.sb.clean && self.is_settled();
+        }
+        let full =
+            self.checkpoint_wanted || self.rows.active.bytes() >= self.config.memtable_bytes / 2;
+        let long = behind >= self.wal.place.blocks / 3;
+        full || long || self.pressure || (self.is_closing() && self.is_settled())
+    }
+
+    /// Closing: whether all that must come before the last checkpoint has happened.
+    fn is_settled(&self) -> bool {
+        self.txns.in_flight() == 0
+            && !self.wal.has_open()
+            && !self.wal.has_pending()
+            && self.alloc.quarantined() == 0
+            && self.wal.recorded() >= self.txns.decided()
+    }
+
+    fn begin_checkpoint(&mut self) {
+        let rows = if self.wal.has_open() { self.wal.seal() } else { self.wal.end() };
+        let frozen = std::mem::take(&mut self.rows.active);
+        self.alloc.freeze();
+        self.checkpoint = Some(Checkpoint {
+            rows,
+            totals: self.totals,
+            next_id: self.next_id,
+            next_txn: self.txns.next(),
+            apply: Apply::new(self.rows.tree, self.sb.generation + 1),
+            phase: Phase::Wait,
+            size: frozen.len(),
+            done: 0,
+            reading: 0,
+            tries: 0,
+            queue: Vec::new(),
+            writing_blocks: 0,
+            written_blocks: 0,
+        });
+        self.rows.frozen = Some(frozen);
+        self.checkpoint_wanted = false;
+    }
+
+    /// One slice of the running checkpoint, or the beginning of one.
+    pub(super) fn step_checkpoint(&mut self, fx: &mut Effects) {
+        if self.checkpoint.is_none() {
+            if self.commit.is_some() || !self.wants_checkpoint() {
+                self.checkpoint_wanted &= self.commit.is_some();
+                return;
+            }
+            self.begin_checkpoint();
+        }
+        let Some(checkpoint) = &mut self.checkpoint else { return };
+        match checkpoint.phase {
+            Phase::Wait => {
+                let recorded = self.wal.recorded() + 1 >= checkpoint.next_txn;
+                if recorded && self.wal.durable_seq() + 1 >= checkpoint.rows.seq {
+                    checkpoint.phase = Phase::Bitmaps;
+                    self.work_left = true;
+                } else {
+                    self.mark_wanted = true;
+                }
+            }
+            Phase::Bitmaps => self.freeze_bitmaps(),
+            Phase::Apply => self.step_apply(fx),
+            Phase::Writes => {
+                if checkpoint.writing_blocks == 0 {
+                    checkpoint.phase = Phase::Ready;
+                    self.work_left = true;
+                }
+            }
+            Phase::Ready => {}
+        }
+    }
+
+    fn freeze_bitmaps(&mut self) {
+        let (Some(checkpoint), Some(frozen)) = (&mut self.checkpoint, &mut self.rows.frozen) else {
+            return;
+        };
+        self.work_left = true;
+        for _ in 0..SLICE_BITMAPS {
+            let Some((region, row)) = self.alloc.pop_frozen() else {
+                checkpoint.phase = Phase::Apply;
+                checkpoint.size = frozen.len();
+                return;
+            };
+            frozen.put(keys::bitmap(region), row, 0);
+        }
+    }
+
+    fn step_apply(&mut self, fx: &mut Effects) {
+        let (Some(checkpoint), Some(frozen)) = (&mut self.checkpoint, &self.rows.frozen) else {
+            return;
+        };
+        if checkpoint.reading > 0 || checkpoint.writing_blocks >= WRITING_BLOCKS {
+            return;
+        }
+        let mut budget = SLICE_ENTRIES;
+        let step = checkpoint.apply.step(frozen, &self.rows.pages, &mut self.alloc, &mut budget);
+        checkpoint.done += (SLICE_ENTRIES - budget) / 2;
+        for (ptr, node) in checkpoint.apply.written.drain(..) {
+            checkpoint.written_blocks += u64::from(ptr.blocks);
+            checkpoint.queue.push((ptr, node));
+        }
+        match step {
+            Step::More => {
+                self.write_nodes(false, fx);
+                self.work_left = true;
+            }
+            Step::Need(ptrs) => {
+                self.write_nodes(false, fx);
+                self.read_nodes(&ptrs, fx);
+            }
+            Step::Done => {
+                checkpoint.phase = Phase::Writes;
+                self.write_nodes(true, fx);
+                self.work_left = true;
+            }
+            Step::Damaged { block, what } => {
+                self.fatal("a checkpoint", format!("tree node at block {block}: {what}"));
+            }
+            Step::NoSpace => self.fatal("a checkpoint", "the space kept for it did not suffice"),
+        }
+        self.unblock();
+    }
+
+    fn read_nodes(&mut self, ptrs: &[PagePtr], fx: &mut Effects) {
+        let Some(checkpoint) = &mut self.checkpoint else { return };
+        if let Some(ptr) = ptrs.iter().find(|ptr| !is_possible(**ptr, self.sb.total_blocks)) {
+            let why = format!("a pointer leads out of the device, to block {}", ptr.block);
+            return self.fatal("a checkpoint", why);
+        }
+        for &ptr in ptrs {
+            checkpoint.reading += 1;
+            self.counters.nodes_read += 1;
+            let what = Ended::CheckpointRead { ptr };
+            self.io.read(fx, DATA, ptr.block, u64::from(ptr.blocks), what);
+        }
+    }
+
+    /// A node of the old tree was read.
+    pub(super) fn checkpoint_read(
+        &mut self,
+        ptr: PagePtr,
+        result: Result<Bytes, DiskError>,
+        fx: &mut Effects,
+    ) {
+        let Some(checkpoint) = &mut self.checkpoint else { return };
+        checkpoint.reading -= 1;
+        let checked = match result {
+            Ok(bytes) => super::fetch::check_node(ptr, bytes).map_err(str::to_string),
+            Err(error) => Err(error.to_string()),
+        };
+        match checked {
+            Ok(node) => checkpoint.apply.provide(ptr, Arc::new(node)),
+            Err(_) if checkpoint.tries < READ_TRIES => {
+                checkpoint.tries += 1;
+                self.read_nodes(&[ptr], fx);
+            }
+            Err(why) => {
+                self.fatal("a checkpoint", format!("tree node at block {}: {why}", ptr.block));
+            }
+        }
+        self.work_left = true;
+    }
+
+    /// Writes queued nodes as runs; short runs wait for more unless it is the end.
+    fn write_nodes(&mut self, all: bool, fx: &mut Effects) {
+        let Some(checkpoint) = &mut self.checkpoint else { return };
+        if !all && checkpoint.queue.len() < WRITE_BLOCKS {
+            return;
+        }
+        let mut queue = std::mem::take(&mut checkpoint.queue);
+        queue.sort_unstable_by_key(|(ptr, _)| ptr.block);
+        let mut run: SmallVec<[Bytes; 4]> = SmallVec::new();
+        let (mut start, mut end) = (0, 0);
+        let mut runs = Vec::new();
+        for (ptr, node) in queue {
+            if ptr.block != end || run.len() >= WRITE_BLOCKS {
+                if !run.is_empty() {
+                    runs.push((start, end, std::mem::take(&mut run)));
+                }
+                (start, end) = (ptr.block, ptr.block);
+            }
+            run.push(node.bytes().clone());
+            end += u64::from(ptr.blocks);
+            self.counters.nodes_written += 1;
+            self.counters.node_bytes += node.bytes().len() as u64;
+            self.rows.pages.insert(ptr, node);
+        }
+        if !run.is_empty() {
+            runs.push((start, end, run));
+        }
+        for (start, end, data) in runs {
+            checkpoint.writing_blocks += end - start;
+            let what = Ended::CheckpointWrite { blocks: end - start };
+            self.io.write(fx, (DATA, start), data, false, what);
+        }
+    }
+
+    /// A run of new nodes was written.
+    pub(super) fn checkpoint_written(&mut self, blocks: u64, result: Result<Bytes, DiskError>) {
+        if !self.must("writing tree nodes", result) {
+            return;
+        }
+        if let Some(checkpoint) = &mut self.checkpoint {
+            checkpoint.writing_blocks -= blocks;
+        }
+        self.work_left = true;
+    }
+
+    /// The commit made the checkpoint's tree the store's.
+    pub(super) fn finish_checkpoint(&mut self, checkpoint: Checkpoint) {
+        self.rows.tree = checkpoint.apply.new;
+        self.counters.checkpoints += 1;
+        for ptr in checkpoint.apply.freed {
+            self.old_page_blocks += u64::from(ptr.blocks);
+            self.old_pages.push_back(ptr);
+        }
+        assert!(self.garbage.is_empty(), "a checkpoint begins when the one before is cleared away");
+        self.garbage = self.rows.frozen.take().unwrap_or_default();
+        assert!(self.life != Life::Closed, "a closed store commits nothing");
+    }
+}

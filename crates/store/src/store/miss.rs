@@ -1,0 +1,226 @@
+//! What an operation lacks, and what was fetched for it.
+
+use crate::error::StoreError;
+use crate::rows::Slot;
+use crate::tree::TreeMiss;
+use crate::tree::node::{Node, PagePtr};
+use bytes::Bytes;
+use io::BLOCK_BYTES;
+use smallvec::SmallVec;
+use std::sync::Arc;
+use types::ObjectKey;
+
+/// Something that must be read from a device.
+#[derive(Clone, Debug)]
+pub(crate) enum Want {
+    Page(PagePtr),
+    /// Blocks that stand together on the device, and their checksums.
+    Data {
+        object: ObjectKey,
+        /// Byte offset of the first one in the object.
+        offset: u64,
+        start: u64,
+        crcs: SmallVec<[u32; 4]>,
+    },
+    /// A block in the ring of the log.
+    Log {
+        object: ObjectKey,
+        offset: u64,
+        seq: u64,
+        block: u64,
+        /// Where it belongs.
+        place: u64,
+        crc: u32,
+    },
+}
+
+/// What an operation needs that is not in memory. [`crate::Store::fetch`] gets it; then the
+/// operation is run again from its beginning.
+#[derive(Debug)]
+pub struct Miss {
+    pub(crate) wants: Vec<Want>,
+    /// The answer is known already: the operation fails.
+    pub(crate) problem: Option<StoreError>,
+    /// The store's epoch when it was found: later, the places may be something else.
+    pub(crate) epoch: u64,
+}
+
+impl Miss {
+    /// Adds what another part of the operation lacks, so that one fetch gets all.
+    pub fn merge(&mut self, other: Miss) {
+        if self.epoch != other.epoch {
+            // One of them is stale: fetching gives nothing, and the operation finds out anew.
+            self.epoch = u64::MAX;
+        }
+        self.wants.extend(other.wants);
+        self.problem = self.problem.take().or(other.problem);
+    }
+
+    /// How many reads it stands for.
+    pub fn reads(&self) -> usize {
+        self.wants.len()
+    }
+}
+
+/// Collects what is missing, so that one fetch gets all of it.
+#[derive(Debug, Default)]
+pub(crate) struct Wants {
+    pub wants: Vec<Want>,
+    pub problem: Option<StoreError>,
+}
+
+impl Wants {
+    pub fn is_empty(&self) -> bool {
+        self.wants.is_empty() && self.problem.is_none()
+    }
+
+    /// Adds what the tree lacks.
+    pub fn tree(&mut self, miss: TreeMiss) {
+        match miss {
+            TreeMiss::Pages(ptrs) => {
+                for ptr in ptrs {
+                    let known = |w: &Want| matches!(w, Want::Page(p) if *p == ptr);
+                    if !self.wants.iter().any(known) {
+                        self.wants.push(Want::Page(ptr));
+                    }
+                }
+            }
+            TreeMiss::Damaged { block, what } => self.damaged(block, what),
+        }
+    }
+
+    /// Adds a problem.
+    pub fn damaged(&mut self, block: u64, what: &'static str) {
+        self.problem.get_or_insert(StoreError::BadMetadata { block, what });
+    }
+
+    /// Adds a block of an object that is in its place on the device.
+    pub fn data(&mut self, object: &ObjectKey, offset: u64, slot: Slot) {
+        if let Some(Want::Data { object: o, start, crcs, offset: first }) = self.wants.last_mut()
+            && *start + crcs.len() as u64 == slot.phys
+            && *first + (crcs.len() * BLOCK_BYTES) as u64 == offset
+            && o == object
+        {
+            crcs.push(slot.crc);
+            return;
+        }
+        let crcs = SmallVec::from_slice(&[slot.crc]);
+        self.wants.push(Want::Data { object: object.clone(), offset, start: slot.phys, crcs });
+    }
+
+    /// Adds everything of `other`.
+    pub fn merge(&mut self, other: Wants) {
+        self.wants.extend(other.wants);
+        self.problem = self.problem.take().or(other.problem);
+    }
+}
+
+impl From<TreeMiss> for Wants {
+    fn from(miss: TreeMiss) -> Self {
+        let mut wants = Wants::default();
+        wants.tree(miss);
+        wants
+    }
+}
+
+/// Blocks that were read and verified.
+#[derive(Clone, Debug)]
+pub(crate) struct Fetched {
+    pub start: u64,
+    pub crcs: SmallVec<[u32; 4]>,
+    pub data: Bytes,
+}
+
+/// What was fetched for an operation. It keeps the store from dropping it, so an operation that is
+/// run again with all that was fetched for it so far ([`ReadSet::merge`]) gets further each time.
+#[derive(Clone, Debug, Default)]
+pub struct ReadSet {
+    pub(crate) pages: SmallVec<[Arc<Node>; 4]>,
+    /// In the order of their places.
+    blocks: SmallVec<[Fetched; 2]>,
+    /// The longest entry of `blocks`.
+    longest: u64,
+}
+
+impl ReadSet {
+    /// Nothing fetched yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Whether it holds nothing.
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty() && self.blocks.is_empty()
+    }
+
+    /// Adds what was fetched later.
+    pub fn merge(&mut self, other: ReadSet) {
+        self.pages.extend(other.pages);
+        for fetched in other.blocks {
+            self.add(fetched);
+        }
+    }
+
+    pub(crate) fn add(&mut self, fetched: Fetched) {
+        self.longest = self.longest.max(fetched.crcs.len() as u64);
+        let at = self.blocks.partition_point(|f| f.start <= fetched.start);
+        self.blocks.insert(at, fetched);
+    }
+
+    /// Where the wanted content of a block is: which fetched run, which block of it.
+    pub(crate) fn find(&self, slot: Slot) -> Option<(usize, usize)> {
+        let end = self.blocks.partition_point(|f| f.start <= slot.phys);
+        for (i, fetched) in self.blocks.iter().enumerate().take(end).rev() {
+            let at = (slot.phys - fetched.start) as usize;
+            if fetched.crcs.get(at) == Some(&slot.crc) {
+                return Some((i, at));
+            }
+            if fetched.start + self.longest <= slot.phys {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Bytes of one fetched run.
+    pub(crate) fn bytes(&self, run: usize, from: usize, to: usize) -> Bytes {
+        self.blocks[run].data.slice(from..to)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fetched_block_is_found_by_place_and_checksum() {
+        let mut rs = ReadSet::new();
+        let data = Bytes::from(vec![0; 3 * BLOCK_BYTES]);
+        let add = |rs: &mut ReadSet, start, crcs: &[u32]| {
+            let data = data.slice(..crcs.len() * BLOCK_BYTES);
+            rs.add(Fetched { start, crcs: SmallVec::from_slice(crcs), data });
+        };
+        add(&mut rs, 10, &[1, 2, 3]);
+        add(&mut rs, 12, &[9]);
+        add(&mut rs, 20, &[5]);
+        let slot = |phys, crc| Slot { phys, crc, shared: false };
+        assert_eq!(rs.find(slot(11, 2)), Some((0, 1)));
+        assert_eq!(rs.find(slot(12, 3)), Some((0, 2)));
+        assert_eq!(rs.find(slot(12, 9)), Some((1, 0)));
+        assert_eq!(rs.find(slot(12, 7)), None);
+        assert_eq!(rs.find(slot(9, 1)), None);
+        assert_eq!(rs.find(slot(20, 5)), Some((2, 0)));
+    }
+
+    #[test]
+    fn neighbours_become_one_read() {
+        let mut wants = Wants::default();
+        let key = ObjectKey::from_bytes(b"o");
+        for i in 0..3u32 {
+            let slot = Slot { phys: 100 + u64::from(i), crc: i, shared: false };
+            wants.data(&key, u64::from(i) * 4096, slot);
+        }
+        wants.data(&key, 9 * 4096, Slot { phys: 103, crc: 0, shared: false });
+        assert_eq!(wants.wants.len(), 2);
+    }
+}

@@ -1,0 +1,340 @@
+//! Reading objects' bytes and records, from memory or with a miss.
+
+use super::Store;
+use super::miss::{Miss, ReadSet, Want, Wants};
+use crate::keys::{self, Parsed, SHARD_BLOCKS};
+use crate::rows::{Onode, Shard, Slot};
+use crate::wal::Content;
+use bytes::Bytes;
+use io::BLOCK_BYTES;
+use types::ObjectKey;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// What is known of an object without reading its data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectStat {
+    /// Logical bytes.
+    pub size: u64,
+    /// The owner's record. It shares memory with the store's cache: copy it to keep it.
+    pub meta: Bytes,
+    /// Whether it may have attributes.
+    pub has_attrs: bool,
+    /// Whether it may have omap entries.
+    pub has_omap: bool,
+}
+
+impl From<Onode> for ObjectStat {
+    fn from(onode: Onode) -> Self {
+        ObjectStat {
+            size: onode.size,
+            has_attrs: onode.has(Onode::HAS_ATTRS),
+            has_omap: onode.has(Onode::HAS_OMAP),
+            meta: onode.meta,
+        }
+    }
+}
+
+/// Contiguous bytes of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes, not 0.
+    pub len: u64,
+    /// The bytes, verified; `None` for a hole, which reads as zeros.
+    pub data: Option<Bytes>,
+}
+
+/// Where a block's content was found.
+enum Source {
+    Hole,
+    /// In a run of contiguous bytes in memory: which (for joining), offset, and its bytes.
+    Fetched {
+        run: usize,
+        at: usize,
+    },
+    Direct {
+        start: u64,
+        at: usize,
+    },
+    Block(Bytes),
+    Missing,
+}
+
+/// A piece being put together of blocks that follow each other in memory.
+enum Growing {
+    None,
+    Hole { from: u64 },
+    Fetched { from: u64, run: usize, first: usize, blocks: usize },
+    Direct { from: u64, start: u64, first: usize, blocks: usize },
+}
+
+/// A read in progress: cuts to the wanted range and joins neighbours.
+struct Reading<'a> {
+    store: &'a Store,
+    fetched: &'a ReadSet,
+    start: u64,
+    end: u64,
+    pieces: Vec<Piece>,
+    growing: Growing,
+}
+
+impl Store {
+    pub(super) fn miss(&self, wants: Wants) -> Miss {
+        Miss { wants: wants.wants, problem: wants.problem, epoch: self.epoch }
+    }
+
+    pub(super) fn damaged(&self, what: &'static str) -> Miss {
+        let mut wants = Wants::default();
+        wants.damaged(0, what);
+        self.miss(wants)
+    }
+
+    pub(super) fn row(&self, key: &[u8]) -> Result<Option<Bytes>, Miss> {
+        self.rows.view().get(key).map_err(|miss| self.miss(miss.into()))
+    }
+
+    pub(super) fn onode(&self, object: &ObjectKey) -> Result<Option<Onode>, Miss> {
+        match self.row(&keys::object(object))? {
+            None => Ok(None),
+            Some(row) => Onode::decode(&row).map(Some).map_err(|why| self.damaged(why.0)),
+        }
+    }
+
+    /// Size and record of an object, `None` when it does not exist.
+    ///
+    /// # Errors
+    /// What must be fetched first.
+    pub fn stat(&self, object: &ObjectKey) -> Result<Option<ObjectStat>, Miss> {
+        Ok(self.onode(object)?.map(ObjectStat::from))
+    }
+
+    /// The objects of `from..to` in order, up to `max` of them.
+    ///
+    /// # Errors
+    /// What must be fetched first.
+    pub fn list(
+        &self,
+        from: &ObjectKey,
+        to: &ObjectKey,
+        max: usize,
+    ) -> Result<Vec<(ObjectKey, ObjectStat)>, Miss> {
+        let mut out = Vec::new();
+        let mut bad = None;
+        let end = keys::object(to).min(keys::objects_end());
+        let scanned = self.rows.view().scan(&keys::object(from), &end, &mut |key, row| {
+            match (keys::object_of(key), Onode::decode(row)) {
+                (Some(object), Ok(onode)) if out.len() < max => out.push((object, onode.into())),
+                (_, Err(why)) => bad = Some(why.0),
+                _ => {}
+            }
+            out.len() < max && bad.is_none()
+        });
+        scanned.map_err(|miss| self.miss(miss.into()))?;
+        match bad {
+            Some(what) => Err(self.damaged(what)),
+            None => Ok(out),
+        }
+    }
+
+    /// The extents of the blocks `first..last` of an object.
+    fn slots(&self, onode: &Onode, first: u64, last: u64) -> Result<Vec<(u64, Slot)>, Miss> {
+        let mut out = Vec::new();
+        if !onode.has(Onode::HAS_DATA) || first >= last {
+            return Ok(out);
+        }
+        let mut bad = None;
+        let (from, to) = (first / SHARD_BLOCKS, (last - 1) / SHARD_BLOCKS);
+        let mut take = |key: &[u8], row: &Bytes| {
+            match (keys::parse(key), Shard::decode(row)) {
+                (Ok(Parsed::Shard { number, .. }), Ok(shard)) => {
+                    let base = u64::from(number) * SHARD_BLOCKS;
+                    let slots = shard.slots.iter().enumerate().map(|(i, s)| (base + i as u64, *s));
+                    out.extend(slots.filter(|(b, s)| (first..last).contains(b) && !s.is_hole()));
+                }
+                _ => bad = Some("an extent shard"),
+            }
+            bad.is_none()
+        };
+        if from == to {
+            let key = keys::shard(onode.id, from as u32);
+            if let Some(row) = self.row(&key)? {
+                take(&key, &row);
+            }
+        } else {
+            let range = (keys::shard(onode.id, from as u32), keys::shard(onode.id, to as u32 + 1));
+            let scanned = self.rows.view().scan(&range.0, &range.1, &mut take);
+            scanned.map_err(|miss| self.miss(miss.into()))?;
+        }
+        match bad {
+            Some(what) => Err(self.damaged(what)),
+            None => Ok(out),
+        }
+    }
+
+    /// The bytes of a range, up to the end of the object, as pieces without gaps. Nothing when the
+    /// object does not exist or the range is behind its end.
+    ///
+    /// # Errors
+    /// What must be fetched first; `fetched` is what was.
+    pub fn read(
+        &self,
+        object: &ObjectKey,
+        offset: u64,
+        len: u64,
+        fetched: &ReadSet,
+    ) -> Result<Vec<Piece>, Miss> {
+        let Some(onode) = self.onode(object)? else { return Ok(Vec::new()) };
+        let end = offset.saturating_add(len).min(onode.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let slots = self.slots(&onode, offset / BLOCK, end.div_ceil(BLOCK))?;
+        let mut wants = Wants::default();
+        let growing = Growing::None;
+        let pieces = Vec::new();
+        let mut reading = Reading { store: self, fetched, start: offset, end, pieces, growing };
+        let mut next = offset / BLOCK;
+        for (block, slot) in slots {
+            if next < block {
+                reading.add(next, Source::Hole);
+            }
+            let source = self.source(object, block, slot, fetched, &mut wants);
+            reading.add(block, source);
+            next = block + 1;
+        }
+        if next * BLOCK < end {
+            reading.add(next, Source::Hole);
+        }
+        if !wants.is_empty() {
+            return Err(self.miss(wants));
+        }
+        reading.finish(end);
+        Ok(reading.pieces)
+    }
+
+    fn source(
+        &self,
+        object: &ObjectKey,
+        block: u64,
+        slot: Slot,
+        fetched: &ReadSet,
+        wants: &mut Wants,
+    ) -> Source {
+        let offset = block * BLOCK;
+        if let Some(pending) = self.wal.pending(slot.phys) {
+            if pending.crc != slot.crc {
+                wants.damaged(slot.phys, "the log and the extents disagree about a block");
+                return Source::Missing;
+            }
+            match self.wal.content(pending) {
+                Content::Memory(bytes) => return Source::Block(bytes),
+                Content::Log { seq, block } => {
+                    if let Some((run, at)) = fetched.find(slot) {
+                        return Source::Fetched { run, at };
+                    }
+                    let (object, place, crc) = (object.clone(), slot.phys, slot.crc);
+                    wants.wants.push(Want::Log { object, offset, seq, block, place, crc });
+                    return Source::Missing;
+                }
+            }
+        }
+        if let Some((start, _)) = self.direct.run(slot.phys) {
+            return Source::Direct { start, at: (slot.phys - start) as usize };
+        }
+        if let Some((run, at)) = fetched.find(slot) {
+            return Source::Fetched { run, at };
+        }
+        wants.data(object, offset, slot);
+        Source::Missing
+    }
+
+    /// The ranges of an object that are no holes, up to its end, as offset and length.
+    ///
+    /// # Errors
+    /// What must be fetched first.
+    pub fn extents(
+        &self,
+        object: &ObjectKey,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<(u64, u64)>, Miss> {
+        let Some(onode) = self.onode(object)? else { return Ok(Vec::new()) };
+        let end = offset.saturating_add(len).min(onode.size);
+        if offset >= end {
+            return Ok(Vec::new());
+        }
+        let mut out: Vec<(u64, u64)> = Vec::new();
+        for (block, _) in self.slots(&onode, offset / BLOCK, end.div_ceil(BLOCK))? {
+            let (from, to) = (offset.max(block * BLOCK), end.min((block + 1) * BLOCK));
+            match out.last_mut() {
+                Some((o, l)) if *o + *l == from => *l += to - from,
+                _ => out.push((from, to - from)),
+            }
+        }
+        Ok(out)
+    }
+}
+
+impl Reading<'_> {
+    /// Adds a block; a hole goes on until the next block.
+    fn add(&mut self, block: u64, source: Source) {
+        match (&mut self.growing, &source) {
+            (Growing::Fetched { run, first, blocks, .. }, Source::Fetched { run: r, at })
+                if *run == *r && *first + *blocks == *at =>
+            {
+                *blocks += 1;
+                return;
+            }
+            (Growing::Direct { start, first, blocks, .. }, Source::Direct { start: s, at })
+                if *start == *s && *first + *blocks == *at =>
+            {
+                *blocks += 1;
+                return;
+            }
+            _ => {}
+        }
+        let from = block * BLOCK;
+        self.finish(from);
+        self.growing = match source {
+            Source::Hole => Growing::Hole { from },
+            Source::Fetched { run, at } => Growing::Fetched { from, run, first: at, blocks: 1 },
+            Source::Direct { start, at } => Growing::Direct { from, start, first: at, blocks: 1 },
+            Source::Block(bytes) => {
+                self.push(from, Some(bytes), BLOCK);
+                Growing::None
+            }
+            Source::Missing => Growing::None,
+        };
+    }
+
+    /// Ends the growing piece; a hole ends at `until`.
+    fn finish(&mut self, until: u64) {
+        match std::mem::replace(&mut self.growing, Growing::None) {
+            Growing::None => {}
+            Growing::Hole { from } => self.push(from, None, until - from.min(until)),
+            Growing::Fetched { from, run, first, blocks } => {
+                let (a, b) = (first * BLOCK_BYTES, (first + blocks) * BLOCK_BYTES);
+                let bytes = self.fetched.bytes(run, a, b);
+                self.push(from, Some(bytes), blocks as u64 * BLOCK);
+            }
+            Growing::Direct { from, start, first, blocks } => {
+                let (a, b) = (first * BLOCK_BYTES, (first + blocks) * BLOCK_BYTES);
+                let run = self.store.direct.run(start).map(|(_, data)| data.slice(a..b));
+                self.push(from, run, blocks as u64 * BLOCK);
+            }
+        }
+    }
+
+    /// Adds a piece, cut to the wanted range.
+    fn push(&mut self, from: u64, data: Option<Bytes>, len: u64) {
+        let (offset, end) = (from.max(self.start), (from + len).min(self.end));
+        if offset >= end {
+            return;
+        }
+        let cut = (offset - from) as usize..(end - from) as usize;
+        let data = data.map(|d| d.slice(cut));
+        self.pieces.push(Piece { offset, len: end - offset, data });
+    }
+}

@@ -1,0 +1,194 @@
+//! Taking transactions.
+
+use super::miss::{Miss, ReadSet};
+use super::space::Room;
+use super::{Life, Store, TxnId};
+use crate::alloc::Run;
+use crate::error::SubmitError;
+use crate::plan::{Context, Outcome, PlanError, plan};
+use crate::store::direct::DirectWrites;
+use crate::txn::{Invalid, Transaction};
+use crate::wal::Fit;
+use crate::wal::format::Record;
+use io::BLOCK_BYTES;
+use std::borrow::Cow;
+
+impl Store {
+    /// Takes a transaction: on success all its changes are visible at once, and
+    /// [`super::StoreEvent::Durable`] follows when they survive any crash.
+    ///
+    /// # Errors
+    /// Nothing has changed; the error says what to do.
+    pub fn submit(&mut self, txn: &Transaction, fetched: &ReadSet) -> Result<TxnId, SubmitError> {
+        txn.check().map_err(SubmitError::Invalid)?;
+        if self.life != Life::Running || self.must_wait(txn) {
+            return Err(self.busy());
+        }
+        let context = Context {
+            rows: &self.rows,
+            wal: &self.wal,
+            direct: &self.direct,
+            txns: &self.txns,
+            fetched,
+            small_write_bytes: self.small_write_bytes(),
+        };
+        let outcome = match plan(context, &mut self.alloc, txn, self.next_id) {
+            Ok(outcome) => outcome,
+            Err(why) => return Err(self.refuse(why)),
+        };
+        let mut record = Vec::with_capacity(512);
+        self.record_of(&outcome, txn.sequencer).encode(&mut record);
+        let checked = self.check_room(&outcome, record.len(), txn.may_use_reserve);
+        if let Err(why) = checked {
+            self.undo(&outcome.taken);
+            return Err(why);
+        }
+        Ok(self.take(txn, outcome, &record))
+    }
+
+    /// Writes shorter than this go into the log; a small log holds less.
+    pub(super) fn small_write_bytes(&self) -> u64 {
+        let share = self.wal.place.blocks * BLOCK_BYTES as u64 / 64;
+        (self.config.small_write_bytes as u64).min(share)
+    }
+
+    fn record_of<'a>(&self, outcome: &'a Outcome, sequencer: u64) -> Record<'a> {
+        let blocks: Vec<_> =
+            outcome.blocks.iter().map(|(place, (crc, _))| (*place, *crc)).collect();
+        Record {
+            txn: self.txns.next(),
+            sequencer,
+            next_id: outcome.next_id,
+            delta: outcome.delta,
+            changes: Cow::Borrowed(&outcome.changes),
+            taken: Cow::Borrowed(&outcome.taken),
+            freed: Cow::Borrowed(&outcome.freed),
+            blocks: Cow::Owned(blocks),
+            direct: Cow::Owned(outcome.direct_records()),
+        }
+    }
+
+    fn busy(&mut self) -> SubmitError {
+        self.counters.submit_busy += 1;
+        self.blocked = true;
+        SubmitError::Busy
+    }
+
+    fn no_space(&mut self, later: bool) -> SubmitError {
+        if later {
+            self.pressure = true;
+            return self.busy();
+        }
+        self.counters.submit_no_space += 1;
+        SubmitError::NoSpace
+    }
+
+    fn refuse(&mut self, why: PlanError) -> SubmitError {
+        match why {
+            PlanError::Invalid(why) => SubmitError::Invalid(why),
+            PlanError::Conflict => self.busy(),
+            PlanError::NoSpace { short } => {
+                let later = self.will_have(short);
+                self.no_space(later)
+            }
+            PlanError::Miss(wants) => {
+                self.counters.submit_misses += 1;
+                let miss: Miss = self.miss(wants);
+                SubmitError::Miss(miss)
+            }
+        }
+    }
+
+    /// Whether writers are so far ahead that this one has to wait.
+    fn must_wait(&mut self, txn: &Transaction) -> bool {
+        let flying = self.direct.bytes();
+        if flying > 0 && flying + txn.data_bytes() > self.config.direct_inflight_bytes {
+            return true;
+        }
+        !self.may_add_rows() || !self.may_add_log()
+    }
+
+    /// Paces writers by the progress of the running checkpoint, so that they slow down instead of
+    /// coming to a halt when the memtable is full.
+    fn may_add_rows(&mut self) -> bool {
+        let limit = self.config.memtable_bytes / 2;
+        let bytes = self.rows.active.bytes();
+        match self.running_checkpoint() {
+            _ if bytes < limit / 4 => true,
+            Some(checkpoint) => bytes < limit / 4 + checkpoint.progress(limit - limit / 4),
+            None => {
+                if bytes >= limit {
+                    self.pressure = true;
+                }
+                bytes < limit + limit / 2
+            }
+        }
+    }
+
+    /// Paces writers by the progress of putting blocks in place once the log is mostly used.
+    fn may_add_log(&mut self) -> bool {
+        let (used, usable) = (self.wal.used_blocks(), self.wal.usable_blocks());
+        let threshold = usable - usable / 4;
+        if used < threshold || !self.writeback.is_running() {
+            return true;
+        }
+        self.writeback.credit() > 0
+    }
+
+    fn check_room(
+        &mut self,
+        outcome: &Outcome,
+        record_bytes: usize,
+        may_use_reserve: bool,
+    ) -> Result<(), SubmitError> {
+        match self.wal.fits(record_bytes, outcome.blocks.len()) {
+            Fit::Yes => {}
+            Fit::Later => {
+                self.pressure = true;
+                return Err(self.busy());
+            }
+            Fit::Never { blocks } => {
+                let max = self.wal.max_txn_blocks();
+                return Err(SubmitError::Invalid(Invalid::TooLarge { blocks, max }));
+            }
+        }
+        match self.room_for(&outcome.changes, may_use_reserve) {
+            Room::Yes => Ok(()),
+            Room::Later => Err(self.no_space(true)),
+            Room::No => Err(self.no_space(false)),
+        }
+    }
+
+    fn undo(&mut self, taken: &[Run]) {
+        for run in taken {
+            self.alloc.undo(*run);
+        }
+    }
+
+    /// Makes an outcome part of the store.
+    fn take(&mut self, txn: &Transaction, outcome: Outcome, record: &[u8]) -> TxnId {
+        let data = DirectWrites::completions(&outcome.direct);
+        let id = self.txns.begin(txn.sequencer, data, self.now);
+        self.counters.transactions += 1;
+        self.counters.data_bytes += txn.data_bytes();
+        self.counters.logged_blocks += outcome.blocks.len() as u64;
+        self.dirty_since.get_or_insert(self.now);
+        self.next_id = outcome.next_id;
+        self.totals.add(outcome.delta);
+        if self.wal.has_pending() {
+            for run in &outcome.freed {
+                (run.start..run.end()).for_each(|place| self.wal.forget(place, id));
+            }
+        }
+        for run in outcome.freed {
+            self.alloc.free_data(run, id);
+        }
+        let blocks = outcome.blocks.into_iter();
+        let blocks: Vec<_> = blocks.map(|(place, (crc, content))| (place, crc, content)).collect();
+        self.writeback.spend(blocks.len() as u64 + 1);
+        self.wal.append(id, record, blocks);
+        self.rows.active.absorb(outcome.changes, id);
+        self.direct.add(id, outcome.direct);
+        TxnId(id)
+    }
+}

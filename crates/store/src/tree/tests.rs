@@ -1,0 +1,255 @@
+//! The tree against a plain ordered map, over many checkpoints.
+
+use super::apply::{Apply, PageSpace, Step};
+use super::cache::PageCache;
+use super::node::{Node, PagePtr, node_crc};
+use super::*;
+use crate::keys::Key;
+use crate::memtable::Memtable;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A device for nodes: blocks handed out one after the other.
+#[derive(Default)]
+struct Disk {
+    next: u64,
+    pages: BTreeMap<u64, Bytes>,
+}
+
+impl PageSpace for Disk {
+    fn alloc_page(&mut self, blocks: u16) -> Option<u64> {
+        let at = self.next + 1;
+        self.next += u64::from(blocks);
+        Some(at)
+    }
+}
+
+struct Rig {
+    disk: Disk,
+    pages: PageCache,
+    tree: Tree,
+    plain: BTreeMap<Vec<u8>, Vec<u8>>,
+    generation: u64,
+}
+
+impl Rig {
+    fn new(cache_bytes: usize) -> Self {
+        Rig {
+            disk: Disk { next: 100, pages: BTreeMap::new() },
+            pages: PageCache::new(cache_bytes),
+            tree: Tree::default(),
+            plain: BTreeMap::new(),
+            generation: 0,
+        }
+    }
+
+    fn read(&self, ptr: PagePtr) -> Arc<Node> {
+        let bytes = self.disk.pages[&ptr.block].clone();
+        assert_eq!(node_crc(&bytes), ptr.crc);
+        Arc::new(Node::parse(bytes).unwrap())
+    }
+
+    fn checkpoint(&mut self, changes: &Memtable) {
+        for (from, range) in changes.ranges() {
+            let span = from.to_vec()..range.end.to_vec();
+            let gone: Vec<_> = self.plain.range(span).map(|(k, _)| k.clone()).collect();
+            gone.iter().for_each(|k| drop(self.plain.remove(k)));
+        }
+        for (key, row) in changes.rows() {
+            match &row.value {
+                Some(v) => drop(self.plain.insert(key.to_vec(), v.to_vec())),
+                None => drop(self.plain.remove(key.as_slice())),
+            }
+        }
+        self.generation += 1;
+        let before = self.all_pages();
+        let mut apply = Apply::new(self.tree, self.generation);
+        loop {
+            let mut budget = 20;
+            let step = apply.step(changes, &self.pages, &mut self.disk, &mut budget);
+            for (ptr, node) in apply.written.drain(..) {
+                self.disk.pages.insert(ptr.block, node.bytes().clone());
+                self.pages.insert(ptr, node);
+            }
+            match step {
+                Step::More => {}
+                Step::Need(ptrs) => {
+                    assert!(!ptrs.is_empty());
+                    for ptr in ptrs {
+                        apply.provide(ptr, self.read(ptr));
+                    }
+                }
+                Step::Done => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        self.tree = apply.new;
+        let after = self.all_pages();
+        let freed: BTreeSet<PagePtr> = apply.freed.iter().copied().collect();
+        assert_eq!(freed.len(), apply.freed.len());
+        assert_eq!(before.difference(&after).copied().collect::<BTreeSet<_>>(), freed);
+    }
+
+    /// Checks the shape of the whole tree; gives its pages.
+    fn all_pages(&self) -> BTreeSet<PagePtr> {
+        let mut out = BTreeSet::new();
+        let (mut leaves, mut inner, mut blocks) = (0, 0, 0);
+        let mut todo: Vec<_> = self.tree.root.map(|r| (r, self.tree.level)).into_iter().collect();
+        while let Some((ptr, level)) = todo.pop() {
+            assert!(out.insert(ptr));
+            let node = self.read(ptr);
+            assert_eq!(node.level(), level);
+            blocks += u64::from(ptr.blocks);
+            if level == 0 {
+                leaves += 1;
+                continue;
+            }
+            inner += 1;
+            todo.extend((0..node.count()).map(|i| (node.child(i), level - 1)));
+        }
+        let t = self.tree;
+        assert_eq!((t.leaves, t.inner, t.blocks), (leaves, inner, blocks));
+        out
+    }
+
+    fn with_pages<T>(&mut self, mut f: impl FnMut(&Tree, &PageCache) -> Result<T, TreeMiss>) -> T {
+        let mut held = Vec::new();
+        loop {
+            match f(&self.tree, &self.pages) {
+                Ok(v) => return v,
+                Err(TreeMiss::Pages(ptrs)) => {
+                    for ptr in ptrs {
+                        let node = self.read(ptr);
+                        held.push(node.clone());
+                        self.pages.insert(ptr, node);
+                    }
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        let all = self.with_pages(|tree, pages| {
+            let mut all = Vec::new();
+            let mut cursor = Cursor::new(*tree, pages, &[0xff]);
+            cursor.seek(&[])?;
+            while let Some(key) = cursor.key() {
+                all.push((key.to_vec(), cursor.value().to_vec()));
+                cursor.next()?;
+            }
+            Ok(all)
+        });
+        let plain: Vec<_> = self.plain.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
+        assert_eq!(all, plain);
+    }
+
+    fn check_gets(&mut self, keys: &[Vec<u8>]) {
+        for key in keys {
+            let got = self.with_pages(|tree, pages| tree.get(pages, key));
+            assert_eq!(got.as_deref(), self.plain.get(key).map(Vec::as_slice), "{key:?}");
+            let from = self.with_pages(|tree, pages| {
+                let mut cursor = Cursor::new(*tree, pages, &[0xff]);
+                cursor.seek(key)?;
+                Ok(cursor.key().map(<[u8]>::to_vec))
+            });
+            assert_eq!(from, self.plain.range(key.clone()..).next().map(|(k, _)| k.clone()));
+        }
+    }
+}
+
+fn random_key(rng: &mut fastrand::Rng, long: bool) -> Vec<u8> {
+    let mut key = format!("{:03}/{}", rng.u32(0..40), rng.u32(0..300)).into_bytes();
+    if long && rng.u8(0..10) == 0 {
+        key.extend(std::iter::repeat_n(b'x', rng.usize(0..12_000)));
+    }
+    key
+}
+
+fn random_changes(rng: &mut fastrand::Rng, long: bool) -> Memtable {
+    let mut changes = Memtable::default();
+    let mode = rng.u8(0..6);
+    for _ in 0..rng.usize(0..400) {
+        let key = Key::from_slice(&random_key(rng, long));
+        match (mode, rng.u8(0..100)) {
+            (0, 0..90) | (1..5, 0..25) => changes.put(key, None, 1),
+            (_, 95..97) | (5, 0..20) => {
+                let to = Key::from_slice(&random_key(rng, long));
+                let (from, to) = if key < to { (key, to) } else { (to, key) };
+                let small = mode == 0 || rng.bool();
+                let to = if small { to.min(crate::keys::after(&from)) } else { to };
+                if from < to {
+                    changes.delete_range(from, to, 1);
+                }
+            }
+            _ => {
+                let max = if long && rng.u8(0..20) == 0 { 24_000 } else { 200 };
+                let value = vec![rng.u8(..); rng.usize(0..max)];
+                changes.put(key, Some(value.into()), 1);
+            }
+        }
+    }
+    changes
+}
+
+#[test]
+fn holds_what_a_map_holds_over_many_checkpoints() {
+    for seed in 0..12 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut rig = Rig::new(if seed % 2 == 0 { 0 } else { 1 << 20 });
+        for _ in 0..30 {
+            let changes = random_changes(&mut rng, seed % 3 == 0);
+            rig.checkpoint(&changes);
+            rig.check();
+            let keys: Vec<_> = (0..20).map(|_| random_key(&mut rng, false)).collect();
+            rig.check_gets(&keys);
+        }
+    }
+}
+
+#[test]
+fn deleting_everything_leaves_nothing() {
+    let mut rig = Rig::new(1 << 20);
+    let mut rng = fastrand::Rng::with_seed(7);
+    rig.checkpoint(&random_changes(&mut rng, false));
+    rig.checkpoint(&random_changes(&mut rng, false));
+    let mut changes = Memtable::default();
+    changes.delete_range(Key::from_slice(b"0"), Key::from_slice(b"9"), 1);
+    rig.checkpoint(&changes);
+    assert_eq!(rig.tree, Tree::default());
+}
+
+#[test]
+fn appended_keys_fill_their_leaves() {
+    let mut rig = Rig::new(1 << 20);
+    for round in 0u32..50 {
+        let mut changes = Memtable::default();
+        for i in 0..50 {
+            let key = Key::from_slice(&(round * 50 + i).to_be_bytes());
+            changes.put(key, Some(vec![7; 100].into()), 1);
+        }
+        rig.checkpoint(&changes);
+    }
+    rig.check();
+    let bytes = 2500 * 106;
+    assert!(rig.tree.leaves * 4096 < bytes * 12 / 10, "{} leaves", rig.tree.leaves);
+}
+
+#[test]
+fn a_range_without_rows_costs_no_writes() {
+    let mut rig = Rig::new(1 << 20);
+    let mut changes = Memtable::default();
+    for i in 0u32..1000 {
+        changes.put(Key::from_slice(&(i * 10).to_be_bytes()), Some(vec![7; 100].into()), 1);
+    }
+    rig.checkpoint(&changes);
+    let before = rig.all_pages();
+    let mut changes = Memtable::default();
+    let key = |n: u32| Key::from_slice(&n.to_be_bytes());
+    changes.delete_range(key(5001), key(5009), 2);
+    rig.checkpoint(&changes);
+    let leaves = |pages: &BTreeSet<PagePtr>, rig: &Rig| -> BTreeSet<PagePtr> {
+        pages.iter().copied().filter(|p| rig.read(*p).level() == 0).collect()
+    };
+    assert_eq!(leaves(&before, &rig), leaves(&rig.all_pages(), &rig));
+}

@@ -1,0 +1,213 @@
+//! Reading the ordered space: memtables over the tree.
+
+use crate::memtable::{Found, Memtable, Row};
+use crate::tree::cache::PageCache;
+use crate::tree::{Cursor, Tree, TreeMiss};
+use bytes::Bytes;
+use smallvec::SmallVec;
+use std::iter::Peekable;
+use std::ops::Bound;
+
+type Rows<'a> = Peekable<std::collections::btree_map::Range<'a, crate::keys::Key, Row>>;
+
+/// The layers at one moment.
+#[derive(Clone)]
+pub(crate) struct View<'a> {
+    /// Newest first.
+    pub layers: SmallVec<[&'a Memtable; 3]>,
+    pub tree: Tree,
+    pub pages: &'a PageCache,
+    /// Told the transaction of every change that an answer depends on.
+    pub watch: Option<&'a dyn Fn(u64)>,
+}
+
+impl<'a> View<'a> {
+    fn note(&self, txn: u64) {
+        if let Some(watch) = self.watch {
+            watch(txn);
+        }
+    }
+
+    /// The value of `key`.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>, TreeMiss> {
+        for layer in &self.layers {
+            match layer.get(key) {
+                Found::Row(row) => {
+                    self.note(row.txn);
+                    return Ok(row.value.clone());
+                }
+                Found::Deleted { txn } => {
+                    self.note(txn);
+                    return Ok(None);
+                }
+                Found::Below => {}
+            }
+        }
+        self.tree.get(self.pages, key)
+    }
+
+    /// Calls `f` with every row of `from..to` in order, until it answers false.
+    pub fn scan(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        f: &mut dyn FnMut(&[u8], &Bytes) -> bool,
+    ) -> Result<(), TreeMiss> {
+        if from >= to {
+            return Ok(());
+        }
+        self.note_ranges(from, to);
+        let mut tree = Cursor::new(self.tree, self.pages, to);
+        tree.seek(from)?;
+        let mut heads: SmallVec<[Rows<'a>; 3]> =
+            self.layers.iter().map(|l| l.rows_from(from).peekable()).collect();
+        loop {
+            // The smallest key, from the newest layer that has it.
+            let mut least: Option<(&[u8], usize)> = None;
+            for (i, rows) in heads.iter_mut().enumerate() {
+                if let Some((key, _)) = rows.peek()
+                    && least.is_none_or(|(l, _)| key.as_slice() < l)
+                {
+                    least = Some((key, i));
+                }
+            }
+            let in_tree = tree.key().filter(|key| least.is_none_or(|(l, _)| *key < l));
+            let (key, source) = match (in_tree, least) {
+                (Some(key), _) => (key, self.layers.len()),
+                (None, Some(least)) => least,
+                (None, None) => return Ok(()),
+            };
+            if key >= to {
+                return Ok(());
+            }
+            if let Some(end) = self.hidden_until(key, source) {
+                let end = crate::keys::Key::from_slice(end);
+                self.skip_to(source, &end, &mut heads, &mut tree)?;
+                continue;
+            }
+            if source == self.layers.len() {
+                if !f(key, &tree.value()) {
+                    return Ok(());
+                }
+                tree.next()?;
+                continue;
+            }
+            let key = crate::keys::Key::from_slice(key);
+            if !self.take(source, &key, &mut heads, f) {
+                return Ok(());
+            }
+            if tree.key() == Some(&key) {
+                tree.next()?;
+            }
+        }
+    }
+
+    /// Gives the row `key` of layer `source` to `f` and drops it from all layers' heads.
+    fn take(
+        &self,
+        source: usize,
+        key: &[u8],
+        heads: &mut [Rows<'a>],
+        f: &mut dyn FnMut(&[u8], &Bytes) -> bool,
+    ) -> bool {
+        let mut go_on = true;
+        for (i, rows) in heads.iter_mut().enumerate() {
+            let Some((_, row)) = rows.next_if(|(k, _)| k.as_slice() == key) else { continue };
+            if i == source {
+                self.note(row.txn);
+                go_on = row.value.as_ref().is_none_or(|value| f(key, value));
+            }
+        }
+        go_on
+    }
+
+    /// The end of the deleted range that hides `key` of layer `source`.
+    fn hidden_until(&self, key: &[u8], source: usize) -> Option<&'a [u8]> {
+        let above = self.layers.iter().take(source);
+        above.filter_map(|l| l.covering(key)).map(|range| range.end.as_slice()).max()
+    }
+
+    /// Moves the layers from `source` down to the first key at or after `to`.
+    fn skip_to(
+        &self,
+        source: usize,
+        to: &[u8],
+        heads: &mut [Rows<'a>],
+        tree: &mut Cursor<'_>,
+    ) -> Result<(), TreeMiss> {
+        match self.layers.get(source).zip(heads.get_mut(source)) {
+            Some((layer, rows)) => *rows = layer.rows_from(to).peekable(),
+            None => tree.seek(to)?,
+        }
+        Ok(())
+    }
+
+    fn note_ranges(&self, from: &[u8], to: &[u8]) {
+        if self.watch.is_none() {
+            return;
+        }
+        for layer in &self.layers {
+            if let Some(range) = layer.covering(from) {
+                self.note(range.txn);
+            }
+            let span = (Bound::Included(from), Bound::Excluded(to));
+            for (_, range) in layer.ranges().range::<[u8], _>(span) {
+                self.note(range.txn);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::keys::Key;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn key(n: u8) -> Key {
+        Key::from_slice(&[n])
+    }
+
+    proptest! {
+        /// Three memtables over an empty tree against one map.
+        #[test]
+        fn layers_read_like_one_map(
+            ops in proptest::collection::vec((0u8..3, 0u8..3, 0u8..40, 1u8..9), 0..80),
+            from in 0u8..40, len in 0u8..40,
+        ) {
+            let mut layers = [Memtable::default(), Memtable::default(), Memtable::default()];
+            let mut plain: BTreeMap<u8, u8> = BTreeMap::new();
+            for layer in (0..3u8).rev() {
+                for (_, op, at, n) in ops.iter().filter(|o| o.0 == layer) {
+                    let m = &mut layers[usize::from(layer)];
+                    match op {
+                        0 => {
+                            m.put(key(*at), Some(Bytes::from(vec![*n])), 1);
+                            plain.insert(*at, *n);
+                        }
+                        1 => {
+                            m.put(key(*at), None, 1);
+                            plain.remove(at);
+                        }
+                        _ => {
+                            m.delete_range(key(*at), key(at + n), 1);
+                            plain.retain(|k, _| !(*at..at + n).contains(k));
+                        }
+                    }
+                }
+            }
+            let pages = PageCache::new(0);
+            let layers = layers.iter().collect();
+            let view = View { layers, tree: Tree::default(), pages: &pages, watch: None };
+            for k in 0..50u8 {
+                let got = view.get(&[k]).unwrap();
+                prop_assert_eq!(got.map(|v| v[0]), plain.get(&k).copied());
+            }
+            let mut got = Vec::new();
+            view.scan(&[from], &[from + len], &mut |k, v| { got.push((k[0], v[0])); true }).unwrap();
+            let want: Vec<_> = plain.range(from..from + len).map(|(k, v)| (*k, *v)).collect();
+            prop_assert_eq!(got, want);
+        }
+    }
+}

@@ -1,0 +1,580 @@
+//! The log: a ring of blocks that takes one batch per turn.
+//!
+//! Batches are numbered and follow each other in an endless log of blocks, of which the ring holds
+//! the part that is still needed. A batch holds the records of the turn's transactions and, for
+//! small writes, the new blocks. It is needed until its records are in the tree and its blocks in
+//! place (or something newer is), and a superblock says so.
+//!
+//! **Order.** Batches are written in order but complete in any; a batch counts as durable only with
+//! all before it, since replay stops at the first that is missing.
+//!
+//! **Decided** is a transaction that can no more be lost: its batch is durable, so is the data it
+//! wrote beside the log, and so are all before it in its sequencer. **Recorded** is one that a
+//! durable batch calls decided. Replay verifies the data of what is not recorded. Hence the rule on
+//! which everything rests: *nothing that a decided transaction made obsolete is overwritten, and
+//! none of its own blocks is put in place, before it is recorded*. Otherwise verification could
+//! find its data missing and drop what was acknowledged.
+//!
+//! **The overlay** finds the newest logged content of each block that is not in place.
+
+pub(crate) mod format;
+mod restore;
+mod ring;
+pub(crate) mod scan;
+
+pub(crate) use ring::split_ring;
+
+use crate::config::WalPlace;
+use crate::superblock::LogPos;
+use bytes::Bytes;
+use format::Header;
+use io::{AlignedBuf, BLOCK_BYTES};
+use std::collections::{BTreeMap, VecDeque};
+use types::{HashMap, Uuid};
+
+/// A batch is closed when it has so many blocks.
+const BATCH_BLOCKS: u64 = 512;
+/// Entries of the overlay that room is made for at once.
+const OVERLAY_BLOCKS: u64 = 512 * 1024;
+/// A transaction takes at most so many.
+const TXN_BLOCKS: u64 = 4096;
+/// Blocks in flight before the next batch waits. With the largest batch this is less than the
+/// distance in which a scan looks for a witness.
+const WRITING_BLOCKS: u64 = 2 * TXN_BLOCKS;
+const _: () = assert!(TXN_BLOCKS + WRITING_BLOCKS < scan::WITNESS_BLOCKS);
+
+/// Blocks of the ring that only batches without transactions may use.
+fn spare_blocks(ring: u64) -> u64 {
+    (ring / 8).clamp(8, 64)
+}
+
+/// A logged block on its way to its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pending {
+    /// The batch that holds it.
+    pub seq: u64,
+    /// Which of the batch's blocks.
+    pub index: u32,
+    pub crc: u32,
+    /// The transaction that wrote it.
+    pub txn: u64,
+}
+
+/// Where the content of a logged block is.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    Memory(Bytes),
+    /// In this block of the ring, of batch `seq`.
+    Log {
+        seq: u64,
+        block: u64,
+    },
+}
+
+enum Contents {
+    /// Not written to the log yet.
+    Pieces(Vec<Bytes>),
+    /// The batch's blocks, behind `skip` bytes of header and records.
+    Buffer { bytes: Bytes, skip: usize },
+    /// Only in the log.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Open,
+    Sealed,
+    Writing,
+    Durable,
+}
+
+/// One batch.
+struct Batch {
+    seq: u64,
+    /// Blocks of the endless log before it; known when it is sealed.
+    at: u64,
+    head_blocks: u64,
+    state: State,
+    records: Vec<u8>,
+    count: u32,
+    /// Place of each logged block.
+    blocks: Vec<u64>,
+    contents: Contents,
+    /// Blocks that are neither in place nor replaced for good.
+    live: u32,
+    txns: Vec<u64>,
+    /// Disk writes of it that are in flight.
+    writes: u32,
+    /// What its header calls decided.
+    decided: u64,
+}
+
+impl Batch {
+    fn new(seq: u64) -> Self {
+        Batch {
+            seq,
+            at: 0,
+            head_blocks: 1,
+            state: State::Open,
+            records: Vec::new(),
+            count: 0,
+            blocks: Vec::new(),
+            contents: Contents::Pieces(Vec::new()),
+            live: 0,
+            txns: Vec::new(),
+            writes: 0,
+            decided: 0,
+        }
+    }
+
+    fn total_blocks(&self) -> u64 {
+        format::head_blocks(self.records.len()).max(self.head_blocks) + self.blocks.len() as u64
+    }
+
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+}
+
+/// A block for [`Wal::append`]: place, checksum, content.
+pub(crate) type LoggedBlock = (u64, u32, Bytes);
+
+/// Whether a transaction can go into the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fit {
+    Yes,
+    /// When older batches are no more needed.
+    Later,
+    /// It is larger than [`Wal::max_txn_blocks`].
+    Never {
+        blocks: u64,
+    },
+}
+
+/// A batch ready to be written.
+pub(crate) struct Issue {
+    pub seq: u64,
+    /// First block of the ring and bytes; two when the batch goes around the end of the ring.
+    pub writes: Vec<(u64, Bytes)>,
+}
+
+/// The log.
+pub(crate) struct Wal {
+    store: Uuid,
+    pub life: u64,
+    pub place: WalPlace,
+    /// From the oldest that is needed to the open one.
+    batches: VecDeque<Batch>,
+    /// Where the oldest needed batch stands.
+    tail: LogPos,
+    /// Where the open batch will stand.
+    next_at: u64,
+    /// The next batch to be written.
+    next_issue: u64,
+    durable_seq: u64,
+    recorded: u64,
+    last_crc: u32,
+    writing: usize,
+    writing_blocks: u64,
+    overlay: HashMap<u64, Pending>,
+    /// Batches one of whose blocks was replaced, each with the transaction that did it.
+    replaced: VecDeque<(u64, u64)>,
+    cached: usize,
+    budget: usize,
+    /// Batches before this have no buffers.
+    cached_from: u64,
+    /// Batches before this have no live blocks.
+    settled: u64,
+    /// Blocks being read back, by batch.
+    reading: BTreeMap<u64, u32>,
+}
+
+impl Wal {
+    /// A log whose next batch is `next`. [`Wal::restore`] puts back the batches before it.
+    pub fn new(store: Uuid, place: WalPlace, life: u64, next: LogPos, budget: usize) -> Self {
+        // Growing a large table would take long.
+        let expected = place.blocks.min(OVERLAY_BLOCKS) as usize;
+        Wal {
+            store,
+            life,
+            place,
+            batches: VecDeque::from([Batch::new(next.seq)]),
+            tail: next,
+            next_at: next.at,
+            next_issue: next.seq,
+            durable_seq: next.seq - 1,
+            recorded: 0,
+            last_crc: 0,
+            writing: 0,
+            writing_blocks: 0,
+            overlay: HashMap::with_capacity_and_hasher(expected, Default::default()),
+            replaced: VecDeque::new(),
+            cached: 0,
+            budget,
+            cached_from: next.seq,
+            settled: next.seq,
+            reading: BTreeMap::new(),
+        }
+    }
+
+    fn index_of(&self, seq: u64) -> usize {
+        (seq - self.tail.seq) as usize
+    }
+
+    fn batch(&self, seq: u64) -> &Batch {
+        &self.batches[self.index_of(seq)]
+    }
+
+    fn batch_mut(&mut self, seq: u64) -> &mut Batch {
+        let index = self.index_of(seq);
+        &mut self.batches[index]
+    }
+
+    fn open(&mut self) -> &mut Batch {
+        self.batches.back_mut().expect("there is always an open batch")
+    }
+
+    /// Blocks of the ring in use, with those that batches not written yet will take.
+    pub fn used_blocks(&self) -> u64 {
+        let open = self.batches.back().filter(|b| !b.is_empty()).map_or(0, Batch::total_blocks);
+        self.next_at - self.tail.at + open
+    }
+
+    /// The largest transaction.
+    pub fn max_txn_blocks(&self) -> u64 {
+        TXN_BLOCKS.min(self.place.blocks / 4)
+    }
+
+    /// Blocks that transactions may use.
+    pub fn usable_blocks(&self) -> u64 {
+        self.place.blocks - spare_blocks(self.place.blocks)
+    }
+
+    /// Whether a record of this size with so many blocks can be appended.
+    pub fn fits(&self, record_bytes: usize, blocks: usize) -> Fit {
+        let alone = format::head_blocks(record_bytes) + blocks as u64;
+        if alone > self.max_txn_blocks() {
+            return Fit::Never { blocks: alone };
+        }
+        // At most the open batch is closed and this begins a new one.
+        if self.used_blocks() + alone <= self.usable_blocks() { Fit::Yes } else { Fit::Later }
+    }
+
+    /// Appends the record of `txn` and its blocks to the open batch.
+    pub fn append(&mut self, txn: u64, record: &[u8], blocks: Vec<LoggedBlock>) {
+        let alone = format::head_blocks(record.len()) + blocks.len() as u64;
+        let limit = BATCH_BLOCKS.min(self.place.blocks / 4);
+        if !self.open().is_empty() && self.open().total_blocks() + alone > limit {
+            self.seal();
+        }
+        let batch = self.open();
+        let seq = batch.seq;
+        batch.records.extend_from_slice(record);
+        batch.count += 1;
+        batch.txns.push(txn);
+        for (place, crc, content) in blocks {
+            let batch = self.open();
+            let index = batch.blocks.len() as u32;
+            batch.blocks.push(place);
+            batch.live += 1;
+            match &mut batch.contents {
+                Contents::Pieces(pieces) => pieces.push(content),
+                _ => unreachable!("the open batch is not written yet"),
+            }
+            if let Some(old) = self.overlay.insert(place, Pending { seq, index, crc, txn }) {
+                self.replaced.push_back((txn, old.seq));
+            }
+        }
+    }
+
+    /// The block at `place` was freed by `txn`: what is logged of it goes nowhere.
+    pub fn forget(&mut self, place: u64, txn: u64) {
+        if let Some(old) = self.overlay.remove(&place) {
+            self.replaced.push_back((txn, old.seq));
+        }
+    }
+
+    /// Whether any logged block waits to be put in place.
+    pub fn has_pending(&self) -> bool {
+        !self.overlay.is_empty()
+    }
+
+    /// The logged content of the block at `place`, if it is not in place yet.
+    pub fn pending(&self, place: u64) -> Option<Pending> {
+        if self.overlay.is_empty() { None } else { self.overlay.get(&place).copied() }
+    }
+
+    /// Where the content of a logged block is.
+    pub fn content(&self, pending: Pending) -> Content {
+        let batch = self.batch(pending.seq);
+        let index = pending.index as usize;
+        match &batch.contents {
+            Contents::Pieces(pieces) => Content::Memory(pieces[index].clone()),
+            Contents::Buffer { bytes, skip } => {
+                let from = skip + index * BLOCK_BYTES;
+                Content::Memory(bytes.slice(from..from + BLOCK_BYTES))
+            }
+            Contents::Gone => {
+                let at = batch.at + batch.head_blocks + u64::from(pending.index);
+                Content::Log { seq: batch.seq, block: at % self.place.blocks }
+            }
+        }
+    }
+
+    /// Whether the open batch has transactions.
+    pub fn has_open(&self) -> bool {
+        self.batches.back().is_some_and(|b| !b.is_empty())
+    }
+
+    /// Closes the open batch, so that what comes next is in another one. Gives the position of what
+    /// comes next.
+    pub fn seal(&mut self) -> LogPos {
+        let at = self.next_at;
+        let batch = self.open();
+        batch.at = at;
+        batch.head_blocks = format::head_blocks(batch.records.len());
+        batch.state = State::Sealed;
+        let (seq, total) = (batch.seq + 1, batch.total_blocks());
+        self.next_at += total;
+        self.batches.push_back(Batch::new(seq));
+        LogPos { seq, at: self.next_at }
+    }
+
+    /// Whether a batch without transactions can be closed.
+    pub fn has_room_for_mark(&self) -> bool {
+        self.used_blocks() < self.place.blocks
+    }
+
+    /// The position behind all batches that are closed; the open one will stand there.
+    pub fn end(&self) -> LogPos {
+        let seq = self.batches.back().map_or(self.tail.seq, |b| b.seq);
+        LogPos { seq, at: self.next_at }
+    }
+
+    /// Batches that are being written.
+    pub fn writing(&self) -> usize {
+        self.writing
+    }
+
+    /// The next closed batch, as bytes. `decided` and `generation` go into its header.
+    pub fn issue(&mut self, decided: u64, generation: u64) -> Option<Issue> {
+        let seq = self.next_issue;
+        let batch = self.batch(seq);
+        let crowded = self.writing_blocks + batch.total_blocks() > WRITING_BLOCKS;
+        if batch.state != State::Sealed || (self.writing > 0 && crowded) {
+            return None;
+        }
+        let (store, life, prev_crc) = (self.store, self.life, self.last_crc);
+        let durable_seq = self.durable_seq;
+        let ring = self.place.blocks;
+        let batch = self.batch_mut(seq);
+        let header = Header {
+            store,
+            life,
+            seq,
+            at: batch.at,
+            record_bytes: batch.records.len() as u32,
+            record_crc: denc::crc32c(0xffff_ffff, &batch.records),
+            head_blocks: batch.head_blocks as u32,
+            data_blocks: batch.blocks.len() as u32,
+            prev_crc,
+            records: batch.count,
+            durable_seq,
+            decided,
+            generation,
+        };
+        let (crc, buffer) = batch.assemble(&header);
+        batch.state = State::Writing;
+        batch.decided = decided;
+        let (at, len) = (batch.at, buffer.len());
+        let writes = split_ring(at, (len / BLOCK_BYTES) as u64, ring)
+            .map(|(block, from, n)| {
+                let (from, n) = (from as usize * BLOCK_BYTES, n as usize * BLOCK_BYTES);
+                (block, buffer.slice(from..from + n))
+            })
+            .collect::<Vec<_>>();
+        batch.writes = writes.len() as u32;
+        self.cached += len;
+        self.last_crc = crc;
+        self.next_issue += 1;
+        self.writing += 1;
+        self.writing_blocks += (len / BLOCK_BYTES) as u64;
+        Some(Issue { seq, writes })
+    }
+
+    /// One write of batch `seq` completed. Gives the transactions whose batches are durable now.
+    pub fn written(&mut self, seq: u64) -> Vec<u64> {
+        let batch = self.batch_mut(seq);
+        assert!(batch.state == State::Writing && batch.writes > 0, "the batch is being written");
+        batch.writes -= 1;
+        if batch.writes > 0 {
+            return Vec::new();
+        }
+        batch.state = State::Durable;
+        let blocks = batch.total_blocks();
+        self.writing -= 1;
+        self.writing_blocks -= blocks;
+        let mut txns = Vec::new();
+        while self.durable_seq + 1 < self.next_issue
+            && self.batch(self.durable_seq + 1).state == State::Durable
+        {
+            self.durable_seq += 1;
+            let batch = self.batch_mut(self.durable_seq);
+            txns.append(&mut batch.txns);
+            if batch.live == 0 {
+                self.drop_buffer(self.durable_seq);
+            }
+            self.recorded = self.recorded.max(self.batch(self.durable_seq).decided);
+        }
+        self.evict();
+        txns
+    }
+
+    /// The last batch that is durable with all before it.
+    pub fn durable_seq(&self) -> u64 {
+        self.durable_seq
+    }
+
+    /// All transactions up to this one are called decided by a durable batch.
+    pub fn recorded(&self) -> u64 {
+        self.recorded
+    }
+
+    fn drop_buffer(&mut self, seq: u64) {
+        let batch = self.batch_mut(seq);
+        if let Contents::Buffer { bytes, .. } = &batch.contents {
+            let len = bytes.len();
+            batch.contents = Contents::Gone;
+            self.cached -= len;
+        }
+    }
+
+    /// Keeps to the memory budget: the oldest durable batches' buffers go first.
+    fn evict(&mut self) {
+        self.cached_from = self.cached_from.max(self.tail.seq);
+        while self.cached > self.budget && self.cached_from <= self.durable_seq {
+            self.drop_buffer(self.cached_from);
+            self.cached_from += 1;
+        }
+    }
+
+    fn settle(&mut self, seq: u64) {
+        let batch = self.batch_mut(seq);
+        batch.live -= 1;
+        if batch.live == 0 && batch.state == State::Durable {
+            self.drop_buffer(seq);
+        }
+    }
+
+    /// What recorded transactions replaced is gone for good.
+    pub fn settle_replaced(&mut self) {
+        while let Some(&(txn, seq)) = self.replaced.front() {
+            if txn > self.recorded {
+                return;
+            }
+            self.replaced.pop_front();
+            self.settle(seq);
+        }
+    }
+
+    /// The content that batch `seq` holds for `place` is in place.
+    pub fn in_place(&mut self, place: u64, seq: u64) {
+        // What replaced it meanwhile settles the batch when it is recorded.
+        if self.overlay.get(&place).is_some_and(|p| p.seq == seq) {
+            self.overlay.remove(&place);
+            self.settle(seq);
+        }
+    }
+
+    /// The logged blocks of the oldest batches that may be put in place, `max` or a few more of
+    /// them; the newest logged content of each is recorded.
+    pub fn oldest_blocks(&mut self, max: usize) -> Vec<u64> {
+        let first = self.blocks_pos().seq;
+        let mut out = Vec::new();
+        for batch in self.batches.iter().skip(self.index_of(first)) {
+            if out.len() >= max || batch.state != State::Durable {
+                break;
+            }
+            if batch.live == 0 {
+                continue;
+            }
+            out.extend(batch.blocks.iter().copied().enumerate().filter_map(|(i, place)| {
+                let pending = self.overlay.get(&place)?;
+                let here = pending.seq == batch.seq && pending.index as usize == i;
+                (here && pending.txn <= self.recorded).then_some(place)
+            }));
+        }
+        out
+    }
+
+    /// The first batch with a block that is neither in place nor replaced for good; or the first
+    /// that is not durable, whose number could be given to another one after a crash.
+    pub fn blocks_pos(&mut self) -> LogPos {
+        self.settled = self.settled.max(self.tail.seq);
+        while self.settled <= self.durable_seq && self.batch(self.settled).live == 0 {
+            self.settled += 1;
+        }
+        let batch = self.batch(self.settled);
+        match batch.state {
+            State::Open => self.end(),
+            _ => LogPos { seq: batch.seq, at: batch.at },
+        }
+    }
+
+    /// The oldest batch that is needed.
+    pub fn tail(&self) -> LogPos {
+        self.tail
+    }
+
+    /// Notes that a block of batch `seq` is being read back: it must not be overwritten.
+    pub fn begin_read(&mut self, seq: u64) {
+        *self.reading.entry(seq).or_insert(0) += 1;
+    }
+
+    /// The reading ended.
+    pub fn end_read(&mut self, seq: u64) {
+        let count = self.reading.get_mut(&seq).expect("a read that began");
+        *count -= 1;
+        if *count == 0 {
+            self.reading.remove(&seq);
+        }
+    }
+
+    /// Whether the batches before `to` can be overwritten.
+    pub fn can_release(&self, to: LogPos) -> bool {
+        self.reading.first_key_value().is_none_or(|(seq, _)| *seq >= to.seq)
+    }
+
+    /// A durable superblock says that the batches before `to` are not needed.
+    pub fn release(&mut self, to: LogPos) {
+        assert!(to.seq <= self.durable_seq + 1 && self.can_release(to), "only old batches go");
+        while self.tail.seq < to.seq {
+            self.drop_buffer(self.tail.seq);
+            let batch = self.batches.pop_front().expect("a batch before the open one");
+            assert_eq!(batch.live, 0, "a batch with a block that is not in place is needed");
+            self.tail.seq += 1;
+        }
+        self.tail.at = to.at;
+    }
+}
+
+impl Batch {
+    /// The bytes of the batch; its contents are in them from now on. Gives the header's crc too.
+    fn assemble(&mut self, header: &Header) -> (u32, Bytes) {
+        let mut buf = AlignedBuf::zeroed(self.total_blocks() as usize * BLOCK_BYTES);
+        let out = buf.as_mut_slice();
+        let crc = header.encode(out);
+        let records = std::mem::take(&mut self.records);
+        out[format::HEADER_BYTES..format::HEADER_BYTES + records.len()].copy_from_slice(&records);
+        if let Contents::Pieces(pieces) = &self.contents {
+            let data = &mut out[self.head_blocks as usize * BLOCK_BYTES..];
+            for (place, piece) in data.chunks_exact_mut(BLOCK_BYTES).zip(pieces) {
+                place.copy_from_slice(piece);
+            }
+        }
+        let bytes = buf.freeze();
+        let skip = self.head_blocks as usize * BLOCK_BYTES;
+        self.contents = Contents::Buffer { bytes: bytes.clone(), skip };
+        (crc, bytes)
+    }
+}

@@ -1,0 +1,71 @@
+//! What a mount puts back into the log's state.
+
+use super::format::{self, Header};
+use super::{Batch, Contents, Pending, State, Wal};
+use io::AlignedBuf;
+
+impl Wal {
+    /// A batch found in the log. Its blocks count only when [`Wal::restore_block`] says so.
+    pub fn restore(&mut self, header: &Header, crc: u32, places: Vec<u64>, data: &[u8]) {
+        let open = self.batches.pop_back().expect("there is always an open batch");
+        assert!(open.is_empty() && open.seq == header.seq, "batches are restored in order");
+        let mut batch = Batch::new(header.seq);
+        (batch.at, batch.head_blocks) = (header.at, u64::from(header.head_blocks));
+        batch.state = State::Durable;
+        batch.blocks = places;
+        batch.decided = header.decided;
+        batch.contents = Contents::Gone;
+        if !data.is_empty() {
+            self.cached += data.len();
+            let bytes = AlignedBuf::copy_of(data).freeze();
+            batch.contents = Contents::Buffer { bytes, skip: 0 };
+        }
+        self.batches.push_back(batch);
+        self.batches.push_back(Batch::new(header.seq + 1));
+        self.next_at = header.at + header.blocks();
+        self.next_issue = header.seq + 1;
+        self.durable_seq = header.seq;
+        (self.life, self.last_crc) = (header.life, crc);
+        self.evict();
+    }
+
+    /// A block of a restored batch that is to be put in place.
+    pub fn restore_block(&mut self, place: u64, pending: Pending) {
+        self.batch_mut(pending.seq).live += 1;
+        if let Some(old) = self.overlay.insert(place, pending) {
+            self.settle(old.seq);
+        }
+    }
+
+    /// A block that was freed.
+    pub fn restore_freed(&mut self, place: u64) {
+        if let Some(old) = self.overlay.remove(&place) {
+            self.settle(old.seq);
+        }
+    }
+
+    /// All is restored. A new life begins with a batch of its own unless `life` is the last one's.
+    pub fn begin_life(&mut self, life: u64) {
+        if life != self.life {
+            (self.life, self.last_crc) = (life, 0);
+        }
+        let idle: Vec<u64> = self.batches.iter().filter(|b| b.live == 0).map(|b| b.seq).collect();
+        idle.into_iter().for_each(|seq| self.drop_buffer(seq));
+    }
+
+    /// Closes a batch that says which transactions of earlier ones must be passed over.
+    pub fn seal_dropped(&mut self, dropped: &[u64]) {
+        let batch = self.open();
+        assert!(batch.is_empty(), "the first batch of a life");
+        if !dropped.is_empty() {
+            format::encode_dropped(&mut batch.records, dropped);
+            batch.count = 1;
+        }
+        self.seal();
+    }
+
+    /// Everything up to `txn` is recorded.
+    pub fn set_recorded(&mut self, txn: u64) {
+        self.recorded = self.recorded.max(txn);
+    }
+}

@@ -1,0 +1,367 @@
+//! Reading the log from its oldest needed batch to its end.
+//!
+//! The end is where the next batch is missing or damaged. A batch that was being written when the
+//! power went is dropped: nobody was told that it is durable. A batch that was durable and rots
+//! later must not be dropped. What tells them apart is a later batch, or the superblock, that says
+//! that it was durable; so when a batch is bad the log behind it is searched for such a witness.
+//! (The batch behind the last one is a witness too: see `Config::mark_interval_ms`.)
+//!
+//! When only logged blocks of a proven batch are bad, the batch counts and the blocks are reported
+//! as bad when they are read.
+#![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
+
+use super::format::{Entry, HEADER_BYTES, Header, decode_records};
+use crate::codec::{Decoded, Malformed, block_crc};
+use crate::config::WalPlace;
+use crate::superblock::LogPos;
+use bytes::{Bytes, BytesMut};
+use io::BLOCK_BYTES;
+use std::collections::BTreeMap;
+use types::Uuid;
+
+/// Blocks of one read.
+const CHUNK_BLOCKS: u64 = 256;
+/// Reads in flight or waiting to be used.
+const CHUNKS_AHEAD: usize = 4;
+/// How far behind a bad batch a witness is searched; more than can be in flight at once.
+pub(super) const WITNESS_BLOCKS: u64 = 16 * 1024;
+
+/// A read the scan needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ScanRead {
+    /// Place in the endless log, for [`Scan::loaded`].
+    pub at: u64,
+    /// Block of the ring.
+    pub block: u64,
+    pub blocks: u64,
+}
+
+/// A good batch.
+#[derive(Debug)]
+pub(crate) struct ScannedBatch {
+    pub header: Header,
+    /// The checksum of the header.
+    pub crc: u32,
+    pub entries: Vec<Entry>,
+    /// Its logged blocks.
+    pub data: Bytes,
+    /// Logged blocks whose checksum is wrong though the batch was durable.
+    pub bad_blocks: Vec<u32>,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub(crate) enum Scanned {
+    /// Reads are needed first.
+    Wait,
+    Batch(Box<ScannedBatch>),
+    /// The log ends here; a new batch can go there. `stale_life`: the last life of batches behind it
+    /// that do not count.
+    End {
+        stale_life: Option<u64>,
+    },
+    /// A batch that was durable is damaged.
+    Rot {
+        seq: u64,
+        block: u64,
+        what: &'static str,
+    },
+}
+
+/// What is known about batches that were durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Witness {
+    /// The superblock's word: this batch was durable.
+    pub durable_seq: u64,
+    /// Generation of the superblock; a log that knows a newer one proves that the newest
+    /// superblock is lost.
+    pub generation: u64,
+}
+
+enum Mode {
+    Batches,
+    /// Searching behind `bad` for a witness; up to `next` without success.
+    Search {
+        bad: Bad,
+        next: u64,
+    },
+    Over,
+}
+
+struct Bad {
+    what: &'static str,
+    candidate: Option<Box<ScannedBatch>>,
+}
+
+/// The scan.
+pub(crate) struct Scan {
+    store: Uuid,
+    place: WalPlace,
+    witness: Witness,
+    start: u64,
+    next: LogPos,
+    life: u64,
+    last_crc: Option<u32>,
+    mode: Mode,
+    chunks: BTreeMap<u64, Bytes>,
+    asked: u64,
+    flying: usize,
+    /// Reading must get as far as this for the scan to go on.
+    need: u64,
+    stale_life: Option<u64>,
+}
+
+impl Scan {
+    /// Starts at the batch `from`, of life `life` or a later one.
+    pub fn new(store: Uuid, place: WalPlace, from: LogPos, life: u64, witness: Witness) -> Self {
+        Scan {
+            store,
+            place,
+            witness,
+            start: from.at,
+            next: from,
+            life,
+            last_crc: None,
+            mode: Mode::Batches,
+            chunks: BTreeMap::new(),
+            asked: from.at,
+            flying: 0,
+            need: from.at.saturating_add(1),
+            stale_life: None,
+        }
+    }
+
+    fn limit(&self) -> u64 {
+        self.start.saturating_add(self.place.blocks)
+    }
+
+    /// The next read to issue.
+    pub fn wants(&mut self) -> Option<ScanRead> {
+        let busy = self.flying.saturating_add(self.chunks.len());
+        let far = self.asked >= self.need.max(self.next.at.saturating_add(1));
+        if matches!(self.mode, Mode::Over) || self.asked >= self.limit() {
+            return None;
+        }
+        if busy >= CHUNKS_AHEAD && far {
+            return None;
+        }
+        let at = self.asked;
+        let block = at.checked_rem(self.place.blocks)?;
+        let around = self.place.blocks.saturating_sub(block);
+        let blocks = CHUNK_BLOCKS.min(around).min(self.limit().saturating_sub(at));
+        self.asked = at.saturating_add(blocks);
+        self.flying = self.flying.saturating_add(1);
+        Some(ScanRead { at, block, blocks })
+    }
+
+    /// A read of [`Scan::wants`] ended.
+    pub fn loaded(&mut self, at: u64, bytes: Bytes) {
+        self.flying = self.flying.saturating_sub(1);
+        self.chunks.insert(at, bytes);
+    }
+
+    /// Forgets what lies before `at`.
+    fn trim(&mut self, at: u64) {
+        while let Some((from, bytes)) = self.chunks.first_key_value() {
+            if from.saturating_add((bytes.len() / BLOCK_BYTES) as u64) > at {
+                return;
+            }
+            self.chunks.pop_first();
+        }
+    }
+
+    /// `n` blocks from `at` on, if they are there.
+    fn get(&mut self, at: u64, n: u64) -> Option<Bytes> {
+        let end = at.saturating_add(n);
+        self.need = self.need.max(end);
+        let (first, chunk) = self.chunks.range(..=at).next_back()?;
+        let offset = usize::try_from(at.saturating_sub(*first)).ok()?.checked_mul(BLOCK_BYTES)?;
+        let len = usize::try_from(n).ok()?.checked_mul(BLOCK_BYTES)?;
+        if chunk.len() >= offset.saturating_add(len) {
+            return Some(chunk.slice(offset..offset.saturating_add(len)));
+        }
+        let mut out = BytesMut::with_capacity(len.min(chunk.len().saturating_mul(4)));
+        out.extend_from_slice(chunk.get(offset..)?);
+        let mut next = first.saturating_add((chunk.len() / BLOCK_BYTES) as u64);
+        while out.len() < len {
+            let chunk = self.chunks.get(&next)?;
+            let take = chunk.len().min(len.saturating_sub(out.len()));
+            out.extend_from_slice(chunk.get(..take)?);
+            next = next.saturating_add((chunk.len() / BLOCK_BYTES) as u64);
+        }
+        Some(out.freeze())
+    }
+
+    /// Goes on with what was read.
+    pub fn next(&mut self) -> Scanned {
+        loop {
+            match &mut self.mode {
+                Mode::Over => return self.end(),
+                Mode::Batches => match self.next_batch() {
+                    Some(Ok(batch)) if batch.header.generation > self.witness.generation => {
+                        self.mode = Mode::Over;
+                        let what = "it knows a newer superblock than the newest that was found";
+                        let seq = batch.header.seq;
+                        return Scanned::Rot { seq, block: self.ring_block(batch.header.at), what };
+                    }
+                    Some(Ok(batch)) => return Scanned::Batch(batch),
+                    Some(Err(bad)) => {
+                        let next = self.next.at;
+                        self.mode = Mode::Search { bad, next };
+                    }
+                    None => return Scanned::Wait,
+                },
+                Mode::Search { .. } => {
+                    if let Some(out) = self.search() {
+                        return out;
+                    }
+                }
+            }
+        }
+    }
+
+    fn end(&mut self) -> Scanned {
+        self.mode = Mode::Over;
+        Scanned::End { stale_life: self.stale_life }
+    }
+
+    fn next_batch(&mut self) -> Option<Result<Box<ScannedBatch>, Bad>> {
+        let bad = |what| Bad { what, candidate: None };
+        let at = self.next.at;
+        if at >= self.limit() {
+            return Some(Err(bad("nothing is there")));
+        }
+        let head = self.get(at, 1)?;
+        let (header, crc) = match Header::decode(&head) {
+            Ok(found) if self.follows(&found.0) => found,
+            Ok(_) => return Some(Err(bad("another batch stands in its place"))),
+            Err(Malformed(what)) => return Some(Err(bad(what))),
+        };
+        let total = header.blocks();
+        if at.saturating_add(total) > self.limit() {
+            return Some(Err(bad("it is longer than the log")));
+        }
+        let bytes = self.get(at, total)?;
+        Some(match check_batch(header, crc, &bytes) {
+            Err(Malformed(what)) => Err(bad(what)),
+            Ok(batch) if !batch.bad_blocks.is_empty() => {
+                let candidate = Some(Box::new(batch));
+                Err(Bad { what: "a logged block is damaged", candidate })
+            }
+            Ok(batch) => {
+                self.accept(&batch);
+                Ok(Box::new(batch))
+            }
+        })
+    }
+
+    fn follows(&self, header: &Header) -> bool {
+        let chained = match self.last_crc {
+            Some(crc) if header.life == self.life => header.prev_crc == crc,
+            Some(_) => header.life > self.life && header.prev_crc == 0,
+            None => header.life >= self.life,
+        };
+        header.store == self.store
+            && header.seq == self.next.seq
+            && header.at == self.next.at
+            && chained
+    }
+
+    fn accept(&mut self, batch: &ScannedBatch) {
+        let header = &batch.header;
+        self.life = header.life;
+        self.last_crc = Some(batch.crc);
+        self.next.seq = self.next.seq.saturating_add(1);
+        self.next.at = self.next.at.saturating_add(header.blocks());
+        self.need = self.next.at.saturating_add(1);
+        self.trim(self.next.at);
+    }
+
+    /// Looks for a witness behind a bad batch.
+    fn search(&mut self) -> Option<Scanned> {
+        let missing = self.next.seq;
+        let proven = self.witness.durable_seq >= missing;
+        let limit = self.limit().min(self.next.at.saturating_add(WITNESS_BLOCKS));
+        loop {
+            let Mode::Search { next, .. } = &mut self.mode else { return None };
+            if proven {
+                return self.proven();
+            }
+            let at = *next;
+            if at >= limit {
+                return Some(self.end());
+            }
+            *next = at.saturating_add(1);
+            let Some(block) = self.get(at, 1) else {
+                if let Mode::Search { next, .. } = &mut self.mode {
+                    *next = at;
+                }
+                return Some(Scanned::Wait);
+            };
+            if let Ok((header, _)) = Header::decode(&block)
+                && header.store == self.store
+                && header.at == at
+                && header.seq >= missing
+            {
+                self.stale_life = self.stale_life.max(Some(header.life));
+                if header.durable_seq >= missing || header.generation > self.witness.generation {
+                    return self.proven();
+                }
+            }
+        }
+    }
+
+    /// The bad batch was durable: it counts if only logged blocks are bad.
+    fn proven(&mut self) -> Option<Scanned> {
+        let Mode::Search { bad, .. } = std::mem::replace(&mut self.mode, Mode::Over) else {
+            return None;
+        };
+        match bad.candidate {
+            Some(batch) => {
+                self.mode = Mode::Batches;
+                self.accept(&batch);
+                Some(Scanned::Batch(batch))
+            }
+            None => {
+                let block = self.ring_block(self.next.at);
+                Some(Scanned::Rot { seq: self.next.seq, block, what: bad.what })
+            }
+        }
+    }
+
+    /// The block of the device where a place of the endless log is.
+    fn ring_block(&self, at: u64) -> u64 {
+        self.place.base.saturating_add(at.checked_rem(self.place.blocks).unwrap_or(0))
+    }
+}
+
+/// Checks everything behind the header.
+fn check_batch(header: Header, crc: u32, bytes: &Bytes) -> Decoded<ScannedBatch> {
+    let head = (header.head_blocks as usize).saturating_mul(BLOCK_BYTES);
+    let end = HEADER_BYTES.saturating_add(header.record_bytes as usize);
+    let records = bytes.get(HEADER_BYTES..end).ok_or(Malformed("a batch ends too early"))?;
+    if denc::crc32c(0xffff_ffff, records) != header.record_crc {
+        return Err(Malformed("its records have a wrong checksum"));
+    }
+    let entries = decode_records(records, header.records)?;
+    if head > bytes.len() {
+        return Err(Malformed("a batch ends too early"));
+    }
+    let data = bytes.slice(head..);
+    let crcs = entries.iter().flat_map(|entry| match entry {
+        Entry::Txn(record) => record.blocks.iter().map(|(_, crc)| *crc).collect(),
+        Entry::Dropped(_) => Vec::new(),
+    });
+    let mut bad_blocks = Vec::new();
+    let mut blocks = data.chunks_exact(BLOCK_BYTES);
+    for (i, crc) in crcs.enumerate() {
+        let block = blocks.next().ok_or(Malformed("a batch lacks logged blocks"))?;
+        if block_crc(block) != crc {
+            bad_blocks.push(i as u32);
+        }
+    }
+    if blocks.next().is_some() {
+        return Err(Malformed("a batch has too many logged blocks"));
+    }
+    Ok(ScannedBatch { header, crc, entries, data, bad_blocks })
+}

@@ -1,0 +1,96 @@
+//! The store does what the model does.
+
+use crate::r#gen::{Flavour, Gen};
+use crate::rig::{Rig, Taken, assert_clean, assert_same, tiny_config};
+use fastrand::Rng;
+use store::model::Model;
+use store::{Config, Invalid};
+
+pub fn rounds(default: u64) -> u64 {
+    std::env::var("STORE_TEST_ROUNDS").ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+}
+
+fn conform(seed: u64, sizes: &[u64], config: &Config, txns: usize) -> u64 {
+    let mut rng = Rng::with_seed(seed);
+    let mut rig = Rig::new(seed, sizes, config);
+    let mut model = Model::new();
+    let generator = Gen { flavour: Flavour::any(&mut rng), ..Gen::default() };
+    let mut taken = 0;
+    for i in 0..txns {
+        let sequencer = rng.u64(0..3);
+        let txn = generator.txn(&mut rng, sequencer);
+        let mut next = model.clone();
+        let wanted = next.apply(&txn);
+        match (rig.submit(&txn), wanted) {
+            (Taken::Yes(_), Ok(())) => {
+                model = next;
+                taken += 1;
+            }
+            (Taken::NoSpace | Taken::Invalid(Invalid::TooLarge { .. }), _) => {}
+            (Taken::Invalid(got), Err(want)) => assert_eq!(got, want),
+            (got, want) => panic!("seed {seed}, transaction {i}: got {got:?}, want {want:?}"),
+        }
+        match rng.u8(0..40) {
+            0..25 => {}
+            25..35 => rig.end_turn(),
+            35 => rig.settle(),
+            36 => rig.sleep(),
+            37 => {
+                rig.store.flush_soon();
+                rig.end_turn();
+            }
+            38 => {
+                let mut disk = rig.unmount();
+                assert!(assert_clean(&mut disk, config, &format!("seed {seed}")).clean);
+                rig = Rig::open(disk, config).unwrap();
+            }
+            _ => {
+                for _ in 0..rng.usize(0..20) {
+                    rig.turn();
+                }
+            }
+        }
+        if rng.u8(0..30) == 0 {
+            let got = rig.dump().unwrap();
+            assert_same(&got, &model, &format!("seed {seed}, transaction {i}"));
+        }
+    }
+    let got = rig.dump().unwrap();
+    assert_same(&got, &model, &format!("seed {seed}, at the end"));
+    let mut disk = rig.unmount();
+    assert_clean(&mut disk, config, &format!("seed {seed}"));
+    let mut rig = Rig::open(disk, config).unwrap();
+    let got = rig.dump().unwrap();
+    assert_same(&got, &model, &format!("seed {seed}, after the last mount"));
+    taken
+}
+
+#[test]
+fn random_transactions_with_a_tiny_log() {
+    let total: u64 =
+        (0..rounds(20)).map(|seed| conform(seed, &[24 << 20], &tiny_config(), 250)).sum();
+    println!("{total} transactions like the model");
+}
+
+#[test]
+fn random_transactions_with_no_memory_to_speak_of() {
+    let config = Config { page_cache_bytes: 0, wal_cache_bytes: 0, ..tiny_config() };
+    for seed in 100..100 + rounds(10) {
+        conform(seed, &[24 << 20], &config, 200);
+    }
+}
+
+#[test]
+fn random_transactions_with_room_for_everything() {
+    let config = Config { wal_bytes: 8 << 20, discard: true, ..Config::for_memory(64 << 20) };
+    for seed in 200..200 + rounds(10) {
+        conform(seed, &[40 << 20], &config, 300);
+    }
+}
+
+#[test]
+fn random_transactions_with_the_log_on_its_own_device() {
+    for seed in 300..300 + rounds(6) {
+        conform(seed, &[16 << 20, 1 << 20], &tiny_config(), 200);
+    }
+}

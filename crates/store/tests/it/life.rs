@@ -1,0 +1,314 @@
+//! From mkfs to unmount: what is refused, what is repaired, what an operation costs.
+
+use crate::disk::Disk;
+use crate::rig::{
+    CLUSTER, OSD, Rig, assert_clean, bytes, fsck, identity, key, mkfs, mount, mount_until,
+    tiny_config,
+};
+use io::disk::{DevId, DiskOp};
+use io::{AlignedBuf, BLOCK_BYTES};
+use store::{
+    Config, Expect, MkfsError, MountError, ReadSet, Severity, Store, Transaction,
+};
+use types::{OsdId, Uuid};
+
+const DATA: DevId = DevId(0);
+
+fn expect_error(disk: &mut Disk, expect: Expect) -> MountError {
+    match mount(disk, &tiny_config(), expect) {
+        Ok(_) => panic!("it was mounted"),
+        Err(why) => why,
+    }
+}
+
+fn made(sizes: &[u64]) -> Disk {
+    let mut disk = Disk::new(1, sizes);
+    mkfs(&mut disk, &tiny_config(), false).unwrap();
+    disk
+}
+
+#[test]
+fn mkfs_refuses_what_holds_something() {
+    let config = tiny_config();
+    let mut disk = made(&[8 << 20]);
+    let Err(MkfsError::InUse { what, .. }) = mkfs(&mut disk, &config, false) else { panic!() };
+    assert!(what.contains("Loligo"), "{what}");
+    mkfs(&mut disk, &config, true).unwrap();
+    // The front is gone, the copy at the end tells.
+    disk.poke(DATA, 0, [0; BLOCK_BYTES]);
+    disk.poke(DATA, 1, [0; BLOCK_BYTES]);
+    assert!(matches!(mkfs(&mut disk, &config, false), Err(MkfsError::InUse { .. })));
+    let mut disk = Disk::new(1, &[8 << 20]);
+    let mut block = [0; BLOCK_BYTES];
+    block[..4].copy_from_slice(b"XFSB");
+    disk.poke(DATA, 0, block);
+    let Err(why) = mkfs(&mut disk, &config, false) else { panic!() };
+    assert!(why.to_string().contains("XFS") && why.to_string().contains("--force"), "{why}");
+    assert_eq!(disk.block(DATA, 0), block);
+}
+
+#[test]
+fn mkfs_refuses_what_is_too_small() {
+    let config = tiny_config();
+    for (sizes, bad) in [(&[1 << 20][..], true), (&[8 << 20, 64 << 10], true), (&[4 << 20, 1 << 20], false)] {
+        let mut disk = Disk::new(1, sizes);
+        let result = mkfs(&mut disk, &config, false);
+        assert_eq!(matches!(result, Err(MkfsError::TooSmall { .. })), bad, "{sizes:?}: {result:?}");
+    }
+}
+
+#[test]
+fn a_mount_refuses_what_is_not_the_right_store() {
+    let mut empty = Disk::new(1, &[8 << 20]);
+    assert!(matches!(expect_error(&mut empty, Expect::default()), MountError::NoStore { .. }));
+    let mut disk = made(&[8 << 20]);
+    let other = Uuid([5; 16]);
+    let cluster = Expect { cluster: Some(other), ..Expect::default() };
+    assert!(matches!(expect_error(&mut disk, cluster), MountError::OtherCluster { .. }));
+    let osd = Expect { osd: Some(OsdId(4)), ..Expect::default() };
+    let text = expect_error(&mut disk, osd).to_string();
+    assert!(text.contains("osd.3") && text.contains("osd.4"), "{text}");
+    let store = Expect { store: Some(other), ..Expect::default() };
+    assert!(matches!(expect_error(&mut disk, store), MountError::OtherStore { .. }));
+    let right = Expect { cluster: Some(CLUSTER), osd: Some(OSD), store: Some(identity().store) };
+    mount(&mut disk, &tiny_config(), right).unwrap();
+}
+
+#[test]
+fn a_mount_refuses_the_wrong_devices() {
+    let mut disk = made(&[8 << 20, 1 << 20]);
+    let mut without = disk.clone();
+    without.cut_to_one_device();
+    let text = expect_error(&mut without, Expect::default()).to_string();
+    assert!(text.contains("--wal"), "{text}");
+    disk.poke(DevId(1), 0, [0; BLOCK_BYTES]);
+    assert!(matches!(expect_error(&mut disk, Expect::default()), MountError::LogDevice { .. }));
+    let mut small = made(&[8 << 20]);
+    small.grow(0, 6 << 20);
+    // The copies at the end are out of reach, but those at the front say what is wrong.
+    assert!(matches!(expect_error(&mut small, Expect::default()), MountError::TooSmall { .. }));
+    let mut grown = made(&[8 << 20]);
+    grown.grow(0, 9 << 20);
+    mount(&mut grown, &tiny_config(), Expect::default()).unwrap();
+}
+
+/// Changes bytes of a superblock and makes its checksum fit.
+fn forge(disk: &mut Disk, block: u64, at: usize, value: u8) {
+    let mut data = disk.block(DATA, block);
+    data[at] = value;
+    let crc = denc::crc32c(0xffff_ffff, &data[..4092]);
+    data[4092..].copy_from_slice(&crc.to_le_bytes());
+    disk.poke(DATA, block, data);
+}
+
+#[test]
+fn a_newer_format_is_not_touched() {
+    let mut disk = made(&[8 << 20]);
+    let end = (8 << 20) / 4096;
+    for block in [1, end - 1] {
+        forge(&mut disk, block, 8, 2);
+    }
+    let why = expect_error(&mut disk, Expect::default());
+    assert!(matches!(why, MountError::Newer { found: 2, known: 1, .. }), "{why:?}");
+}
+
+#[test]
+fn any_one_copy_of_the_superblock_is_enough() {
+    let config = tiny_config();
+    let mut rig = Rig::new(1, &[8 << 20], &config);
+    let mut txn = Transaction::new(0);
+    txn.set_attr(&key(1), bytes(b"a"), bytes(b"v"));
+    rig.commit(&txn);
+    let disk = rig.unmount();
+    let end = (8 << 20) / 4096;
+    let all = [0, 1, end - 2, end - 1];
+    for keep in all {
+        let mut bad = disk.clone();
+        for block in all.into_iter().filter(|b| *b != keep) {
+            bad.flip(DATA, block, 100);
+        }
+        let newest_is_there = fsck(&mut bad.clone(), &config).identity.is_some();
+        assert!(newest_is_there);
+        if let Ok(store) = mount(&mut bad, &config, Expect::default()) {
+            let mut rig = Rig::with(bad, store);
+            let value = rig.run(|s, _| s.attr(&key(1), b"a")).unwrap();
+            assert_eq!(value.as_deref(), Some(&b"v"[..]));
+            // The copy was repaired.
+            let report = fsck(&mut rig.disk, &config);
+            assert!(!report.is_damaged(), "{:?}", report.findings);
+        }
+    }
+    // Every copy of the newest is needed only once.
+    for block in all {
+        let mut bad = disk.clone();
+        bad.flip(DATA, block, 100);
+        let report = fsck(&mut bad.clone(), &config);
+        assert!(report.findings.iter().all(|f| f.severity == Severity::Note));
+        assert_eq!(report.findings.len(), 1);
+        let rig = Rig::open(bad, &config).unwrap();
+        let mut disk = rig.unmount();
+        assert_clean(&mut disk, &config, "repaired");
+    }
+}
+
+#[test]
+fn the_loss_of_the_newest_superblock_is_seen() {
+    let config = tiny_config();
+    let mut rig = Rig::new(1, &[8 << 20], &config);
+    for n in 0..5u8 {
+        let mut txn = Transaction::new(0);
+        txn.write(&key(1), 0, vec![n; 100_000].into());
+        rig.commit(&txn);
+        rig.store.flush_soon();
+        rig.settle();
+    }
+    // A batch that knows the newest generation.
+    let mut txn = Transaction::new(0);
+    txn.touch(&key(2));
+    rig.commit(&txn);
+    let disk = rig.disk;
+    let end = (8 << 20) / 4096;
+    let mut refused = 0;
+    for slot in [0, 1] {
+        let mut bad = disk.clone();
+        bad.crash(|_, _, _| true);
+        bad.flip(DATA, slot, 1000);
+        bad.flip(DATA, end - 2 + slot, 1000);
+        match mount(&mut bad, &config, Expect::default()) {
+            Err(why) => {
+                assert!(why.to_string().contains("superblock"), "{why}");
+                refused += 1;
+            }
+            Ok(store) => {
+                let mut rig = Rig::with(bad, store);
+                assert_eq!(rig.read(&key(1), 0, 1).unwrap(), [4]);
+            }
+        }
+    }
+    assert_eq!(refused, 1);
+}
+
+#[test]
+fn mounting_again_and_again_does_not_fill_the_log() {
+    let config = tiny_config();
+    let mut disk = made(&[8 << 20]);
+    for n in 0..300 {
+        let store = mount(&mut disk, &config, Expect::default()).unwrap();
+        assert!(store.usage().log_used <= 4096 * 4, "mount {n}: {:?}", store.usage());
+        drop(store);
+        if n % 3 == 0 {
+            disk.crash_randomly();
+        }
+    }
+    for steps in 0..60 {
+        assert!(mount_until(&mut disk, &config, Expect::default(), steps % 20).is_none_or(|r| r.is_ok()));
+        disk.kill();
+    }
+    Rig::open(disk, &config).unwrap().unmount();
+}
+
+#[test]
+fn an_unchanged_store_can_be_closed_and_opened() {
+    let config = tiny_config();
+    let mut disk = made(&[8 << 20]);
+    for _ in 0..3 {
+        let rig = Rig::open(disk, &config).unwrap();
+        disk = rig.unmount();
+        assert!(assert_clean(&mut disk, &config, "closed").clean);
+    }
+}
+
+#[test]
+fn a_small_write_is_one_disk_write() {
+    let mut rig = Rig::new(1, &[16 << 20], &tiny_config());
+    let mut txn = Transaction::new(0);
+    txn.write(&key(1), 0, vec![1; 1 << 20].into()).set_meta(&key(1), bytes(&[1; 100]));
+    rig.commit(&txn);
+    rig.sleep();
+    for n in 0..10 {
+        let before = (rig.disk.issued, rig.disk.writes, rig.disk.written_bytes);
+        let mut txn = Transaction::new(0);
+        txn.write(&key(1), n * 8192, vec![2; 4096].into()).set_meta(&key(1), bytes(&[2; 100]));
+        rig.commit(&txn);
+        let after = (rig.disk.issued, rig.disk.writes, rig.disk.written_bytes);
+        assert_eq!((after.0 - before.0, after.1 - before.1, after.2 - before.2), (1, 1, 8192));
+    }
+}
+
+#[test]
+fn a_turn_is_one_batch() {
+    let mut rig = Rig::new(1, &[16 << 20], &tiny_config());
+    rig.sleep();
+    let before = rig.disk.writes;
+    for n in 0..8 {
+        let mut txn = Transaction::new(n);
+        txn.write(&key(n), 0, vec![2; 4096].into());
+        rig.must(&txn);
+    }
+    rig.end_turn();
+    assert_eq!(rig.disk.writes - before, 1);
+    rig.settle();
+    assert_eq!(rig.durable.len(), 8);
+}
+
+#[test]
+fn a_big_aligned_write_is_not_copied() {
+    let mut rig = Rig::new(1, &[16 << 20], &tiny_config());
+    let data = AlignedBuf::zeroed(1 << 20).freeze();
+    let mut txn = Transaction::new(0);
+    txn.write(&key(1), 8192, data.clone());
+    rig.store.submit(&txn, &ReadSet::new()).unwrap();
+    rig.store.end_turn(rig.now, &mut rig.fx);
+    let range = data.as_ptr() as usize..data.as_ptr() as usize + data.len();
+    let mut written = 0;
+    for (_, op) in &rig.fx.disk {
+        if let DiskOp::Write { data, durable, .. } = op {
+            assert!(durable);
+            let ours = data.iter().filter(|piece| range.contains(&(piece.as_ptr() as usize)));
+            written += ours.map(|piece| piece.len()).sum::<usize>();
+        }
+    }
+    assert_eq!(written, 1 << 20);
+    // It can be read before it is there, also without a copy.
+    let pieces = rig.store.read(&key(1), 0, 2 << 20, &ReadSet::new()).unwrap();
+    assert_eq!(pieces.len(), 2);
+    assert!(pieces[0].data.is_none() && pieces[0].len == 8192);
+    let piece = pieces[1].data.as_ref().unwrap();
+    assert_eq!((piece.as_ptr(), piece.len()), (data.as_ptr(), data.len()));
+}
+
+#[test]
+fn a_big_write_in_pieces_is_flushed_once() {
+    let config = Config { small_write_bytes: 4096, ..tiny_config() };
+    let mut rig = Rig::new(1, &[4 << 20], &config);
+    // Fill the device, then free every second block.
+    let mut n = 0;
+    loop {
+        let mut txn = Transaction::new(0);
+        txn.write(&key(n), 0, vec![1; 4096].into());
+        match rig.submit(&txn) {
+            crate::rig::Taken::Yes(_) => n += 1,
+            _ => break,
+        }
+    }
+    for i in (0..n).step_by(2) {
+        let mut txn = Transaction::new(0);
+        txn.may_use_reserve = true;
+        rig.must(txn.remove(&key(i)));
+    }
+    rig.sleep();
+    let before = rig.store.counters();
+    let mut txn = Transaction::new(0);
+    txn.write(&key(9999), 0, vec![3; 100 * 4096].into());
+    rig.commit(&txn);
+    let after = rig.store.counters();
+    assert_eq!(after.direct_flushes - before.direct_flushes, 1);
+    assert!(after.direct_writes - before.direct_writes > 50);
+    assert_eq!(rig.read(&key(9999), 0, 1 << 20).unwrap(), vec![3; 100 * 4096]);
+}
+
+#[test]
+fn a_store_can_move_between_threads() {
+    fn is_send<T: Send>() {}
+    is_send::<Store>();
+}

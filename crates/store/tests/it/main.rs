@@ -1,0 +1,13 @@
+//! The store as its owner sees it, on a simulated disk.
+#![allow(clippy::unwrap_used, reason = "these are tests")]
+
+mod conformance;
+mod crash;
+mod disk;
+mod enumerate;
+mod faults;
+mod forge;
+mod r#gen;
+mod life;
+mod rig;
+mod space;

@@ -1,0 +1,128 @@
+//! The end of space.
+
+use crate::rig::{Rig, Taken, assert_clean, key, tiny_config};
+use fastrand::Rng;
+use store::{Config, Transaction, Usage};
+
+/// What must come back: everything but what the log holds at the moment.
+fn space(rig: &Rig) -> Usage {
+    let u = rig.store.usage();
+    Usage { log_used: 0, reserve: 0, available: 0, ..u }
+}
+
+fn fill(rig: &mut Rig, rng: &mut Rng, max: usize) -> u64 {
+    let mut n = 0;
+    loop {
+        let mut txn = Transaction::new(0);
+        let len = if rng.bool() { rng.usize(1..max) } else { rng.usize(1..9000) };
+        txn.write(&key(n), rng.u64(0..20_000), vec![n as u8; len].into());
+        txn.omap_set(&key(n), vec![(vec![1; 20].into(), vec![2; 300].into())]);
+        match rig.submit(&txn) {
+            Taken::Yes(_) => n += 1,
+            Taken::NoSpace => return n,
+            other => panic!("{other:?}"),
+        }
+        if rng.u8(0..4) == 0 {
+            rig.end_turn();
+        }
+    }
+}
+
+fn fill_and_empty(seed: u64, config: &Config, max: usize) {
+    let mut rng = Rng::with_seed(seed);
+    let mut rig = Rig::new(seed, &[8 << 20], config);
+    rig.sleep();
+    let start = space(&rig);
+    for round in 0..3 {
+        let n = fill(&mut rig, &mut rng, max);
+        assert!(n > 5);
+        // Nothing more fits, but bookkeeping does.
+        let mut big = Transaction::new(0);
+        big.write(&key(9999), 0, vec![1; 1 << 20].into());
+        assert!(matches!(rig.submit(&big), Taken::NoSpace));
+        for i in 0..50u8 {
+            let mut txn = Transaction::new(0);
+            txn.may_use_reserve = true;
+            txn.omap_set(&key(8888), vec![(vec![i].into(), vec![2; 200].into())]);
+            rig.commit(&txn);
+        }
+        rig.sleep();
+        if round == 1 {
+            let mut disk = rig.unmount();
+            let report = assert_clean(&mut disk, config, "full");
+            rig = Rig::open(disk, config).unwrap();
+            let u = rig.store.usage();
+            assert_eq!(report.data_blocks * 4096, u.data);
+            assert_eq!(report.node_blocks * 4096, u.metadata);
+            assert_eq!((report.objects, report.object_bytes), (u.objects, u.object_bytes));
+        }
+        for i in (0..n).chain([8888]) {
+            let mut txn = Transaction::new(0);
+            txn.may_use_reserve = true;
+            txn.remove(&key(i));
+            rig.must(&txn);
+            if rng.u8(0..8) == 0 {
+                rig.turn();
+            }
+        }
+        rig.sleep();
+        rig.store.flush_soon();
+        rig.sleep();
+        assert_eq!(space(&rig), start, "round {round}");
+    }
+    assert!(rig.store.counters().submit_no_space > 0);
+    let mut disk = rig.unmount();
+    assert_clean(&mut disk, config, "emptied");
+}
+
+#[test]
+fn a_full_store_refuses_and_recovers() {
+    for seed in 0..4 {
+        fill_and_empty(seed, &tiny_config(), 200_000);
+    }
+}
+
+#[test]
+fn a_store_full_of_small_things_too() {
+    let config = Config { memtable_bytes: 1 << 20, wal_bytes: 2 << 20, ..tiny_config() };
+    for seed in 10..13 {
+        fill_and_empty(seed, &config, 5000);
+    }
+}
+
+#[test]
+fn clones_free_what_they_alone_hold() {
+    let config = tiny_config();
+    let mut rig = Rig::new(1, &[16 << 20], &config);
+    rig.sleep();
+    let start = space(&rig);
+    let commit = |rig: &mut Rig, f: &dyn Fn(&mut Transaction) -> bool| {
+        let mut txn = Transaction::new(0);
+        assert!(!f(&mut txn));
+        rig.commit(&txn);
+    };
+    commit(&mut rig, &|t| t.write(&key(1), 0, vec![1; 1 << 20].into()).is_empty());
+    let one = rig.store.usage().data;
+    assert_eq!(one, 1 << 20);
+    commit(&mut rig, &|t| t.clone_object(&key(1), &key(2)).is_empty());
+    commit(&mut rig, &|t| t.clone_object(&key(1), &key(3)).is_empty());
+    assert_eq!((rig.store.usage().data, rig.store.usage().shared), (one, one));
+    // Overwriting a shared block takes a new one; the copies keep the old one.
+    commit(&mut rig, &|t| t.write(&key(1), 8192, vec![9; 4096].into()).is_empty());
+    assert_eq!(rig.store.usage().data, one + 4096);
+    assert_eq!(rig.read(&key(2), 8192, 1).unwrap(), [1]);
+    // Overwriting it again takes none.
+    commit(&mut rig, &|t| t.write(&key(1), 8192, vec![8; 4096].into()).is_empty());
+    assert_eq!(rig.store.usage().data, one + 4096);
+    commit(&mut rig, &|t| t.remove(&key(2)).is_empty());
+    assert_eq!((rig.store.usage().data, rig.store.usage().shared), (one + 4096, one - 4096));
+    commit(&mut rig, &|t| t.remove(&key(1)).is_empty());
+    assert_eq!((rig.store.usage().data, rig.store.usage().shared), (one, 0));
+    // The last owner writes in place again.
+    commit(&mut rig, &|t| t.write(&key(3), 0, vec![7; 4096].into()).is_empty());
+    assert_eq!(rig.store.usage().data, one);
+    commit(&mut rig, &|t| t.remove(&key(3)).is_empty());
+    commit(&mut rig, &|t| t.remove(&key(4)).is_empty());
+    rig.sleep();
+    assert_eq!(space(&rig), start);
+}
