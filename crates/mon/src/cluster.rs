@@ -16,7 +16,7 @@ use io::{Now, Rng};
 use maps::{Incremental, OsdMap, PgPool};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use types::{AddrVec, Epoch, Mono, OsdId, PoolId};
+use types::{AddrVec, Epoch, Mono, OsdId, PgId, PoolId};
 use wire::LinkId;
 
 /// Decoded maps of the last epochs, for wishes that are based on them.
@@ -34,6 +34,8 @@ pub(crate) struct Cluster {
     pub state: State,
     pub draft: Draft,
     pub pgmap: PgMap,
+    /// PGs that nobody has reported yet, as they are by the committed map.
+    pub newborns: BTreeMap<PgId, pg::Pg>,
     pub settings: Settings,
     pub known: Known,
     pub sessions: BTreeMap<LinkId, Session>,
@@ -67,6 +69,7 @@ impl Cluster {
             state,
             draft: Draft::default(),
             pgmap: PgMap::default(),
+            newborns: BTreeMap::new(),
             settings,
             known: Known::new(),
             sessions: BTreeMap::new(),
@@ -153,9 +156,9 @@ impl Cluster {
     /// # Errors
     /// ENOENT, in Ceph's words.
     pub fn pool_id(&self, name: &str) -> Result<PoolId, CommandError> {
-        self.map().pool_by_name(name).ok_or_else(|| {
-            CommandError::not_found(format_args!("unrecognized pool '{name}'"))
-        })
+        self.map()
+            .pool_by_name(name)
+            .ok_or_else(|| CommandError::not_found(format_args!("unrecognized pool '{name}'")))
     }
 
     /// Notes a committed map.

@@ -45,8 +45,22 @@ pub struct ConfigChange {
     pub stamp: UTime,
     /// By which command.
     pub name: String,
-    /// Whose option, which, the old and the new value (`None`: not set).
-    pub diff: Vec<(String, String, Option<String>, Option<String>)>,
+    /// What changed.
+    pub diff: Vec<ConfigDiff>,
+}
+
+/// One option in a change of the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct ConfigDiff {
+    /// Whose option.
+    pub who: String,
+    /// Which.
+    pub name: String,
+    /// The value before; `None`: not set.
+    pub before: Option<String>,
+    /// The value after.
+    pub after: Option<String>,
 }
 
 /// The PGs of a pool that are to be created.

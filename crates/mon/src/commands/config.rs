@@ -7,7 +7,7 @@
 use super::{Call, CommandDef, Reply, read, write};
 use crate::cluster::Cluster;
 use crate::session::Session;
-use crate::state::ConfigChange;
+use crate::state::{ConfigChange, ConfigDiff};
 use crate::store::keys;
 use admin::settings::OptionDef;
 use admin::{Align, Answer, CommandError, Format, TextTable};
@@ -142,7 +142,7 @@ impl Cluster {
     }
 
     /// Sets (or with `None` removes) an option, and notes it in the log.
-    fn put_config(&mut self, who: &str, name: &str, value: Option<&str>) -> Change {
+    fn put_config(&mut self, who: &str, name: &str, value: Option<&str>) -> ConfigDiff {
         let of = self.state.config.entry(who.to_owned()).or_default();
         let before = match value {
             Some(value) => of.insert(name.to_owned(), value.to_owned()),
@@ -156,10 +156,11 @@ impl Cluster {
             None => self.draft.remove(keys::config(who, name)),
         }
         self.draft.config_changed = true;
-        (who.to_owned(), name.to_owned(), before, value.map(str::to_owned))
+        let after = value.map(str::to_owned);
+        ConfigDiff { who: who.to_owned(), name: name.to_owned(), before, after }
     }
 
-    fn log_config(&mut self, call: &Call, diff: Vec<Change>) {
+    fn log_config(&mut self, call: &Call, diff: Vec<ConfigDiff>) {
         const KEPT: usize = 1000;
         let number = self.state.config_log.keys().next_back().map_or(1, |n| n + 1);
         let name = call.args.prefix().to_owned();
@@ -173,8 +174,6 @@ impl Cluster {
         }
     }
 }
-
-type Change = (String, String, Option<String>, Option<String>);
 
 fn set(c: &mut Cluster, call: &Call) -> Reply {
     let (who, name) = (call.args.text("who"), normal(&call.args.text("name")));
@@ -238,7 +237,8 @@ fn get(c: &Cluster, call: &Call) -> Reply {
     if key == "fsid" {
         return Ok(Answer::text(format_args!("{}\n", c.state.fsid)));
     }
-    let default = c.known.get(&key).and_then(|def| Some(def.parse(def.default).ok()?.show(def.kind)));
+    let default =
+        c.known.get(&key).and_then(|def| Some(def.parse(def.default).ok()?.show(def.kind)));
     let value = all.get(&key).map(|(value, _)| value.clone()).or(default);
     match value {
         Some(value) => Ok(Answer::text(format_args!("{value}\n"))),
@@ -366,7 +366,7 @@ fn log(c: &Cluster, call: &Call) -> Reply {
     let newest = c.state.config_log.iter().rev().take(count);
     let json = || {
         let entries = newest.clone().map(|(number, change)| {
-            let changes = change.diff.iter().map(|(who, name, before, after)| {
+            let changes = change.diff.iter().map(|ConfigDiff { who, name, before, after }| {
                 let mut out = Map::new();
                 out.insert("name".into(), format!("{who}/{name}").into());
                 if let Some(before) = before {
@@ -388,7 +388,7 @@ fn log(c: &Cluster, call: &Call) -> Reply {
         let mut out = String::new();
         for (number, change) in newest.clone() {
             out.push_str(&format!("--- {number} --- {} ---\n", change.stamp));
-            for (who, name, before, after) in &change.diff {
+            for ConfigDiff { who, name, before, after } in &change.diff {
                 if let Some(before) = before {
                     out.push_str(&format!("- {who}/{name} = {before}\n"));
                 }
@@ -404,7 +404,8 @@ fn log(c: &Cluster, call: &Call) -> Reply {
 
 fn minimal(c: &Cluster, _call: &Call) -> Reply {
     let fsid = c.state.fsid;
-    let mons = c.state.monmap.mons.values().map(|m| format!("[{}]", crate::show::join(&m.addrs.0, ",")));
+    let mons =
+        c.state.monmap.mons.values().map(|m| format!("[{}]", crate::show::join(&m.addrs.0, ",")));
     let mons = crate::show::join(mons, " ");
     Ok(Answer::text(format_args!(
         "# minimal ceph.conf for {fsid}\n[global]\n\tfsid = {fsid}\n\tmon_host = {mons}\n\

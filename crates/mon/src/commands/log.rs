@@ -44,10 +44,17 @@ fn last(c: &Cluster, call: &Call) -> Reply {
         },
         || {
             let shown = entries.iter().map(|e| {
-                format!("{} {} ({}) {} : cluster [{}] {}\n", e.stamp, e.who, e.who, e.seq, e.level.tag(), e.text)
+                format!(
+                    "{} {} ({}) {} : cluster [{}] {}\n",
+                    e.stamp,
+                    e.who,
+                    e.who,
+                    e.seq,
+                    e.level.tag(),
+                    e.text
+                )
             });
             shown.collect()
         },
     ))
 }
-

@@ -5,39 +5,12 @@
 //! committed. What is published as `get_command_descriptions` and what checks incoming commands
 //! are the same table.
 
-mod auth;
 mod config;
 mod config_key;
-mod df;
 mod log;
-mod mgr;
-mod mon;
-mod osd_blocklist;
-mod osd_crush;
-mod osd_crush_classes;
-mod osd_crush_rules;
-mod osd_crush_show;
-mod osd_crush_weights;
-mod osd_df;
-mod osd_flags;
-mod osd_ids;
-mod osd_more;
-mod osd_place;
-mod osd_pool;
-mod osd_pool_app;
-mod osd_pool_get;
-mod osd_pool_set;
-mod osd_profile;
-mod osd_safe;
-mod osd_show;
-mod osd_state;
-mod pg;
-mod pg_show;
 mod status;
-mod tell;
 
 pub(crate) use config::config_for;
-pub(crate) use tell::tell_table;
 
 use crate::cluster::Cluster;
 use admin::command::Def;
@@ -132,38 +105,9 @@ const fn old(def: CommandDef) -> CommandDef {
 
 /// All commands.
 pub(crate) fn table() -> CommandTable<Handler> {
-    let themes: [&[CommandDef]; 29] = [
-        status::COMMANDS,
-        df::COMMANDS,
-        log::COMMANDS,
-        mon::COMMANDS,
-        mgr::COMMANDS,
-        auth::COMMANDS,
-        config::COMMANDS,
-        config_key::COMMANDS,
-        osd_show::COMMANDS,
-        osd_df::COMMANDS,
-        osd_more::COMMANDS,
-        osd_flags::COMMANDS,
-        osd_state::COMMANDS,
-        osd_ids::COMMANDS,
-        osd_safe::COMMANDS,
-        osd_place::COMMANDS,
-        osd_blocklist::COMMANDS,
-        osd_profile::COMMANDS,
-        osd_crush_show::COMMANDS,
-        osd_crush::COMMANDS,
-        osd_crush_rules::COMMANDS,
-        osd_crush_classes::COMMANDS,
-        osd_crush_weights::COMMANDS,
-        osd_pool::COMMANDS,
-        osd_pool_app::COMMANDS,
-        osd_pool_get::COMMANDS,
-        osd_pool_set::COMMANDS,
-        pg::COMMANDS,
-        DESCRIPTIONS,
-    ];
-    CommandTable::new(themes.into_iter().flatten().copied())
+    let themes: &[&[CommandDef]] =
+        &[status::COMMANDS, log::COMMANDS, config::COMMANDS, config_key::COMMANDS, DESCRIPTIONS];
+    CommandTable::new(themes.iter().copied().flatten().copied())
 }
 
 const DESCRIPTIONS: &[CommandDef] = &[Def::read(

@@ -13,6 +13,9 @@ use serde_json::{Map, Value, json};
 use std::time::Duration;
 use types::UTime;
 
+/// A single mon elects nobody; a first election ends with this in Ceph.
+pub(super) const ELECTION_EPOCH: u32 = 3;
+
 pub(super) const COMMANDS: &[CommandDef] = &[
     read("status", "mon", "shows how the cluster is", status),
     read("health [detail:Choices,detail]", "mon", "shows what is wrong", health),
@@ -44,8 +47,9 @@ fn mute(c: &mut Cluster, call: &Call) -> Reply {
     let sticky = call.args.flag("sticky");
     let until = match call.args.str("ttl") {
         Some(ttl) => {
-            let ttl = parse_timespan(&ttl)
-                .ok_or_else(|| CommandError::invalid(format_args!("not a valid duration: {ttl}")))?;
+            let ttl = parse_timespan(&ttl).ok_or_else(|| {
+                CommandError::invalid(format_args!("not a valid duration: {ttl}"))
+            })?;
             call.now.wall.plus(ttl)
         }
         None => UTime::ZERO,
@@ -88,7 +92,7 @@ fn status_json(c: &Cluster, now: Now, sums: &Sums) -> Value {
     json!({
         "fsid": c.state.fsid.to_string(),
         "health": c.health_of(now, sums).json(false),
-        "election_epoch": super::mon::ELECTION_EPOCH,
+        "election_epoch": ELECTION_EPOCH,
         "quorum": [0],
         "quorum_names": [c.name],
         "quorum_age": uptime(c, now).as_secs(),
@@ -110,8 +114,7 @@ fn status_json(c: &Cluster, now: Now, sums: &Sums) -> Value {
 
 fn pgmap_json(c: &Cluster, sums: &Sums) -> Value {
     let states = sums.by_count().into_iter();
-    let states =
-        states.map(|(state, n)| json!({"state_name": state.to_string(), "count": n}));
+    let states = states.map(|(state, n)| json!({"state_name": state.to_string(), "count": n}));
     let space = c.pgmap.osd_sum(c.map().in_osds());
     let value = json!({
         "pgs_by_state": states.collect::<Vec<_>>(),

@@ -27,8 +27,7 @@ fn location(map: &OsdMap, id: i32) -> String {
 }
 
 fn down(map: &OsdMap, checks: &mut Checks) {
-    let down: BTreeSet<i32> =
-        map.in_osds().filter(|&id| map.is_down(id)).map(|id| id.0).collect();
+    let down: BTreeSet<i32> = map.in_osds().filter(|&id| map.is_down(id)).map(|id| id.0).collect();
     if down.is_empty() {
         return;
     }
@@ -59,7 +58,12 @@ fn down(map: &OsdMap, checks: &mut Checks) {
             format!("{kind} {name} ({}) ({n} osds) is down", location(map, *id))
         });
         checks
-            .add(&format!("OSD_{}_DOWN", kind.to_uppercase()), Severity::Warn, buckets.len(), summary)
+            .add(
+                &format!("OSD_{}_DOWN", kind.to_uppercase()),
+                Severity::Warn,
+                buckets.len(),
+                summary,
+            )
             .detail(lines)
             .hint("see to power and network of these places");
     }
@@ -97,7 +101,9 @@ fn ratios(map: &OsdMap, checks: &mut Checks) {
         checks
             .add("OSD_OUT_OF_ORDER_FULL", Severity::Err, 0, "full ratio(s) out of order")
             .detail(lines)
-            .hint("set them in order with 'ceph osd set-nearfull-ratio', '-backfillfull-', '-full-'");
+            .hint(
+                "set them in order with 'ceph osd set-nearfull-ratio', '-backfillfull-', '-full-'",
+            );
     }
 }
 

@@ -100,7 +100,8 @@ fn stuck(
 
 pub(super) fn check(c: &Cluster, now: Now, sums: &Sums, checks: &mut Checks) {
     unfound(c, sums, checks);
-    let max_detail = usize::try_from(c.settings.uint("mon_health_max_detail")).unwrap_or(usize::MAX);
+    let max_detail =
+        usize::try_from(c.settings.uint("mon_health_max_detail")).unwrap_or(usize::MAX);
     let mut by: BTreeMap<Consequence, Vec<Bad>> = BTreeMap::new();
     for bad in all_bad(c, now) {
         by.entry(bad.means).or_default().push(bad);
@@ -119,7 +120,8 @@ pub(super) fn check(c: &Cluster, now: Now, sums: &Sums, checks: &mut Checks) {
         let parts: Vec<String> = degraded.into_iter().chain(states).collect();
         let (code, severity, words) = means.code();
         let count = bad.len();
-        let check = checks.add(code, severity, count, format_args!("{words}: {}", parts.join(", ")));
+        let check =
+            checks.add(code, severity, count, format_args!("{words}: {}", parts.join(", ")));
         let mut lines: BTreeMap<PgId, String> = BTreeMap::new();
         bad.into_iter().for_each(|b| {
             lines.entry(b.pgid).or_insert(b.line);

@@ -32,7 +32,9 @@ pub(super) fn check(c: &Cluster, sums: &Sums, checks: &mut Checks) {
             checks
                 .add("POOL_PG_NUM_NOT_POWER_OF_TWO", Severity::Warn, lines.len(), summary)
                 .detail(lines)
-                .hint("PGs differ in size by a factor of two; make pools with pg_num 16, 32, 64, ..");
+                .hint(
+                    "PGs differ in size by a factor of two; make pools with pg_num 16, 32, 64, ..",
+                );
         }
     }
     if c.settings.bool("mon_warn_on_pool_no_app") {
@@ -92,8 +94,7 @@ fn application(map: &OsdMap, sums: &Sums, checks: &mut Checks) {
 
 fn too_many(c: &Cluster, map: &OsdMap, checks: &mut Checks) {
     let max = c.settings.uint("mon_max_pg_per_osd");
-    let copies: u64 =
-        map.pools.values().map(|p| u64::from(p.pg_num) * u64::from(p.size)).sum();
+    let copies: u64 = map.pools.values().map(|p| u64::from(p.pg_num) * u64::from(p.size)).sum();
     let osds = map.in_osds().count() as u64;
     let each = copies.checked_div(osds).unwrap_or(0);
     if each > max {

@@ -13,12 +13,7 @@ use OptionKind::{Bool, Choice, Float, Int, Millisecs, Secs, Str, Uint};
 
 /// The options this mon heeds.
 pub(crate) const MON: &[OptionDef] = &[
-    OptionDef::new(
-        "mon_allow_pool_delete",
-        Bool,
-        "false",
-        "whether pools may be deleted at all",
-    ),
+    OptionDef::new("mon_allow_pool_delete", Bool, "false", "whether pools may be deleted at all"),
     OptionDef::new(
         "mon_allow_pool_size_one",
         Bool,
@@ -87,12 +82,7 @@ pub(crate) const MON: &[OptionDef] = &[
     )
     .within(10.0, 60_000.0)
     .dev(),
-    OptionDef::new(
-        "mon_health_max_detail",
-        Uint,
-        "50",
-        "lines of detail of one health alert",
-    ),
+    OptionDef::new("mon_health_max_detail", Uint, "50", "lines of detail of one health alert"),
     OptionDef::new(
         "mon_warn_on_pool_no_app",
         Bool,

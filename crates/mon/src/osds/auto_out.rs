@@ -78,7 +78,8 @@ impl Cluster {
             }
         });
         if done.is_ok() {
-            let text = format!("Marking osd.{id} out (has been down for {} seconds)", after.as_secs());
+            let text =
+                format!("Marking osd.{id} out (has been down for {} seconds)", after.as_secs());
             self.log.add(now.wall, "mon", Level::Info, text);
         }
     }

@@ -76,7 +76,9 @@ impl Cluster {
             ));
         }
         self.check_osd_id(id).map_err(|e| e.text)?;
-        if boot.uuid.is_nil() || boot.client_addrs.v2().is_none() || boot.cluster_addrs.v2().is_none()
+        if boot.uuid.is_nil()
+            || boot.client_addrs.v2().is_none()
+            || boot.cluster_addrs.v2().is_none()
         {
             return Err(format!("osd.{id} boots without uuid or addresses"));
         }
@@ -174,7 +176,8 @@ impl Cluster {
             let host = boot.metadata.get("hostname").map(String::as_str).unwrap_or("unknown");
             let good = |c: char| if c.is_ascii_alphanumeric() || c == '-' { c } else { '_' };
             // Ceph names hosts by their first word.
-            let host: String = host.split('.').next().unwrap_or_default().chars().map(good).collect();
+            let host: String =
+                host.split('.').next().unwrap_or_default().chars().map(good).collect();
             place.push(("host".into(), if host.is_empty() { "unknown".into() } else { host }));
         }
         if !has(&place, "root") {

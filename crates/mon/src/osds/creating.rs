@@ -1,12 +1,19 @@
 //! PGs of new pools: ordered from their primaries until somebody reports them.
+//!
+//! An OSD that was told to make a PG may have taken writes and failed before it could report. Who is
+//! told next must hear of that interval. So the mon keeps for every PG that nobody has reported a
+//! copy of the PG machine that holds no data, and lets it see each map: its history and past
+//! intervals go with the order. Nothing of that is stored; a mon that starts sees the old maps again
+//! ([`Cluster::take_old_map`]), which are kept for as long as such PGs need them.
 
 use crate::cluster::Cluster;
 use crate::state::Creating;
 use crate::store::keys;
 use io::Now;
 use maps::OsdMap;
-use peer::{OsdReport, PgCreate, PgCreates};
-use std::collections::BTreeMap;
+use peer::{OsdReport, PgCreate, PgCreates, View, mapping, pool_rules};
+use pg::{History, PastIntervals, Pg};
+use std::collections::{BTreeMap, BTreeSet};
 use types::{Epoch, OsdId, PgId, PoolId};
 
 impl Cluster {
@@ -22,6 +29,7 @@ impl Cluster {
         if self.state.creating.remove(&pool).is_some() {
             self.draft.remove(keys::creating(pool));
         }
+        self.newborns.retain(|pgid, _| pgid.pool != pool);
     }
 
     /// Takes in an OSD's report.
@@ -34,12 +42,13 @@ impl Cluster {
 
     /// These PGs exist.
     fn created(&mut self, known: Vec<PgId>) {
-        let mut changed = std::collections::BTreeSet::new();
+        let mut changed = BTreeSet::new();
         for pgid in known {
             if let Some(creating) = self.state.creating.get_mut(&pgid.pool)
                 && creating.left.remove(&pgid.seed)
             {
                 changed.insert(pgid.pool);
+                self.newborns.remove(&pgid);
             }
         }
         for pool in changed {
@@ -51,21 +60,46 @@ impl Cluster {
         }
     }
 
-    /// What each OSD is to create, by the committed map.
-    pub fn orders(&self) -> BTreeMap<OsdId, PgCreates> {
-        let map: &OsdMap = &self.state.osdmap;
-        let mut orders: BTreeMap<OsdId, PgCreates> = BTreeMap::new();
-        for (&pool, creating) in &self.state.creating {
+    /// The oldest map that PGs nobody has reported need after a restart of the mon.
+    pub fn oldest_creation(&self) -> Option<Epoch> {
+        self.state.creating.values().map(|c| c.created).min()
+    }
+
+    /// Shows PGs that nobody has reported a map that followed `old`. Answers who has to hear of it:
+    /// the primaries of those that are new or whose interval changed.
+    pub fn advance_newborns(&mut self, old: &OsdMap, map: &OsdMap) -> BTreeSet<OsdId> {
+        for (pgid, pg) in &mut self.newborns {
+            pg.catch_up(&View(old), &View(map), mapping(map, *pgid), pool_rules(map, pgid.pool));
+        }
+        for (&pool, creating) in self.state.creating.iter().filter(|(_, c)| c.created == map.epoch)
+        {
             for &seed in &creating.left {
                 let pgid = PgId::new(pool, seed);
-                let (_, primary) = map.pg_to_acting(pgid);
-                if let Some(osd) = primary.filter(|_| map.pg_exists(pgid)) {
-                    let new = || PgCreates { epoch: map.epoch, pgs: Vec::new() };
-                    let order = orders.entry(osd).or_insert_with(new);
-                    order.pgs.push(PgCreate { pgid, created: creating.created });
-                }
+                self.newborns.insert(pgid, newborn(map, pgid));
+            }
+        }
+        let changed =
+            self.newborns.values().filter(|pg| pg.info().history.same_interval_since == map.epoch);
+        changed.filter_map(|pg| pg.mapping().acting_primary).collect()
+    }
+
+    /// What each OSD is to create, by the committed map.
+    pub fn orders(&self) -> BTreeMap<OsdId, PgCreates> {
+        let epoch = self.state.osdmap.epoch;
+        let mut orders: BTreeMap<OsdId, PgCreates> = BTreeMap::new();
+        for (&pgid, pg) in &self.newborns {
+            if let Some(osd) = pg.mapping().acting_primary {
+                let new = || PgCreates { epoch, pgs: Vec::new() };
+                let (history, past) = (pg.info().history, pg.past().clone());
+                orders.entry(osd).or_insert_with(new).pgs.push(PgCreate { pgid, history, past });
             }
         }
         orders
     }
+}
+
+fn newborn(map: &OsdMap, pgid: PgId) -> Pg {
+    let history = History::created(map.epoch);
+    let (to, rules) = (mapping(map, pgid), pool_rules(map, pgid.pool));
+    Pg::create(OsdId::NONE, pgid, history, PastIntervals::default(), map.epoch, to, rules)
 }

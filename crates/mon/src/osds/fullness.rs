@@ -8,8 +8,7 @@ use maps::{OsdMap, OsdState, PgPool, PoolFlags};
 use types::{OsdId, PoolId};
 
 /// The bits of which at most one is set.
-const BITS: OsdState =
-    OsdState(OsdState::FULL.0 | OsdState::BACKFILLFULL.0 | OsdState::NEARFULL.0);
+const BITS: OsdState = OsdState(OsdState::FULL.0 | OsdState::BACKFILLFULL.0 | OsdState::NEARFULL.0);
 
 /// The limits as they count: in order, also when they are not (`check_health` warns of that).
 fn limits(map: &OsdMap) -> (f64, f64, f64) {
@@ -24,7 +23,8 @@ impl Cluster {
         let map = self.map().clone();
         let (near, back, full) = limits(&map);
         for id in map.up_osds().collect::<Vec<OsdId>>() {
-            let Some(stat) = self.pgmap.osd(id).filter(|s| s.space.total > 0) else { continue };
+            let stat = self.pgmap.osd(id).copied().filter(|s| s.space.total > 0);
+            let Some(stat) = stat else { continue };
             let wanted = match stat.fullness() {
                 f if full > 0.0 && f >= full => OsdState::FULL,
                 f if back > 0.0 && f >= back => OsdState::BACKFILLFULL,
@@ -77,6 +77,5 @@ fn over_quota(pool: &PgPool, id: PoolId, sums: &Sums) -> bool {
     let Some(stat) = sums.pools.get(&id) else { return false };
     let reached = |max: u64, now: i64| max > 0 && u64::try_from(now).unwrap_or(0) >= max;
     let sum = &stat.stats.sum;
-    reached(pool.quota_max_bytes, sum.num_bytes)
-        || reached(pool.quota_max_objects, sum.num_objects)
+    reached(pool.quota_max_bytes, sum.num_bytes) || reached(pool.quota_max_objects, sum.num_objects)
 }

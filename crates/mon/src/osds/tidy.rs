@@ -35,17 +35,17 @@ fn temps(inc: &mut Incremental, map: &OsdMap) {
 
 /// Upmaps of PGs that are gone, or to OSDs that do not exist any more.
 fn upmaps(inc: &mut Incremental, map: &OsdMap) {
-    let gone = |pgid: &PgId, osds: &mut dyn Iterator<Item = OsdId>| {
-        !map.pg_exists(*pgid) || osds.any(|o| !map.exists(o))
-    };
+    let gone =
+        |pgid: &PgId, osds: &[OsdId]| !map.pg_exists(*pgid) || osds.iter().any(|&o| !map.exists(o));
     for (pgid, osds) in &map.pg_upmap {
-        if gone(pgid, &mut osds.iter().copied()) {
+        if gone(pgid, osds) {
             inc.new_pg_upmap.remove(pgid);
             inc.old_pg_upmap.insert(*pgid);
         }
     }
     for (pgid, items) in &map.pg_upmap_items {
-        if gone(pgid, &mut items.iter().map(|(_, to)| *to)) {
+        let targets: Vec<OsdId> = items.iter().map(|(_, to)| *to).collect();
+        if gone(pgid, &targets) {
             inc.new_pg_upmap_items.remove(pgid);
             inc.old_pg_upmap_items.insert(*pgid);
         }

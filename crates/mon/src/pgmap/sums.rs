@@ -157,11 +157,8 @@ impl PgMap {
         // OSDs do not say how much each pool takes; it is as many copies as there are.
         let copies = f64::from(pool.size) * present(sum);
         let raw = (sum.num_bytes.max(0) as f64 * copies) as i64;
-        stat.store_stats = StoreStatfs {
-            allocated: raw,
-            data_stored: raw,
-            ..StoreStatfs::default()
-        };
+        stat.store_stats =
+            StoreStatfs { allocated: raw, data_stored: raw, ..StoreStatfs::default() };
         stat.num_store_stats = u32::try_from(self.osds.len()).unwrap_or(u32::MAX);
     }
 
@@ -242,4 +239,3 @@ impl OsdSum {
         if self.total == 0 { 0.0 } else { self.used() as f64 / self.total as f64 }
     }
 }
-

@@ -3,9 +3,7 @@
 use crate::cluster::Cluster;
 use admin::CommandError;
 use io::Now;
-use maps::{
-    OsdMap, PgAutoscaleMode, PgPool, PoolFlags, PoolOpt, PoolOptKey, PoolType,
-};
+use maps::{OsdMap, PgAutoscaleMode, PgPool, PoolFlags, PoolOpt, PoolOptKey, PoolType};
 use types::{Epoch, Errno, PoolId};
 
 /// Most copies a pool may have.
@@ -33,7 +31,8 @@ fn check_name(name: &str) -> Result<(), CommandError> {
         return Err(CommandError::invalid("a pool needs a name"));
     }
     if name.len() > MAX_NAME_BYTES || name.chars().any(char::is_control) {
-        let text = format!("pool names have at most {MAX_NAME_BYTES} bytes and no control characters");
+        let text =
+            format!("pool names have at most {MAX_NAME_BYTES} bytes and no control characters");
         return Err(CommandError::invalid(text));
     }
     Ok(())
@@ -150,9 +149,7 @@ impl Cluster {
         let rule = crush.rule(number).ok_or_else(|| {
             CommandError::not_found(format_args!("crush rule {number} does not exist"))
         })?;
-        if rule.kind != crush::RULE_REPLICATED
-            || !(rule.min_size..=rule.max_size).contains(&size)
-        {
+        if rule.kind != crush::RULE_REPLICATED || !(rule.min_size..=rule.max_size).contains(&size) {
             let text = format!("crush rule {number} is not for replicated pools of size {size}");
             return Err(CommandError::invalid(text));
         }
@@ -191,8 +188,7 @@ impl Cluster {
         }
         let protected = self.map().pool(id).is_some_and(|p| p.flags.contains(PoolFlags::NODELETE));
         if protected {
-            let text =
-                "pool deletion is disabled; you must unset nodelete flag for the pool first";
+            let text = "pool deletion is disabled; you must unset nodelete flag for the pool first";
             return Err(CommandError::not_permitted(text));
         }
         let epoch = self.edit(|inc, map| {

@@ -48,9 +48,7 @@ impl Cluster {
                 let snap = self.make_own_snap(id)?;
                 Ok(Some(denc::encode(&snap)))
             }
-            pool_op::DELETE_UNMANAGED_SNAP => {
-                self.remove_own_snap(id, m.snapid).map(|()| None)
-            }
+            pool_op::DELETE_UNMANAGED_SNAP => self.remove_own_snap(id, m.snapid).map(|()| None),
             op => Err(CommandError::new(
                 Errno::EINVAL,
                 format_args!("there is no pool operation {op}"),

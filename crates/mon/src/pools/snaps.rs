@@ -18,12 +18,7 @@ fn other_mode(what: &str) -> SnapError {
 
 impl Cluster {
     /// Makes a snapshot of a pool. Whether it is new.
-    pub fn make_pool_snap(
-        &mut self,
-        now: Now,
-        id: PoolId,
-        name: &str,
-    ) -> Result<bool, SnapError> {
+    pub fn make_pool_snap(&mut self, now: Now, id: PoolId, name: &str) -> Result<bool, SnapError> {
         if name.is_empty() {
             return Err(CommandError::invalid("a snapshot needs a name"));
         }

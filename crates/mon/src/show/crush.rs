@@ -100,8 +100,11 @@ pub(crate) fn tunables_json(map: &CrushMap) -> Value {
     let v3 = has_steps(map, &[Op::SET_CHOOSELEAF_VARY_R]);
     let v5 = has_steps(map, &[Op::SET_CHOOSELEAF_STABLE]);
     let v4 = u8::from(map.buckets().any(|b| b.algorithm() == crush::Algorithm::Straw2));
-    let features =
-        u8::from(t.choose_local_tries != 2 || t.choose_local_fallback_tries != 5 || t.choose_total_tries != 19);
+    let features = u8::from(
+        t.choose_local_tries != 2
+            || t.choose_local_fallback_tries != 5
+            || t.choose_total_tries != 19,
+    );
     json!({
         "choose_local_tries": t.choose_local_tries,
         "choose_local_fallback_tries": t.choose_local_fallback_tries,

@@ -34,12 +34,7 @@ pub(crate) fn json(map: &OsdMap) -> Map<String, Value> {
 }
 
 /// A pool's JSON with id and name before it.
-pub(crate) fn with_name(
-    map: &OsdMap,
-    id: PoolId,
-    key: &str,
-    pool: Map<String, Value>,
-) -> Value {
+pub(crate) fn with_name(map: &OsdMap, id: PoolId, key: &str, pool: Map<String, Value>) -> Value {
     let mut all = Map::new();
     all.insert(key.to_owned(), id.0.into());
     all.insert("pool_name".into(), map.pool_name(id).unwrap_or_default().into());

@@ -43,8 +43,7 @@ pub(crate) fn walk(
             Some(bucket) => weight(bucket.weight()),
             None => map.item_weight(root).map_or(0.0, weight),
         };
-        let mut stack =
-            vec![Item { id: root, parent: 0, depth: 0, weight, children: Vec::new() }];
+        let mut stack = vec![Item { id: root, parent: 0, depth: 0, weight, children: Vec::new() }];
         while let Some(mut item) = stack.pop() {
             for (_, child, weight) in sorted_children(map, item.id, &shown).into_iter().rev() {
                 item.children.push(child);
@@ -183,7 +182,12 @@ fn osd_items(map: &OsdMap, from: Option<i32>, filter: &Filter) -> (Vec<Item>, Ve
 }
 
 /// `osd tree -f json`
-pub(crate) fn osd_json(map: &OsdMap, pools: &PoolNames, from: Option<i32>, filter: &Filter) -> Value {
+pub(crate) fn osd_json(
+    map: &OsdMap,
+    pools: &PoolNames,
+    from: Option<i32>,
+    filter: &Filter,
+) -> Value {
     let show = |item: &Item| {
         let mut out = item_json(map.crush(), pools, item);
         match children_json(item) {
@@ -262,8 +266,7 @@ pub(crate) fn crush_json(map: &CrushMap, pools: &PoolNames, shadows: bool) -> Va
 /// `osd crush tree` for people.
 pub(crate) fn crush_text(map: &CrushMap, pools: &PoolNames, shadows: bool) -> String {
     let sets: Vec<i64> = map.choose_args().map(|(id, _)| id).collect();
-    let mut table =
-        TextTable::new().columns(&["ID", "CLASS", "WEIGHT"], Align::Left, Align::Right);
+    let mut table = TextTable::new().columns(&["ID", "CLASS", "WEIGHT"], Align::Left, Align::Right);
     for &id in &sets {
         table = table.column(&set_name(pools, id), Align::Left, Align::Right);
     }

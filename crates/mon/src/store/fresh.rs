@@ -37,11 +37,8 @@ pub(crate) fn fresh(
         full_crc: crc,
         ..Incremental::new(new.fsid, Epoch(1))
     };
-    let record = ClusterRecord {
-        format: FORMAT,
-        fsid: new.fsid,
-        made_by: admin::common::version_line(),
-    };
+    let record =
+        ClusterRecord { format: FORMAT, fsid: new.fsid, made_by: admin::common::version_line() };
     let mut batch = KvBatch::default();
     batch.put(keys::CLUSTER, denc::encode(&record));
     batch.put(keys::MONMAP, denc::encode(&monmap));
