@@ -1,7 +1,15 @@
 //! What the rows of the ordered space hold.
 //!
-//! Every row begins with a format byte, so that a later format can stand beside an older one. The
-//! byte tables are in `FORMAT.md`.
+//! Every row begins with a format byte, so that a later format can stand beside an older one.
+//!
+//! | row | bytes |
+//! |---|---|
+//! | [`Onode`] | 1; flags (1); id, size (varints); length of the owner's record (varint), the record |
+//! | [`Shard`] | 1; number of runs (1); each run: first slot (1), slots (1), 1 if shared (1), block (6); then the crc32c (4) of each block that is there |
+//! | [`Refs`] | 1; pairs of varints until the region's 256 blocks are told: blocks, count of each |
+//! | bitmap | 1 and 1024 bytes, a bit a block; or 2 and pairs of varints: blocks passed over, blocks that hold data |
+//! | [`Value`] | 0 and the value; or 1 and its length (4), when it stands in pieces of 24 KiB |
+//! | piece | its bytes |
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 use crate::codec::{Decoded, Malformed, Reader, put_bytes, put_varint};

@@ -261,9 +261,16 @@ impl Superblock {
         let (old, new) = (self.rows, self.blocks);
         let (old, new) = if old.seq <= new.seq { (old, new) } else { (new, old) };
         let ordered = old.at <= new.at && new.at.saturating_sub(old.at) <= self.wal.blocks;
-        let begun = begun && ordered && self.totals.objects < limit && self.totals.bytes < 1 << 62;
-        let wal_ok = wal_ok && self.wal.blocks >= MIN_WAL_BLOCKS && begun;
-        if !wal_ok || self.total_blocks < HEAD_BLOCKS + TAIL_BLOCKS || self.total_blocks >= limit || !root_ok || !seqs_ok {
+        let Totals { objects, bytes, shared } = self.totals;
+        let counted = objects < limit && bytes < 1 << 62 && shared <= self.total_blocks;
+        let sizes = MIN_WAL_BLOCKS..limit;
+        let wal_ok = wal_ok && sizes.contains(&self.wal.blocks) && begun && ordered && counted;
+        if !wal_ok
+            || self.total_blocks < HEAD_BLOCKS + TAIL_BLOCKS
+            || self.total_blocks >= limit
+            || !root_ok
+            || !seqs_ok
+        {
             return Err(Malformed("its figures are impossible"));
         }
         if self.root_level > MAX_LEVEL || self.generation >= limit || self.life >= limit {

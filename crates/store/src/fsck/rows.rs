@@ -99,7 +99,7 @@ impl RowCheck {
     ) -> Result<(), &'static str> {
         let onode = Onode::decode(row).map_err(|why| why.0)?;
         report.objects += 1;
-        report.object_bytes += onode.size;
+        report.object_bytes = report.object_bytes.saturating_add(onode.size);
         let id = onode.id;
         // Names and records share the node's memory, which must not be kept.
         let meta = Bytes::new();
@@ -227,7 +227,8 @@ impl RowCheck {
     fn refs(&mut self, region: u64, row: &Bytes) -> Result<(), &'static str> {
         let refs = Refs::decode(row).map_err(|why| why.0)?;
         for (i, count) in refs.counts.iter().enumerate().filter(|(_, n)| **n > 0) {
-            self.refs.insert(region.saturating_mul(REFS_BLOCKS) + i as u64, *count);
+            let first = region.saturating_mul(REFS_BLOCKS);
+            self.refs.insert(first.saturating_add(i as u64), *count);
         }
         Ok(())
     }

@@ -82,11 +82,14 @@ impl Store {
     fn impossible(&self, wants: &[Want]) -> Option<StoreError> {
         let total = self.sb.total_blocks;
         let what = "a pointer leads out of the device";
-        wants.iter().find_map(|want| match want {
-            Want::Page(ptr) if !is_possible(*ptr, total) => Some(ptr.block),
-            Want::Data { start, crcs, .. } if start + crcs.len() as u64 > total => Some(*start),
-            _ => None,
-        }).map(|block| StoreError::BadMetadata { block, what })
+        wants
+            .iter()
+            .find_map(|want| match want {
+                Want::Page(ptr) if !is_possible(*ptr, total) => Some(ptr.block),
+                Want::Data { start, crcs, .. } if start + crcs.len() as u64 > total => Some(*start),
+                _ => None,
+            })
+            .map(|block| StoreError::BadMetadata { block, what })
     }
 
     fn start_fetch(&mut self, wants: Vec<Want>, waiter: u64, fx: &mut Effects) {

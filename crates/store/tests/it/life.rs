@@ -7,9 +7,7 @@ use crate::rig::{
 };
 use io::disk::{DevId, DiskOp};
 use io::{AlignedBuf, BLOCK_BYTES};
-use store::{
-    Config, Expect, MkfsError, MountError, ReadSet, Severity, Store, Transaction,
-};
+use store::{Config, Expect, MkfsError, MountError, ReadSet, Severity, Store, Transaction};
 use types::{OsdId, Uuid};
 
 const DATA: DevId = DevId(0);
@@ -50,7 +48,9 @@ fn mkfs_refuses_what_holds_something() {
 #[test]
 fn mkfs_refuses_what_is_too_small() {
     let config = tiny_config();
-    for (sizes, bad) in [(&[1 << 20][..], true), (&[8 << 20, 64 << 10], true), (&[4 << 20, 1 << 20], false)] {
+    for (sizes, bad) in
+        [(&[1 << 20][..], true), (&[8 << 20, 64 << 10], true), (&[4 << 20, 1 << 20], false)]
+    {
         let mut disk = Disk::new(1, sizes);
         let result = mkfs(&mut disk, &config, false);
         assert_eq!(matches!(result, Err(MkfsError::TooSmall { .. })), bad, "{sizes:?}: {result:?}");
@@ -201,7 +201,10 @@ fn mounting_again_and_again_does_not_fill_the_log() {
         }
     }
     for steps in 0..60 {
-        assert!(mount_until(&mut disk, &config, Expect::default(), steps % 20).is_none_or(|r| r.is_ok()));
+        assert!(
+            mount_until(&mut disk, &config, Expect::default(), steps % 20)
+                .is_none_or(|r| r.is_ok())
+        );
         disk.kill();
     }
     Rig::open(disk, &config).unwrap().unmount();

@@ -10,4 +10,5 @@ mod forge;
 mod r#gen;
 mod life;
 mod rig;
+mod sample;
 mod space;
