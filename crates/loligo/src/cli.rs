@@ -21,7 +21,8 @@ Exit codes:
   2  the command line makes no sense
   3  it does not run, or not all of it
   4  this machine cannot: port taken, disk full, no io_uring
-  5  refused for the sake of data: another cluster's, damaged, or in use";
+  5  refused for the sake of data: another cluster's, damaged, or in use
+  6  a store was read, and is damaged";
 
 /// Everything on the command line.
 #[derive(Debug, Parser)]
@@ -151,8 +152,8 @@ pub struct MonArgs {
     pub fsid: Option<Uuid>,
 
     /// An option of the configuration, NAME=VALUE
-    #[arg(long = "set", value_name = "NAME=VALUE")]
-    pub settings: Vec<String>,
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
+    pub settings: Vec<(String, String)>,
 
     /// About the process
     #[command(flatten)]
@@ -167,20 +168,24 @@ pub struct OsdArgs {
     pub data: PathBuf,
 
     /// Its number
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(i32::MAX)))]
+    #[arg(long, value_name = "N", value_parser = osd_number())]
     pub id: u32,
 
     /// Monitors, separated by commas
     #[arg(long, value_name = "IP:PORT,...", value_delimiter = ',', required = true)]
     pub mon: Vec<SocketAddr>,
 
-    /// The cluster's id; an OSD of another cluster is refused
+    /// The cluster's id; a store of another cluster is refused
     #[arg(long, value_name = "UUID")]
-    pub fsid: Option<Uuid>,
+    pub fsid: Uuid,
 
-    /// Where clients and other OSDs reach it; port 0 takes any
+    /// Where clients reach it; port 0 takes any
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
     pub addr: SocketAddr,
+
+    /// Where other OSDs reach it [default: the same IP, any port]
+    #[arg(long, value_name = "IP:PORT")]
+    pub cluster_addr: Option<SocketAddr>,
 
     /// Memory for everything it keeps
     #[arg(long, value_name = "SIZE", default_value = "512M")]
@@ -190,9 +195,9 @@ pub struct OsdArgs {
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
 
-    /// An option of the configuration, NAME=VALUE
-    #[arg(long = "set", value_name = "NAME=VALUE")]
-    pub settings: Vec<String>,
+    /// hdd, ssd or nvme [default: what the kernel says of the disk]
+    #[arg(long, value_name = "CLASS")]
+    pub device_class: Option<String>,
 
     /// About the process
     #[command(flatten)]
@@ -210,12 +215,12 @@ pub struct StoreArgs {
 /// What to do with a store.
 #[derive(Debug, Subcommand)]
 pub enum StoreCommand {
-    /// Make an empty store; an existing one is never overwritten
+    /// Make an empty store; what is there is never overwritten unless you say so
     Mkfs(StoreMkfs),
     /// Read everything, and say what is wrong; nothing is changed
-    Fsck(StoreRead),
+    Fsck(StorePath),
     /// Show whose it is, and how full
-    Info(StoreRead),
+    Info(StorePath),
 }
 
 /// `loligo store mkfs`
@@ -225,17 +230,25 @@ pub struct StoreMkfs {
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
 
+    /// A device for the log alone, faster than PATH
+    #[arg(long, value_name = "PATH")]
+    pub wal: Option<PathBuf>,
+
     /// The cluster it is for
     #[arg(long, value_name = "UUID")]
     pub fsid: Uuid,
 
     /// The OSD it is for
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(i32::MAX)))]
+    #[arg(long, value_name = "N", value_parser = osd_number())]
     pub id: u32,
 
     /// Size of a file that is to be made; not needed for one that is there
     #[arg(long, value_name = "SIZE")]
     pub size: Option<Bytes>,
+
+    /// Destroy what is there
+    #[arg(long)]
+    pub force: bool,
 
     /// Print JSON
     #[arg(long)]
@@ -244,14 +257,28 @@ pub struct StoreMkfs {
 
 /// Which store to read.
 #[derive(Clone, Debug, Args)]
-pub struct StoreRead {
+pub struct StorePath {
     /// A file or block device, or an OSD's folder
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
 
+    /// The device of its log, if it has one of its own
+    #[arg(long, value_name = "PATH")]
+    pub wal: Option<PathBuf>,
+
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+fn setting(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("NAME=VALUE is expected")?;
+    Ok((name.trim().replace([' ', '-'], "_"), value.trim().to_owned()))
+}
+
+/// OSDs are numbered from 0, and Ceph counts them in 31 bits.
+fn osd_number() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(0..=i64::from(i32::MAX))
 }
 
 #[cfg(test)]
@@ -273,6 +300,7 @@ mod tests {
             "loligo osd --data x --id 1",
             "loligo osd --data x --id -1 --mon 127.0.0.1:3300",
             "loligo mon --data x --addr here",
+            "loligo mon --data x --addr 127.0.0.1:3300 --set nothing",
         ];
         for line in bad {
             assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");

@@ -15,6 +15,8 @@ pub enum Exit {
     Machine,
     /// It was refused for the sake of data: they are another cluster's, damaged, or in use.
     Refused,
+    /// A store was read to its end, and is damaged.
+    Damaged,
 }
 
 impl Exit {
@@ -26,6 +28,7 @@ impl Exit {
             Exit::NotRunning => 3,
             Exit::Machine => 4,
             Exit::Refused => 5,
+            Exit::Damaged => 6,
         }
     }
 }

@@ -1,31 +1,270 @@
 //! `loligo store`: making, checking and showing a store that no OSD has open.
 
-use crate::cli::{StoreArgs, StoreCommand};
+use crate::cli::{StoreArgs, StoreCommand, StoreMkfs, StorePath};
+use crate::disks::{BLOCK, BLOCK_WAL, Disks};
 use crate::failure::{Exit, Failure};
+use crate::sizes::Bytes;
+use crate::sync_client::entropy;
+use io::BLOCK_BYTES;
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use store::{Config, Finding, Fsck, FsckReport, Identity, Mkfs, MkfsError, Severity};
+use types::{ObjectKey, OsdId, Uuid};
+use uring::Open;
+
+/// A smaller disk makes no sense: the log and the reserve would be most of it.
+pub const MIN_DISK_BYTES: u64 = 64 << 20;
+/// The log of a store is this part of its disk, within bounds: large enough to gather many small
+/// writes to one place, small enough to be read in a second when an OSD starts after a crash.
+const LOG_SHARE: u64 = 64;
+const MIN_LOG_BYTES: u64 = 16 << 20;
+const MAX_LOG_BYTES: u64 = 1 << 30;
+/// Memory for a check.
+const CHECK_BYTES: usize = 256 << 20;
 
 /// Carries out `loligo store`.
 ///
 /// # Errors
 /// When it could not be done.
 pub fn run(args: &StoreArgs) -> Result<Exit, Failure> {
-    let what = match &args.command {
-        StoreCommand::Mkfs(_) => "make",
-        StoreCommand::Fsck(_) => "check",
-        StoreCommand::Info(_) => "show",
-    };
-    Err(Failure::new(format!("cannot {what} a store"), "this build has none"))
+    match &args.command {
+        StoreCommand::Mkfs(args) => run_mkfs(args),
+        StoreCommand::Fsck(place) => run_fsck(place),
+        StoreCommand::Info(place) => run_info(place),
+    }
 }
 
-/// Makes an empty store, in a new file of this size or on what is there.
+/// A store to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct NewStore<'a> {
+    /// A file or block device.
+    pub path: &'a Path,
+    /// A device for the log alone.
+    pub wal: Option<&'a Path>,
+    /// Whose it will be.
+    pub cluster: Uuid,
+    /// Whose it will be.
+    pub osd: OsdId,
+    /// Size of a file that is to be made.
+    pub bytes: Option<u64>,
+    /// Whether what is there is destroyed.
+    pub force: bool,
+}
+
+/// Makes an empty store, in a new file or on what is there.
 ///
 /// # Errors
-/// When it could not be made, or there is a store already.
-pub fn mkfs(
-    path: &std::path::Path,
-    fsid: types::Uuid,
-    osd: types::OsdId,
-    bytes: Option<u64>,
-) -> Result<(), Failure> {
-    let _ = (fsid, osd, bytes);
-    Err(Failure::new(format!("cannot make a store in {}", path.display()), "this build has none"))
+/// When it could not be made, or there is something already. A file that was made for it is gone
+/// again then.
+pub fn mkfs(new: &NewStore<'_>) -> Result<Identity, Failure> {
+    let is_new = !new.path.exists();
+    let how = new.bytes.map_or(Open::Existing, |bytes| Open::Create { bytes });
+    let made = make(new, how);
+    if made.is_err() && is_new {
+        // It holds nothing; if it cannot be removed, the next try says that it is there.
+        let _ = std::fs::remove_file(new.path);
+    }
+    made
+}
+
+fn make(new: &NewStore<'_>, how: Open) -> Result<Identity, Failure> {
+    let fail = |e: MkfsError| {
+        let exit = match e {
+            MkfsError::InUse { .. } => Exit::Refused,
+            MkfsError::TooSmall { .. } | MkfsError::Io { .. } => Exit::Machine,
+        };
+        Failure::new("cannot make a store", e).exit(exit)
+    };
+    let disks = Disks::open(new.path, new.wal, how)?;
+    let bytes = disks.devices.data.bytes;
+    if bytes < MIN_DISK_BYTES {
+        let path = new.path.display().to_string();
+        return Err(fail(MkfsError::TooSmall { path, bytes, min: MIN_DISK_BYTES }));
+    }
+    let random = u128::from(entropy()) << 64 | u128::from(entropy());
+    let identity =
+        Identity { cluster: new.cluster, osd: new.osd, store: Uuid::from_random(random) };
+    let log = (bytes / LOG_SHARE).clamp(MIN_LOG_BYTES, MAX_LOG_BYTES);
+    let config = Config { wal_bytes: log - log % BLOCK_BYTES as u64, ..Config::default() };
+    let work = Mkfs::new(disks.devices.clone(), identity, &config, new.force).map_err(fail)?;
+    let identity = disks.work(work)?.map_err(fail)?;
+    crate::files::sync_folder_of(new.path)?;
+    Ok(identity)
+}
+
+fn run_mkfs(args: &StoreMkfs) -> Result<Exit, Failure> {
+    let new = NewStore {
+        path: &args.path,
+        wal: args.wal.as_deref(),
+        cluster: args.fsid,
+        osd: OsdId(args.id.cast_signed()),
+        bytes: args.size.map(|b| b.0),
+        force: args.force,
+    };
+    let made = mkfs(&new)?;
+    let path = args.path.display();
+    if args.json {
+        println!("{}", json!({"path": args.path, "identity": identity_json(&made)}));
+    } else {
+        println!("Made a store for osd.{} of cluster {} on {path}.", made.osd, made.cluster);
+    }
+    Ok(Exit::Done)
+}
+
+/// The disks that a path means: an OSD's folder stands for what is in it.
+pub fn disks_of(place: &StorePath) -> (PathBuf, Option<PathBuf>) {
+    if !place.path.is_dir() {
+        return (place.path.clone(), place.wal.clone());
+    }
+    let wal = place.path.join(BLOCK_WAL);
+    let wal = place.wal.clone().or_else(|| wal.exists().then_some(wal));
+    (place.path.join(BLOCK), wal)
+}
+
+/// A store that was checked.
+struct Checked {
+    path: PathBuf,
+    bytes: u64,
+    identity: Identity,
+    report: FsckReport,
+}
+
+fn check(place: &StorePath, data: bool) -> Result<Checked, Failure> {
+    let (path, wal) = disks_of(place);
+    let disks = Disks::open(&path, wal.as_deref(), Open::ReadOnly)?;
+    let bytes = disks.devices.data.bytes;
+    let config = Config::for_memory(CHECK_BYTES);
+    let work = Fsck::new(disks.devices.clone(), data, &config);
+    let report = disks.work(work)?;
+    let Some(identity) = report.identity else {
+        let why = report.findings.first().map_or("it holds no store", |f| &f.what);
+        return Err(Failure::new("cannot read a store", why).exit(Exit::Refused));
+    };
+    Ok(Checked { path, bytes, identity, report })
+}
+
+fn run_fsck(place: &StorePath) -> Result<Exit, Failure> {
+    let checked = check(place, true)?;
+    if place.json {
+        println!("{:#}", checked.as_json());
+    } else {
+        print!("{}{}", checked.findings_text(), checked.summary_text());
+    }
+    Ok(if checked.report.is_damaged() { Exit::Damaged } else { Exit::Done })
+}
+
+fn run_info(place: &StorePath) -> Result<Exit, Failure> {
+    let checked = check(place, false)?;
+    if place.json {
+        println!("{:#}", checked.as_json());
+    } else {
+        print!("{}", checked.info_text());
+    }
+    Ok(if checked.report.is_damaged() { Exit::Damaged } else { Exit::Done })
+}
+
+fn identity_json(identity: &Identity) -> Value {
+    json!({
+        "cluster": identity.cluster.to_string(), "osd": identity.osd.0,
+        "store": identity.store.to_string(),
+    })
+}
+
+/// An object as people know it.
+fn object_name(key: &ObjectKey) -> String {
+    key.decode().map_or_else(|_| format!("{key:?}"), |object| object.to_string())
+}
+
+fn finding_json(finding: &Finding) -> Value {
+    json!({
+        "severity": severity(finding.severity), "place": finding.place,
+        "object": finding.object.as_ref().map(object_name), "what": finding.what,
+    })
+}
+
+fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Note => "note",
+        Severity::Damage => "damage",
+    }
+}
+
+fn blocks(n: u64) -> Bytes {
+    Bytes(n.saturating_mul(BLOCK_BYTES as u64))
+}
+
+impl Checked {
+    fn as_json(&self) -> Value {
+        let r = &self.report;
+        json!({
+            "path": self.path, "bytes": self.bytes,
+            "identity": identity_json(&self.identity),
+            "closed_in_order": r.clean, "good": r.is_good(), "damaged": r.is_damaged(),
+            "findings": r.findings.iter().map(finding_json).collect::<Vec<_>>(),
+            "more_findings": r.more_findings,
+            "objects": r.objects, "object_bytes": r.object_bytes,
+            "data_bytes": blocks(r.data_blocks).0, "shared_bytes": blocks(r.shared_blocks).0,
+            "tree_bytes": blocks(r.node_blocks).0, "tree_nodes": r.nodes,
+            "log_batches": r.log_batches, "checked_bytes": blocks(r.blocks_checked).0,
+        })
+    }
+
+    fn findings_text(&self) -> String {
+        let mut out = String::new();
+        for f in &self.report.findings {
+            let object = f.object.as_ref().map(|o| format!(": object {}", object_name(o)));
+            let (kind, object) = (severity(f.severity), object.unwrap_or_default());
+            // Writing to a string does not fail.
+            let _ = writeln!(out, "{kind}: {}{object}: {}", f.place, f.what);
+        }
+        if self.report.more_findings > 0 {
+            let _ = writeln!(out, "... and {} more like these", self.report.more_findings);
+        }
+        out
+    }
+
+    fn summary_text(&self) -> String {
+        let r = &self.report;
+        let verdict = if r.is_damaged() {
+            "is damaged"
+        } else if r.is_good() {
+            "is good"
+        } else {
+            "has lost nothing"
+        };
+        format!(
+            "{} {verdict}: {} objects, {} of data read and compared with their checksums, {} tree \
+             nodes, {} log batches.\n",
+            self.path.display(),
+            r.objects,
+            blocks(r.blocks_checked),
+            r.nodes,
+            r.log_batches
+        )
+    }
+
+    fn info_text(&self) -> String {
+        let (r, identity) = (&self.report, &self.identity);
+        let (path, size) = (self.path.display(), Bytes(self.bytes));
+        let closed =
+            if r.clean { "in order" } else { "not in order; the next start replays its log" };
+        let health = match (r.is_damaged(), r.is_good()) {
+            (true, _) => "DAMAGED; `loligo store fsck` says where",
+            (_, true) => "good, as far as metadata tell; `loligo store fsck` reads all data",
+            _ => "nothing is lost; `loligo store fsck` says more",
+        };
+        format!(
+            "{path}\n  OSD       osd.{}\n  cluster   {}\n  store     {}\n  size      {size}\n  \
+             objects   {}, {} in them\n  used      {} by data, {} by metadata\n  closed    \
+             {closed}\n  health    {health}\n",
+            identity.osd,
+            identity.cluster,
+            identity.store,
+            r.objects,
+            Bytes(r.object_bytes),
+            blocks(r.data_blocks),
+            blocks(r.node_blocks),
+        )
+    }
 }

@@ -76,7 +76,7 @@ impl Daemon {
                 Err(LoadStop::Damaged(what)) => {
                     let id = self.cfg.id;
                     fx.exit(
-                        1,
+                        EXIT_WRONG_STORE,
                         format!(
                             "osd.{id}: its own records are damaged: {what}. `loligo store fsck` \
                              says more; if other copies are complete, make the OSD anew"
@@ -383,6 +383,8 @@ impl Daemon {
 
 /// Exit code of an OSD that wants to be started again.
 pub const EXIT_RESTART: i32 = 75;
+/// Exit code of an OSD that refuses its store: absent, damaged, or another's. Nothing was changed.
+pub const EXIT_WRONG_STORE: i32 = 65;
 
 /// Behind all objects of the OSD's own.
 fn meta_end() -> HObject {

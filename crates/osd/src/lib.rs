@@ -35,12 +35,12 @@ mod tracker;
 mod watch;
 mod write;
 
-pub use boot::EXIT_RESTART;
+pub use boot::{EXIT_RESTART, EXIT_WRONG_STORE};
 pub use config::{Limits, OsdConfig};
 
 use daemon::Daemon;
 use io::{Core, Effects, Event, Now, Rng};
-use store::{Config, Devices, Expect, Mount};
+use store::{Config, Devices, Expect, Mount, MountError};
 use types::Mono;
 
 /// An OSD, from its first event to its exit.
@@ -91,7 +91,11 @@ impl Core for Osd {
         match mounted {
             None => {}
             Some(Err(why)) => {
-                fx.exit(1, format!("osd.{}: its store cannot be mounted: {why}", cfg.id));
+                let code = match why {
+                    MountError::Io { .. } | MountError::Log { .. } => 1,
+                    _ => EXIT_WRONG_STORE,
+                };
+                fx.exit(code, format!("osd.{}: its store cannot be mounted: {why}", cfg.id));
                 self.0 = Stage::Over;
             }
             Some(Ok(store)) => {

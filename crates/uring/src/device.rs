@@ -29,11 +29,26 @@ pub enum Open {
     },
 }
 
+/// Why a device cannot be used, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// There is nothing of that name.
+    Missing,
+    /// Another process holds its lock.
+    InUse,
+    /// No space for a new file.
+    NoSpace,
+    /// The sentence says why.
+    Other,
+}
+
 /// Why a device cannot be used.
 #[derive(Debug)]
 pub struct DeviceError {
     path: PathBuf,
     what: String,
+    /// The kind of hindrance.
+    pub kind: Unusable,
 }
 
 impl fmt::Display for DeviceError {
@@ -50,7 +65,7 @@ impl std::error::Error for DeviceError {}
 /// When it is absent, neither a file nor a block device, in use by another process, on a file
 /// system without O_DIRECT, or when there is no space for a new one.
 pub fn open(path: &Path, how: Open) -> Result<Device, DeviceError> {
-    let fail = |what: String| DeviceError { path: path.to_owned(), what };
+    let fail = |(kind, what)| DeviceError { path: path.to_owned(), what, kind };
     let mut flags = OFlags::CLOEXEC | OFlags::DIRECT;
     flags |= if how == Open::ReadOnly { OFlags::RDONLY } else { OFlags::RDWR };
     let mode = Mode::from_raw_mode(0o600);
@@ -67,19 +82,25 @@ pub fn open(path: &Path, how: Open) -> Result<Device, DeviceError> {
     Ok(Device { fd, info })
 }
 
-fn explain_open(e: rustix::io::Errno) -> String {
+/// What hinders, and a sentence about it.
+type Why = (Unusable, String);
+
+fn other(e: impl fmt::Display) -> Why {
+    (Unusable::Other, e.to_string())
+}
+
+fn explain_open(e: rustix::io::Errno) -> Why {
     match e {
-        rustix::io::Errno::NOENT => "there is no such file or device".into(),
-        rustix::io::Errno::INVAL => {
+        rustix::io::Errno::NOENT => (Unusable::Missing, "there is no such file or device".into()),
+        rustix::io::Errno::INVAL => other(
             "the file system does not support O_DIRECT; put the store on ext4, xfs, btrfs or a \
-             block device"
-                .into()
-        }
-        e => format!("cannot be opened: {e}"),
+             block device",
+        ),
+        e => other(format_args!("cannot be opened: {e}")),
     }
 }
 
-fn create(path: &Path, flags: OFlags, mode: Mode, bytes: u64) -> Result<OwnedFd, String> {
+fn create(path: &Path, flags: OFlags, mode: Mode, bytes: u64) -> Result<OwnedFd, Why> {
     let flags = flags | OFlags::CREATE | OFlags::EXCL;
     let fd = rustix::fs::open(path, flags, mode).map_err(explain_open)?;
     let bytes = bytes.next_multiple_of(BLOCK_BYTES as u64);
@@ -90,36 +111,38 @@ fn create(path: &Path, flags: OFlags, mode: Mode, bytes: u64) -> Result<OwnedFd,
         let _ = rustix::fs::unlink(path);
         return Err(match e {
             rustix::io::Errno::NOSPC => {
-                format!("no space for a file of {bytes} bytes; free some, or ask for less")
+                let what = "no space for a file of";
+                (Unusable::NoSpace, format!("{what} {bytes} bytes; free some, or ask for less"))
             }
-            e => format!("cannot be given {bytes} bytes: {e}"),
+            e => other(format_args!("cannot be given {bytes} bytes: {e}")),
         });
     }
     Ok(fd)
 }
 
-fn lock(fd: &OwnedFd, how: Open) -> Result<(), String> {
+fn lock(fd: &OwnedFd, how: Open) -> Result<(), Why> {
     let operation = match how {
         Open::ReadOnly => FlockOperation::NonBlockingLockShared,
         _ => FlockOperation::NonBlockingLockExclusive,
     };
     rustix::fs::flock(fd, operation).map_err(|e| match e {
         rustix::io::Errno::WOULDBLOCK => {
-            "in use by another process (it holds the lock); stop that one first".into()
+            let what = "in use by another process (it holds the lock); stop that one first";
+            (Unusable::InUse, what.into())
         }
-        e => format!("cannot be locked: {e}"),
+        e => other(format_args!("cannot be locked: {e}")),
     })
 }
 
-fn inspect(path: &Path, fd: &OwnedFd) -> Result<DeviceInfo, String> {
-    let stat = rustix::fs::fstat(fd).map_err(|e| e.to_string())?;
+fn inspect(path: &Path, fd: &OwnedFd) -> Result<DeviceInfo, Why> {
+    let stat = rustix::fs::fstat(fd).map_err(other)?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     let is_block = kind == FileType::BlockDevice;
     if !is_block && kind != FileType::RegularFile {
-        return Err("neither a regular file nor a block device".into());
+        return Err(other("neither a regular file nor a block device"));
     }
     let bytes = if is_block {
-        rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0)).map_err(|e| e.to_string())?
+        rustix::fs::seek(fd, rustix::fs::SeekFrom::End(0)).map_err(other)?
     } else {
         stat.st_size as u64
     };

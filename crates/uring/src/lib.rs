@@ -18,5 +18,5 @@ mod ring;
 mod runner;
 mod slots;
 
-pub use device::{Device, DeviceError, Open, open};
+pub use device::{Device, DeviceError, Open, Unusable, open};
 pub use runner::{Options, RunError, run};

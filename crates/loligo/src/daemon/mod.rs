@@ -6,6 +6,7 @@ pub mod pid;
 
 use crate::cli::DaemonArgs;
 use crate::failure::{Context, Exit, Failure};
+use crate::sync_client::entropy;
 use io::Core;
 use io::kv::ClusterStore;
 use pid::PidFile;
@@ -19,18 +20,22 @@ fn prepare(args: &DaemonArgs) -> Result<Option<PidFile>, Failure> {
     args.pid_file.as_deref().map(PidFile::take).transpose()
 }
 
-/// Runs a daemon to its end.
+/// Tells this life of a daemon from others at the same address; never 0.
+fn nonce() -> u32 {
+    (entropy() >> 32) as u32 | 1
+}
+
+/// Runs a daemon's core to its end.
 fn run_core(
     name: &str,
     core: &mut dyn Core,
     devices: Vec<uring::Device>,
     kv: Option<Box<dyn ClusterStore>>,
-) -> Result<Exit, Failure> {
+) -> Result<io::Exit, Failure> {
     let ended = uring::run(core, devices, kv, &uring::Options::default());
-    let exit = ended.context(|| format!("{name} cannot run")).map_err(|f| f.exit(Exit::Machine))?;
+    let exit = ended.context(|| format!("cannot run {name}")).map_err(|f| f.exit(Exit::Machine))?;
     if exit.code == 0 {
         tracing::info!("{name}: {}", exit.why);
-        return Ok(Exit::Done);
     }
-    Err(Failure::new(format!("{name} has stopped"), exit.why))
+    Ok(exit)
 }

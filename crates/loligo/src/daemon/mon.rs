@@ -4,6 +4,9 @@ use super::{prepare, run_core};
 use crate::cli::MonArgs;
 use crate::failure::{Exit, Failure};
 
+/// The monitor's data folder holds its cluster store under this name.
+pub const STORE: &str = "store.redb";
+
 /// Runs a monitor to its end.
 ///
 /// # Errors

@@ -1,8 +1,28 @@
 //! `loligo osd`: wires an OSD's core to its disk and the runner.
 
 use super::{prepare, run_core};
-use crate::cli::OsdArgs;
-use crate::failure::{Exit, Failure};
+use crate::cli::{OsdArgs, StorePath};
+use crate::disks::Disks;
+use crate::failure::{Context, Exit, Failure};
+use crate::machine;
+use crate::store_tool::disks_of;
+use crate::sync_client::entropy;
+use crate::wait::Deadline;
+use osd::{EXIT_RESTART, EXIT_WRONG_STORE, Limits, Osd, OsdConfig};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+use types::{AddrVec, OsdId};
+use uring::Open;
+
+/// An OSD that others mark down more often than this within [`RESTART_WINDOW`], while it runs, has
+/// something wrong with it or its network, and does more harm than good
+/// (`osd_max_markdown_count`).
+const MAX_RESTARTS: usize = 5;
+/// See [`MAX_RESTARTS`] (`osd_max_markdown_period`).
+const RESTART_WINDOW: Duration = Duration::from_secs(600);
+/// Less memory than this leaves no room for a large request.
+const MIN_MEMORY_BYTES: u64 = 64 << 20;
 
 /// Runs an OSD to its end.
 ///
@@ -10,6 +30,84 @@ use crate::failure::{Exit, Failure};
 /// When it cannot start, or stopped for a reason.
 pub fn run(args: &OsdArgs) -> Result<Exit, Failure> {
     let _pid_file = prepare(&args.daemon)?;
-    let _ = run_core;
-    Err(Failure::new("cannot run an OSD", "this build has none"))
+    let name = format!("osd.{}", args.id);
+    let mut restarts = VecDeque::new();
+    loop {
+        // Everything begins anew: the store is mounted again, and the OSD is known under a new nonce
+        // and at new ports, so that nobody takes it for what it was.
+        let place = StorePath { path: args.data.clone(), wal: None, json: false };
+        let (data, wal) = disks_of(&place);
+        let disks = Disks::open(&data, wal.as_deref(), Open::Existing)
+            .map_err(|f| Failure { what: format!("cannot start {name}"), ..f })?;
+        let mut core = Osd::new(config(args, &disks)?, disks.devices, entropy());
+        let exit = run_core(&name, &mut core, disks.open, None)?;
+        match exit.code {
+            0 => return Ok(Exit::Done),
+            EXIT_RESTART => tracing::warn!("{}", exit.why),
+            EXIT_WRONG_STORE => {
+                return Err(
+                    Failure::new(format!("cannot start {name}"), exit.why).exit(Exit::Refused)
+                );
+            }
+            _ => return Err(Failure::new(format!("{name} has stopped"), exit.why)),
+        }
+        if is_too_often(&mut restarts) {
+            let minutes = RESTART_WINDOW.as_secs() / 60;
+            let why = format!("it was marked down {MAX_RESTARTS} times in {minutes} minutes");
+            return Err(Failure::new(format!("{name} has stopped"), why)
+                .advise("Look at its disk, its network, and the mon's log; then start it again."));
+        }
+    }
+}
+
+/// Notes a restart. Whether there were too many.
+fn is_too_often(restarts: &mut VecDeque<Deadline>) -> bool {
+    restarts.retain(|r| !r.is_over());
+    restarts.push_back(Deadline::after(RESTART_WINDOW));
+    restarts.len() > MAX_RESTARTS
+}
+
+fn config(args: &OsdArgs, disks: &Disks) -> Result<OsdConfig, Failure> {
+    let memory = args.memory.0.max(MIN_MEMORY_BYTES);
+    let memory_bytes = usize::try_from(memory).context(|| "--memory".into())?;
+    let class = || machine::device_class(disks.devices.data.path.as_ref());
+    let device_class = args.device_class.clone().unwrap_or_else(class);
+    let mut metadata = machine::facts();
+    let own = [
+        ("osd_data", args.data.display().to_string()),
+        ("osd_objectstore", "loligo".to_owned()),
+        ("bluestore_bdev_size", disks.devices.data.bytes.to_string()),
+        ("default_device_class", device_class.clone()),
+        ("rotational", u8::from(device_class == "hdd").to_string()),
+        ("journal_rotational", u8::from(device_class == "hdd").to_string()),
+    ];
+    metadata.extend(own.map(|(k, v)| (k.to_owned(), v)));
+    let host = args.host.clone().unwrap_or_else(machine::hostname);
+    Ok(OsdConfig {
+        id: OsdId(args.id.cast_signed()),
+        cluster: args.fsid,
+        mons: args.mon.iter().map(|addr| AddrVec::msgr2(*addr, 0)).collect(),
+        public: args.addr,
+        cluster_net: args.cluster_addr.unwrap_or(SocketAddr::new(args.addr.ip(), 0)),
+        admin_socket: args.daemon.admin_socket.clone(),
+        memory_bytes,
+        location: vec![("host".to_owned(), host), ("root".to_owned(), "default".to_owned())],
+        device_class,
+        metadata,
+        nonce: super::nonce(),
+        limits: Limits::default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_osd_that_is_marked_down_again_and_again_gives_up() {
+        let mut restarts = VecDeque::new();
+        let noted: Vec<bool> = (0..=MAX_RESTARTS).map(|_| is_too_often(&mut restarts)).collect();
+        assert_eq!(noted.iter().filter(|too_often| **too_often).count(), 1);
+        assert!(noted[MAX_RESTARTS]);
+    }
 }

@@ -1,5 +1,7 @@
 //! Where everything of a development cluster is.
 
+use crate::daemon::mon::STORE as MON_STORE;
+use crate::disks::BLOCK;
 use std::path::{Path, PathBuf};
 
 /// The name of the monitor.
@@ -63,9 +65,14 @@ impl Layout {
         }
     }
 
+    /// The monitor's store.
+    pub fn mon_store(&self) -> PathBuf {
+        self.data(DaemonId::Mon).join(MON_STORE)
+    }
+
     /// The disk of an OSD.
     pub fn block(&self, osd: u32) -> PathBuf {
-        self.data(DaemonId::Osd(osd)).join("block")
+        self.data(DaemonId::Osd(osd)).join(BLOCK)
     }
 
     /// Its process number.

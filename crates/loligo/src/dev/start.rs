@@ -5,14 +5,16 @@ use super::health::Health;
 use super::layout::{DaemonId, Layout};
 use super::process::{self, Started};
 use super::progress::Progress;
-use super::state::{Lock, Osd, State, write_atomically};
+use super::state::{Lock, Osd, State};
 use super::{layout, status};
 use crate::cli::DevStart;
 use crate::conf::{ClientConf, DEFAULT_MON_PORT, dev_conf};
 use crate::failure::{Context, Exit, Failure};
+use crate::files::write_atomically;
 use crate::sizes::Bytes;
+use crate::store_tool::{self, MIN_DISK_BYTES, NewStore};
+use crate::sync_client::SyncClient;
 use crate::wait::Deadline;
-use crate::{SyncClient, store_tool};
 use client::{ClientError, Object, ObjectOp};
 use serde_json::{Value, json};
 use std::net::TcpListener;
@@ -21,8 +23,6 @@ use types::{Errno, OsdId};
 
 const DEFAULT_OSDS: u32 = 3;
 const DEFAULT_OSD_BYTES: u64 = 10 << 30;
-/// A smaller disk makes no sense: the store's log alone takes most of it.
-const MIN_OSD_BYTES: u64 = 512 << 20;
 /// Left free on the file system when the size is ours to choose.
 const SPARE_BYTES: u64 = 1 << 30;
 const POOL: &str = "rbd";
@@ -40,6 +40,8 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 /// When there is no healthy cluster at the end; what runs then goes on.
 pub fn run(args: &DevStart) -> Result<Exit, Failure> {
     let layout = layout(&args.place)?;
+    // Before the lock, which makes a file: a folder of others is not touched.
+    State::load(&layout)?;
     let _lock = Lock::take(&layout)?;
     let mut state = match State::load(&layout)? {
         Some(state) => state,
@@ -59,6 +61,8 @@ pub fn run(args: &DevStart) -> Result<Exit, Failure> {
     };
     let took = bring_up.all()?;
     drop(bring_up);
+    state.has_run = true;
+    state.save(&layout)?;
     status::show(&layout, &state, &args.place, Some(took))
 }
 
@@ -99,8 +103,8 @@ fn osd_bytes(args: &DevStart, n: u32, layout: &Layout) -> Result<u64, Failure> {
     let fit = free.saturating_sub(SPARE_BYTES) / n;
     let bytes = args.osd_size.map_or(DEFAULT_OSD_BYTES.min(fit), |b| b.0);
     let dir = layout.dir().display();
-    if bytes < MIN_OSD_BYTES {
-        let least = Bytes(MIN_OSD_BYTES);
+    if bytes < MIN_DISK_BYTES {
+        let least = Bytes(MIN_DISK_BYTES);
         if args.osd_size.is_some() {
             let why = format!("an OSD needs {least} at least");
             return Err(Failure::new(format!("disks of {} are too small", Bytes(bytes)), why));
@@ -136,6 +140,7 @@ fn check_machine(state: &State, layout: &Layout) -> Result<(), Failure> {
     uring::run(&mut Nothing, Vec::new(), None, &options)
         .context(|| "cannot run a cluster on this machine".into())
         .map_err(|f| f.exit(Exit::Machine))?;
+    check_mon_store(state, layout)?;
     if process::running(layout, DaemonId::Mon).is_none() {
         let addr = state.mon_addr();
         TcpListener::bind(addr).map(drop).map_err(|e| {
@@ -156,6 +161,18 @@ fn check_machine(state: &State, layout: &Layout) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A monitor without its store would make a new, empty cluster, in which the OSDs' data are nobody's.
+fn check_mon_store(state: &State, layout: &Layout) -> Result<(), Failure> {
+    let store = layout.mon_store();
+    if !state.has_run || store.exists() {
+        return Ok(());
+    }
+    let why = format!("{} is gone; without its maps nobody knows what is where", store.display());
+    Err(Failure::new("cannot start the monitor", why)
+        .advise("Put it back from a copy, or make another cluster in another folder.")
+        .exit(Exit::Refused))
+}
+
 /// Makes the stores of OSDs that have none. A try that was cut short is begun anew: no OSD ever ran
 /// on it.
 fn format_new_osds(state: &mut State, layout: &Layout) -> Result<(), Failure> {
@@ -173,7 +190,14 @@ fn format_new_osds(state: &mut State, layout: &Layout) -> Result<(), Failure> {
         if block.exists() {
             std::fs::remove_file(&block).context(what)?;
         }
-        store_tool::mkfs(&block, fsid, OsdId(osd.id as i32), Some(osd.bytes))?;
+        store_tool::mkfs(&NewStore {
+            path: &block,
+            wal: None,
+            cluster: fsid,
+            osd: OsdId(osd.id.cast_signed()),
+            bytes: Some(osd.bytes),
+            force: false,
+        })?;
         state.osds[i].formatted = true;
         state.save(layout)?;
     }

@@ -2,11 +2,11 @@
 
 use super::layout::{DaemonId, Layout};
 use crate::failure::{Context, Exit, Failure};
+use crate::files::write_atomically;
 use crate::sync_client::entropy;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::Write;
 use std::net::SocketAddr;
 use types::Uuid;
 
@@ -22,6 +22,9 @@ pub struct State {
     pub fsid: String,
     /// The monitor's port on loopback.
     pub port: u16,
+    /// Whether it was up and clean once: then the monitor's store must be there.
+    #[serde(default)]
+    pub has_run: bool,
     /// Its OSDs.
     pub osds: Vec<Osd>,
 }
@@ -42,7 +45,7 @@ impl State {
     pub fn new(port: u16) -> Self {
         let random = u128::from(entropy()) << 64 | u128::from(entropy());
         let fsid = Uuid::from_random(random).to_string();
-        State { kind: KIND.into(), format: FORMAT, fsid, port, osds: Vec::new() }
+        State { kind: KIND.into(), format: FORMAT, fsid, port, has_run: false, osds: Vec::new() }
     }
 
     /// The cluster's id.
@@ -124,23 +127,6 @@ fn is_empty(layout: &Layout) -> bool {
         return true;
     };
     entries.flatten().all(|e| e.path() == layout.lock())
-}
-
-/// Replaces a file durably.
-///
-/// # Errors
-/// When it cannot be written.
-pub fn write_atomically(path: &std::path::Path, text: &str) -> Result<(), Failure> {
-    let what = || format!("cannot write {}", path.display());
-    let beside = path.with_extension("new");
-    let mut file = File::create(&beside).context(what)?;
-    file.write_all(text.as_bytes()).context(what)?;
-    file.sync_all().context(what)?;
-    std::fs::rename(&beside, path).context(what)?;
-    match path.parent().map(File::open) {
-        Some(Ok(dir)) => dir.sync_all().context(what),
-        _ => Ok(()),
-    }
 }
 
 /// Keeps two commands off the same cluster, as long as it lives.

@@ -1,0 +1,122 @@
+//! The disks of a store: opened, and worked on by a state machine until it has an outcome.
+
+use crate::failure::{Exit, Failure};
+use io::disk::DiskDone;
+use io::{Core, Effects, Event, Now};
+use std::path::Path;
+use store::Devices;
+use types::Mono;
+use uring::{Device, DeviceError, Open, Unusable};
+
+/// An OSD's data folder holds its disk under this name, as Ceph has it.
+pub const BLOCK: &str = "block";
+/// And, if the log has a disk of its own, that one under this.
+pub const BLOCK_WAL: &str = "block.wal";
+
+/// The open disks of a store.
+pub struct Disks {
+    /// For the runner: data first, then the log.
+    pub open: Vec<Device>,
+    /// For the store.
+    pub devices: Devices,
+}
+
+impl Disks {
+    /// Opens a store's disks and locks them against other processes.
+    ///
+    /// # Errors
+    /// When one cannot be used.
+    pub fn open(data: &Path, wal: Option<&Path>, how: Open) -> Result<Self, Failure> {
+        let data = uring::open(data, how).map_err(explain)?;
+        // A log device is never made: it is a disk, or part of one, that is there.
+        let existing = if how == Open::ReadOnly { how } else { Open::Existing };
+        let wal = wal.map(|p| uring::open(p, existing)).transpose().map_err(explain)?;
+        let devices =
+            Devices { data: data.info.clone(), wal: wal.as_ref().map(|w| w.info.clone()) };
+        Ok(Disks { open: std::iter::once(data).chain(wal).collect(), devices })
+    }
+
+    /// Runs a state machine on the disks until it has an outcome.
+    ///
+    /// # Errors
+    /// When there is no io_uring.
+    pub fn work<W: DiskWork>(self, work: W) -> Result<W::Outcome, Failure> {
+        let mut core = Worker { work, outcome: None };
+        // An operator who interrupts this means it.
+        let options = uring::Options { handle_signals: false, ..uring::Options::default() };
+        uring::run(&mut core, self.open, None, &options)
+            .map_err(|e| Failure::new("cannot work on the store's disk", e).exit(Exit::Machine))?;
+        core.outcome.ok_or_else(|| Failure::new("work on the store's disk", "it has no outcome"))
+    }
+}
+
+fn explain(e: DeviceError) -> Failure {
+    let exit = match e.kind {
+        Unusable::InUse => Exit::Refused,
+        Unusable::Missing | Unusable::NoSpace => Exit::Machine,
+        Unusable::Other => Exit::Failed,
+    };
+    Failure::new("cannot use the store's disk", e).exit(exit)
+}
+
+/// What is done on disks: operations in, an outcome at the end.
+pub trait DiskWork {
+    /// What comes of it.
+    type Outcome;
+    /// Issues the first operations. `Some` when there is nothing to do.
+    fn start(&mut self, fx: &mut Effects) -> Option<Self::Outcome>;
+    /// Takes in the end of an operation. `Some` is the outcome.
+    fn handle(&mut self, done: DiskDone, fx: &mut Effects) -> Option<Self::Outcome>;
+}
+
+struct Worker<W: DiskWork> {
+    work: W,
+    outcome: Option<W::Outcome>,
+}
+
+impl<W: DiskWork> Core for Worker<W> {
+    fn handle(&mut self, _: Now, event: Event, fx: &mut Effects) {
+        if self.outcome.is_some() {
+            return;
+        }
+        self.outcome = match event {
+            Event::Start => self.work.start(fx),
+            Event::Disk(done) => self.work.handle(done, fx),
+            Event::Net(_) | Event::Kv(_) | Event::Timer | Event::Stop => None,
+        };
+        if self.outcome.is_some() {
+            fx.exit(0, "done");
+        }
+    }
+
+    fn end_turn(&mut self, _: Now, _: &mut Effects) {}
+
+    fn next_deadline(&self) -> Option<Mono> {
+        None
+    }
+}
+
+impl DiskWork for store::Mkfs {
+    type Outcome = Result<store::Identity, store::MkfsError>;
+
+    fn start(&mut self, fx: &mut Effects) -> Option<Self::Outcome> {
+        store::Mkfs::start(self, fx);
+        None
+    }
+
+    fn handle(&mut self, done: DiskDone, fx: &mut Effects) -> Option<Self::Outcome> {
+        store::Mkfs::handle(self, done, fx)
+    }
+}
+
+impl DiskWork for store::Fsck {
+    type Outcome = store::FsckReport;
+
+    fn start(&mut self, fx: &mut Effects) -> Option<Self::Outcome> {
+        store::Fsck::start(self, fx)
+    }
+
+    fn handle(&mut self, done: DiskDone, fx: &mut Effects) -> Option<Self::Outcome> {
+        store::Fsck::handle(self, done, fx)
+    }
+}
