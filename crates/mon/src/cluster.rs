@@ -9,12 +9,14 @@ use crate::options::Known;
 use crate::pgmap::PgMap;
 use crate::session::Session;
 use crate::state::State;
+use crate::store::keys;
 use admin::CommandError;
-use admin::settings::Settings;
+use admin::settings::{Settings, Source};
 use crush::{CrushError, CrushMap};
 use io::{Now, Rng};
 use maps::{Incremental, OsdMap, PgPool};
-use std::collections::{BTreeMap, VecDeque};
+use pg::StateBits;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use types::{AddrVec, Epoch, Mono, OsdId, PgId, PoolId};
 use wire::LinkId;
@@ -22,11 +24,16 @@ use wire::LinkId;
 /// Decoded maps of the last epochs, for wishes that are based on them.
 const RECENT_MAPS: usize = 64;
 
+/// Global ids that are reserved with one commit.
+const GLOBAL_IDS_AT_ONCE: u64 = 10_000;
+
 /// See the module's text.
 pub(crate) struct Cluster {
     /// The mon's name.
     pub name: String,
     pub addrs: AddrVec,
+    /// Where the mgr is reached; empty until its socket is there.
+    pub mgr_addrs: AddrVec,
     /// Facts about the mon's process.
     pub metadata: BTreeMap<String, String>,
     /// When this mon started.
@@ -63,6 +70,7 @@ impl Cluster {
         Cluster {
             name: cfg.name.clone(),
             addrs: AddrVec::msgr2(cfg.addr, 0),
+            mgr_addrs: AddrVec::default(),
             metadata: cfg.metadata.clone(),
             started: now,
             next_global_id: state.global_ids_to,
@@ -161,12 +169,54 @@ impl Cluster {
             .ok_or_else(|| CommandError::not_found(format_args!("unrecognized pool '{name}'")))
     }
 
-    /// Notes a committed map.
-    pub fn remember(&mut self, map: Arc<OsdMap>) {
+    /// What every life of a mon begins with: its own version of the MgrMap, its own global ids.
+    pub fn begin_life(&mut self) {
+        self.state.mgr_epoch = self.state.mgr_epoch.next();
+        self.draft.put(keys::MGR_EPOCH, denc::encode(&self.state.mgr_epoch));
+        self.reserve_global_ids();
+        let own = self.own_config();
+        self.settings.replace(Source::Mon, &own);
+    }
+
+    /// A global id that nobody ever had. It may leave when the draft is committed.
+    pub fn new_global_id(&mut self) -> u64 {
+        if self.next_global_id >= self.state.global_ids_to {
+            self.reserve_global_ids();
+        }
+        self.next_global_id += 1;
+        self.next_global_id - 1
+    }
+
+    fn reserve_global_ids(&mut self) {
+        self.state.global_ids_to = self.next_global_id + GLOBAL_IDS_AT_ONCE;
+        self.draft.put(keys::GLOBAL_ID, denc::encode(&self.state.global_ids_to));
+    }
+
+    /// Takes in a map that is committed now. Answers which OSDs have to hear at once of PGs they
+    /// are to make.
+    pub fn take_map(&mut self, map: Arc<OsdMap>) -> BTreeSet<OsdId> {
+        let old = std::mem::replace(&mut self.state.osdmap, map.clone());
         if self.recent.len() >= RECENT_MAPS {
             self.recent.pop_front();
         }
-        self.recent.push_back(map);
+        self.recent.push_back(map.clone());
+        self.pgmap.follow(&map);
+        self.advance_newborns(&old, &map)
+    }
+
+    /// Whether every PG is reported active and clean, by the mapping of the newest map.
+    pub fn all_clean(&self) -> bool {
+        let map = &self.state.osdmap;
+        self.pgmap.all(map).all(|(pgid, entry)| {
+            let size = map.pool(pgid.pool).map_or(0, |p| usize::from(p.size));
+            entry.is_some_and(|e| {
+                let now = map.pg_to_up_acting(pgid);
+                let same = e.stat.acting.as_slice() == now.acting.as_slice();
+                let state = self.pgmap.state(map, Some(e));
+                let well = state.has(StateBits::ACTIVE) && state.has(StateBits::CLEAN);
+                same && now.acting.len() == size && well
+            })
+        })
     }
 
     /// A recent map.

@@ -12,6 +12,8 @@ pub struct MonConfig {
     pub name: String,
     /// Where it listens, and where clients reach it.
     pub addr: SocketAddr,
+    /// Where it listens for clients of the mgr, which it is as well. `None`: any free port.
+    pub mgr_addr: Option<SocketAddr>,
     /// The admin socket, if there is to be one.
     pub admin_socket: Option<PathBuf>,
     /// What to make when the cluster store is empty. `None`: then the mon refuses to start.
@@ -28,11 +30,17 @@ impl MonConfig {
         MonConfig {
             name: name.into(),
             addr,
+            mgr_addr: None,
             admin_socket: None,
             new_cluster: None,
             options: BTreeMap::new(),
             metadata: BTreeMap::new(),
         }
+    }
+
+    /// Where the mgr's socket is to be made.
+    pub(crate) fn mgr_addr(&self) -> SocketAddr {
+        self.mgr_addr.unwrap_or_else(|| SocketAddr::new(self.addr.ip(), 0))
     }
 
     /// Makes this cluster when the store is empty.

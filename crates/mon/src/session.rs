@@ -15,6 +15,8 @@ pub(crate) struct Session {
     pub subs: BTreeMap<String, Subscription>,
     /// The newest map it was sent.
     pub osd_epoch: Epoch,
+    /// Old maps are being read for it.
+    pub is_reading: bool,
     /// The configuration it was sent last.
     pub config: Option<BTreeMap<String, String>>,
     pub hostname: String,
@@ -27,8 +29,33 @@ impl Session {
             opened: now,
             subs: BTreeMap::new(),
             osd_epoch: Epoch::ZERO,
+            is_reading: false,
             config: None,
             hostname: String::new(),
+        }
+    }
+
+    /// Whether it is subscribed to this and has not had this version.
+    pub fn wants(&self, what: &str, epoch: Epoch) -> bool {
+        self.subs.get(what).is_some_and(|s| s.start <= u64::from(epoch.0))
+    }
+
+    /// It was sent this version.
+    pub fn sent(&mut self, what: &str, epoch: Epoch) {
+        let Some(sub) = self.subs.get_mut(what) else { return };
+        sub.start = u64::from(epoch.0) + 1;
+        if sub.is_onetime() {
+            self.subs.remove(what);
+        }
+    }
+
+    /// It was sent OSDMaps up to this one.
+    pub fn sent_osdmap(&mut self, last: Epoch, newest: Epoch) {
+        self.osd_epoch = last;
+        if last >= newest {
+            self.sent("osdmap", last);
+        } else if let Some(sub) = self.subs.get_mut("osdmap") {
+            sub.start = u64::from(last.0) + 1;
         }
     }
 

@@ -33,6 +33,8 @@ pub struct State {
     pub creating: BTreeMap<PoolId, Creating>,
     /// Global ids below this may have been given out.
     pub global_ids_to: u64,
+    /// The version of the MgrMap that the last life of the mon published.
+    pub mgr_epoch: Epoch,
     /// Health alerts that shall be silent.
     pub mutes: BTreeMap<String, Mute>,
 }

@@ -9,8 +9,10 @@ mod config;
 mod config_key;
 mod log;
 mod status;
+mod tell;
 
 pub(crate) use config::config_for;
+pub(crate) use tell::{Tell, tell_table};
 
 use crate::cluster::Cluster;
 use admin::command::Def;

@@ -26,7 +26,7 @@ pub(crate) enum BootAnswer {
 }
 
 /// Bits of features that every daemon of ours has.
-const FEATURES: u64 = 0x3f01_cfbd_fffd_ffff;
+pub(crate) const FEATURES: u64 = 0x3f01_cfbd_fffd_ffff;
 
 impl Cluster {
     /// Takes an OSD into the map.

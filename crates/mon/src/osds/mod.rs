@@ -6,9 +6,10 @@ mod creating;
 mod down;
 mod fullness;
 mod register;
+mod trim;
 mod wishes;
 
-pub(crate) use boot::BootAnswer;
+pub(crate) use boot::{BootAnswer, FEATURES};
 pub(crate) use register::{destroy, free_id, recreate, register, remove, rounded_tib};
 
 pub(crate) mod tidy;

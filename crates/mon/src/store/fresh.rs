@@ -44,6 +44,7 @@ pub(crate) fn fresh(
     batch.put(keys::MONMAP, denc::encode(&monmap));
     batch.put(keys::OSDMAP, denc::encode(&(Epoch(1), Epoch(1))));
     batch.put(keys::GLOBAL_ID, denc::encode(&FIRST_GLOBAL_ID));
+    batch.put(keys::MGR_EPOCH, denc::encode(&Epoch::ZERO));
     batch.put(keys::full(Epoch(1)), full);
     batch.put(keys::incremental(Epoch(1)), denc::encode(&inc));
     let state = State {
@@ -57,6 +58,7 @@ pub(crate) fn fresh(
         osd_metadata: BTreeMap::new(),
         creating: BTreeMap::new(),
         global_ids_to: FIRST_GLOBAL_ID,
+        mgr_epoch: Epoch::ZERO,
         mutes: BTreeMap::new(),
     };
     Ok((state, batch))

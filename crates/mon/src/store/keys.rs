@@ -6,6 +6,7 @@
 //! | `s/monmap` | MonMap |
 //! | `s/osdmap` | first and last epoch kept: u32, u32 |
 //! | `s/global-id` | u64: ids below this may have been given out |
+//! | `s/mgr-epoch` | version of the MgrMap the last life of the mon published: u32 |
 //! | `s/config/WHO/NAME` | value of an option, text |
 //! | `s/config-log/NUMBER` | [`ConfigChange`](crate::state::ConfigChange) |
 //! | `s/key/KEY` | `ceph config-key`: bytes |
@@ -32,6 +33,8 @@ pub const MONMAP: &str = "s/monmap";
 pub const OSDMAP: &str = "s/osdmap";
 /// See the table.
 pub const GLOBAL_ID: &str = "s/global-id";
+/// See the table.
+pub const MGR_EPOCH: &str = "s/mgr-epoch";
 /// See the table.
 pub const CONFIG: &str = "s/config/";
 /// See the table.

@@ -109,6 +109,7 @@ impl Loader {
             osd_metadata,
             creating: self.numbered(keys::CREATING, PoolId)?,
             global_ids_to: self.value(keys::GLOBAL_ID)?,
+            mgr_epoch: self.value(keys::MGR_EPOCH)?,
             mutes: self
                 .below(keys::MUTE)
                 .map(|(k, v)| Ok((k.clone(), decoded(&k, v)?)))

@@ -1,0 +1,250 @@
+//! The mon from its start: reads the cluster store, makes a new cluster if there is none, sees old
+//! maps again where PGs that nobody has reported need them, then serves ([`Server`]).
+
+use crate::cluster::Cluster;
+use crate::config::MonConfig;
+use crate::kv::Kv;
+use crate::options;
+use crate::server::Server;
+use crate::state::State;
+use crate::store::{Loaded, Loader, MapKey, fresh};
+use admin::settings::{Settings, Source};
+use bytes::Bytes;
+use io::kv::{KvAnswer, KvDone, KvOp};
+use io::{Core, Effects, Event, Now, Rng};
+use maps::{Incremental, OsdMap};
+use std::sync::Arc;
+use types::{Epoch, Mono};
+
+/// The mon of a cluster, as a core for a runner with a cluster store.
+pub struct Mon {
+    cfg: MonConfig,
+    rng: Rng,
+    kv: Kv,
+    life: Life,
+}
+
+/// How far it is.
+enum Life {
+    /// The first event is not here yet.
+    Born,
+    /// The store is being read.
+    Loading(Loader),
+    /// A new cluster is being written.
+    Founding(Box<State>),
+    /// Old maps are being seen again; this one is the last so far.
+    Recalling(Box<Cluster>, Option<OsdMap>),
+    Serving(Box<Server>),
+    /// It has said why it ends.
+    Over,
+}
+
+impl Mon {
+    /// A mon. `seed` is for everything that is random.
+    pub fn new(cfg: MonConfig, seed: u64) -> Self {
+        let rng = Rng::with_seed(seed);
+        Mon { cfg, rng, kv: Kv::default(), life: Life::Born }
+    }
+
+    /// The newest committed map; `None` before it serves.
+    pub fn osdmap(&self) -> Option<&Arc<OsdMap>> {
+        match &self.life {
+            Life::Serving(server) => Some(&server.cluster.state.osdmap),
+            _ => None,
+        }
+    }
+
+    /// Whether every PG is active and clean by what its primary last reported.
+    pub fn all_clean(&self) -> bool {
+        let Life::Serving(server) = &self.life else { return false };
+        server.cluster.all_clean()
+    }
+
+    fn fail(&mut self, why: impl std::fmt::Display, fx: &mut Effects) {
+        self.life = Life::Over;
+        fx.exit(1, format!("mon.{}: {why}", self.cfg.name));
+    }
+
+    fn on_kv(&mut self, now: Now, done: KvDone, fx: &mut Effects) {
+        let answer = match done.result {
+            Ok(answer) => answer,
+            Err(why) => return self.fail(why, fx),
+        };
+        self.kv.saw(&answer);
+        let life = std::mem::replace(&mut self.life, Life::Over);
+        let next = match life {
+            Life::Serving(mut server) => {
+                let done = server.on_kv(now, &mut self.kv, done.token, answer, fx);
+                done.map(|()| Life::Serving(server))
+            }
+            Life::Loading(loader) => self.load(now, loader, answer, fx),
+            Life::Founding(state) => self.founded(now, *state, &answer, fx),
+            Life::Recalling(cluster, last) => self.recall(now, cluster, last, answer, fx),
+            life @ (Life::Born | Life::Over) => Ok(life),
+        };
+        match next {
+            Ok(life) => self.life = life,
+            Err(why) => self.fail(why, fx),
+        }
+    }
+
+    fn load(
+        &mut self,
+        now: Now,
+        mut loader: Loader,
+        answer: KvAnswer,
+        fx: &mut Effects,
+    ) -> Result<Life, String> {
+        let unusable = |why| format!("its store cannot be used: {why}");
+        let loaded = match answer {
+            KvAnswer::Pairs(pairs, _) => loader.page(pairs),
+            KvAnswer::Value(value) => std::mem::take(&mut loader).newest_map(value),
+            KvAnswer::Committed(_) | KvAnswer::Conflict(_) => return Ok(Life::Loading(loader)),
+        };
+        match loaded.map_err(unusable)? {
+            Loaded::Next(op) => {
+                self.kv.submit(op, fx);
+                Ok(Life::Loading(loader))
+            }
+            Loaded::Empty => self.found(now, fx),
+            Loaded::All(state) => self.loaded(now, *state, fx),
+        }
+    }
+
+    fn found(&mut self, now: Now, fx: &mut Effects) -> Result<Life, String> {
+        let Some(new) = self.cfg.new_cluster.clone() else {
+            let text = "its store is empty and it was not told to make a new cluster; is the path \
+                        right?";
+            return Err(text.into());
+        };
+        let (state, batch) = fresh(&self.cfg, &new, now)?;
+        self.kv.commit(batch, fx);
+        Ok(Life::Founding(Box::new(state)))
+    }
+
+    fn founded(
+        &mut self,
+        now: Now,
+        state: State,
+        answer: &KvAnswer,
+        fx: &mut Effects,
+    ) -> Result<Life, String> {
+        if !matches!(answer, KvAnswer::Committed(_)) {
+            return Err("another mon made a cluster in this store at the same time".into());
+        }
+        tracing::info!("mon.{}: made the cluster {}", self.cfg.name, state.fsid);
+        self.loaded(now, state, fx)
+    }
+
+    fn loaded(&mut self, now: Now, state: State, fx: &mut Effects) -> Result<Life, String> {
+        if let Some(wanted) = self.cfg.new_cluster.as_ref().map(|new| new.fsid)
+            && !wanted.is_nil()
+            && wanted != state.fsid
+        {
+            return Err(format!("its store is of the cluster {}, not of {wanted}", state.fsid));
+        }
+        let mut settings = Settings::new([options::MON]);
+        for (name, value) in &self.cfg.options {
+            settings.set(Source::File, name, value).map_err(|e| format!("option {name}: {e}"))?;
+        }
+        let cluster = Cluster::new(&self.cfg, now, state, settings, self.rng.fork());
+        match cluster.oldest_creation() {
+            Some(created) => {
+                self.kv.submit(KvOp::Get { key: MapKey::Full(created).key().into() }, fx);
+                Ok(Life::Recalling(Box::new(cluster), None))
+            }
+            None => Ok(self.serve(now, cluster, fx)),
+        }
+    }
+
+    /// Shows the PGs that nobody has reported one map after the other.
+    fn recall(
+        &mut self,
+        now: Now,
+        mut cluster: Box<Cluster>,
+        last: Option<OsdMap>,
+        answer: KvAnswer,
+        fx: &mut Effects,
+    ) -> Result<Life, String> {
+        let KvAnswer::Value(value) = answer else { return Ok(Life::Recalling(cluster, last)) };
+        let map = match last {
+            None => {
+                let map = recalled_full(value)?;
+                // There is no PG yet to which something came before it.
+                cluster.advance_newborns(&map, &map);
+                map
+            }
+            Some(last) => {
+                let map = recalled_next(&last, value)?;
+                cluster.advance_newborns(&last, &map);
+                map
+            }
+        };
+        if map.epoch >= cluster.state.osdmap.epoch {
+            return Ok(self.serve(now, *cluster, fx));
+        }
+        let next = MapKey::Incremental(map.epoch.next());
+        self.kv.submit(KvOp::Get { key: next.key().into() }, fx);
+        Ok(Life::Recalling(cluster, Some(map)))
+    }
+
+    fn serve(&mut self, now: Now, cluster: Cluster, fx: &mut Effects) -> Life {
+        let mut server = Server::new(&self.cfg, &mut self.rng, cluster);
+        server.start(now, &self.cfg, fx);
+        Life::Serving(Box::new(server))
+    }
+}
+
+fn recalled_full(value: Option<Bytes>) -> Result<OsdMap, String> {
+    let bytes = value.ok_or("an old OSDMap that PGs still need is missing")?;
+    denc::decode(&bytes).map_err(|e| format!("an old OSDMap that PGs still need: {e}"))
+}
+
+fn recalled_next(last: &OsdMap, value: Option<Bytes>) -> Result<OsdMap, String> {
+    let epoch: Epoch = last.epoch.next();
+    let bytes = value.ok_or_else(|| format!("the change of the OSDMap to {epoch} is missing"))?;
+    let inc: Incremental = denc::decode(&bytes)
+        .map_err(|e| format!("the change of the OSDMap to epoch {epoch}: {e}"))?;
+    let mut map = last.clone();
+    map.apply(&inc).map_err(|e| format!("the change of the OSDMap to epoch {epoch}: {e}"))?;
+    Ok(map)
+}
+
+impl Core for Mon {
+    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
+        match event {
+            Event::Start => {
+                let loader = Loader::default();
+                self.kv.submit(loader.start(), fx);
+                self.life = Life::Loading(loader);
+            }
+            Event::Kv(done) => self.on_kv(now, done, fx),
+            Event::Stop => match &mut self.life {
+                Life::Serving(server) => server.stop(),
+                _ => {
+                    self.life = Life::Over;
+                    fx.exit(0, format!("mon.{}: stopped", self.cfg.name));
+                }
+            },
+            Event::Net(event) => {
+                if let Life::Serving(server) = &mut self.life {
+                    server.on_net(now, event, fx);
+                }
+            }
+            Event::Timer | Event::Disk(_) => {}
+        }
+    }
+
+    fn end_turn(&mut self, now: Now, fx: &mut Effects) {
+        if let Life::Serving(server) = &mut self.life {
+            server.end_turn(now, &mut self.kv, fx);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Mono> {
+        match &self.life {
+            Life::Serving(server) => server.next_deadline(),
+            _ => None,
+        }
+    }
+}

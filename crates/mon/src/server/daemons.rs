@@ -1,0 +1,96 @@
+//! What OSDs say.
+
+use super::{Output, Role, Server};
+use crate::osds::BootAnswer;
+use io::Now;
+use peer::{OsdAlive, OsdBoot, OsdGoingDown, OsdPgTemp, OsdReport};
+use types::OsdId;
+use wire::LinkId;
+use wire::msg::{Message, Payload};
+
+impl Server {
+    /// Carries out a message of one of our own daemons. Whether it is one.
+    pub(super) fn on_daemon(
+        &mut self,
+        now: Now,
+        link: LinkId,
+        m: &Message,
+    ) -> Result<bool, denc::DecodeError> {
+        let kind = m.header.kind;
+        let ours = [OsdBoot::TYPE, OsdAlive::TYPE, OsdPgTemp::TYPE, OsdGoingDown::TYPE];
+        if !ours.contains(&kind) && kind != OsdReport::TYPE {
+            return Ok(false);
+        }
+        let Some(sender) = self.osd_speaks(link) else {
+            tracing::warn!("a client sends a message of OSDs ({kind:#x}); it is ignored");
+            return Ok(true);
+        };
+        match kind {
+            OsdBoot::TYPE => {
+                let boot: OsdBoot = m.decode()?;
+                if is_senders(sender, boot.osd) {
+                    self.boot(now, link, boot);
+                }
+            }
+            OsdAlive::TYPE => {
+                let wish: OsdAlive = m.decode()?;
+                if is_senders(sender, wish.osd) {
+                    self.cluster.alive(&wish);
+                }
+            }
+            OsdPgTemp::TYPE => self.cluster.pg_temp(sender, &m.decode()?),
+            OsdGoingDown::TYPE => {
+                let going: OsdGoingDown = m.decode()?;
+                if is_senders(sender, going.osd) {
+                    self.cluster.going_down(now, &going);
+                }
+            }
+            _ => {
+                let report: OsdReport = m.decode()?;
+                if is_senders(sender, report.osd) {
+                    self.cluster.report(now, report);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) fn boot(&mut self, now: Now, link: LinkId, boot: OsdBoot) {
+        let osd = boot.osd;
+        match self.cluster.boot(now, &boot) {
+            BootAnswer::Up => {
+                self.order_pgs(|o| o == osd);
+            }
+            BootAnswer::Held => {}
+            BootAnswer::Later => {
+                self.boots.insert(osd, (link, boot));
+            }
+            BootAnswer::Refused(why) => {
+                // It would ask again every two seconds; without a session it does so more slowly.
+                tracing::warn!("{why}");
+                self.outbox.push(Output::Close(Role::Mon, link));
+            }
+        }
+    }
+
+    /// Tells OSDs which PGs they are to make.
+    pub(super) fn order_pgs(&mut self, to: impl Fn(OsdId) -> bool) {
+        if self.cluster.newborns.is_empty() {
+            return;
+        }
+        for (osd, order) in self.cluster.orders() {
+            let link = self.cluster.osd_links.get(&osd).copied();
+            if let Some(link) = link.filter(|_| to(osd)) {
+                self.send(link, order.encode());
+            }
+        }
+    }
+}
+
+/// Whether an OSD speaks of itself.
+fn is_senders(sender: OsdId, of: OsdId) -> bool {
+    if sender != of {
+        tracing::warn!("osd.{sender} speaks for osd.{of}; that is ignored");
+    }
+    sender == of
+}

@@ -1,0 +1,45 @@
+//! Who comes and goes.
+
+use super::Server;
+use crate::session::Session;
+use io::Now;
+use std::sync::Arc;
+use types::EntityType;
+use wire::{LinkId, PeerInfo};
+
+impl Server {
+    pub(super) fn session_opened(&mut self, now: Now, link: LinkId, peer: Arc<PeerInfo>) {
+        tracing::debug!("{} connected", peer.name);
+        self.cluster.sessions.insert(link, Session::new(now, peer));
+    }
+
+    pub(super) fn session_closed(&mut self, now: Now, link: LinkId) {
+        if self.cluster.session_closed(now, link) {
+            self.closed.insert(link);
+        }
+    }
+
+    /// An OSD speaks on this link; from now on its end is the OSD's end.
+    pub(super) fn osd_speaks(&mut self, link: LinkId) -> Option<types::OsdId> {
+        let session = self.cluster.sessions.get(&link)?;
+        let osd = session.osd().filter(|_| session.peer.name.kind == EntityType::OSD)?;
+        let before = self.cluster.osd_links.insert(osd, link);
+        if before.is_some_and(|before| before > link) {
+            // A message of an old connection that came late.
+            self.cluster.osd_links.insert(osd, before?);
+        }
+        Some(osd)
+    }
+
+    /// What had to wait for a commit: sessions that ended, OSDs that boot.
+    pub(super) fn look_again(&mut self, now: Now) {
+        for link in std::mem::take(&mut self.closed) {
+            self.session_closed(now, link);
+        }
+        for (osd, (link, boot)) in std::mem::take(&mut self.boots) {
+            if self.cluster.osd_links.get(&osd) == Some(&link) {
+                self.boot(now, link, boot);
+            }
+        }
+    }
+}

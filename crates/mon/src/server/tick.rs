@@ -1,0 +1,27 @@
+//! What goes by the clock.
+
+use super::Server;
+use io::Now;
+
+impl Server {
+    pub(super) fn tick(&mut self, now: Now) {
+        let every = self.cluster.settings.duration("mon_tick_interval_ms");
+        self.next_tick = now.mono.after(every);
+        let c = &mut self.cluster;
+        c.silent_osds(now);
+        c.auto_out(now);
+        c.full_osds(now);
+        let map = c.state.osdmap.clone();
+        c.pgmap.tick(now, &map);
+        let sums = c.pgmap.sums(&map);
+        c.quotas(now, &sums);
+        if !c.state.mutes.is_empty() {
+            let checks = c.checks(now, &sums);
+            c.age_mutes(now, &checks);
+        }
+        c.expire_blocklist(now);
+        c.trim_maps();
+        // A lost order is no reason for a PG that never comes.
+        self.order_pgs(|_| true);
+    }
+}
