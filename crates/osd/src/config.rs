@@ -1,11 +1,13 @@
 //! What an OSD is told when it starts.
 
+use crate::options;
+use admin::settings::{Settings, Source};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use types::{AddrVec, OsdId, Uuid};
 
-/// Settings of an OSD.
+/// What an OSD's process knows from its command line and configuration file.
 #[derive(Clone, Debug)]
 pub struct OsdConfig {
     /// Its number.
@@ -20,8 +22,8 @@ pub struct OsdConfig {
     pub cluster_net: SocketAddr,
     /// The admin socket, if there is to be one.
     pub admin_socket: Option<PathBuf>,
-    /// Memory it may use beside code and the allocator's own: caches, logs, requests in flight.
-    pub memory_bytes: usize,
+    /// Options from the configuration file and the command line, see [`options::OSD`].
+    pub options: BTreeMap<String, String>,
     /// Where it stands, as CRUSH types and names.
     pub location: Vec<(String, String)>,
     /// `hdd`, `ssd`, `nvme`; empty when not known.
@@ -30,19 +32,46 @@ pub struct OsdConfig {
     pub metadata: BTreeMap<String, String>,
     /// Tells this process from others at the same address.
     pub nonce: u32,
-    /// How much at a time.
-    pub limits: Limits,
 }
 
 impl OsdConfig {
-    /// Memory for the store: half of all.
-    pub fn store_bytes(&self) -> usize {
-        self.memory_bytes / 2
+    /// The options with what this configuration says of them. An option that is none of the OSD's is
+    /// passed over: the file is shared by everybody.
+    pub fn settings(&self) -> Settings {
+        let mut settings = Settings::new([options::OSD]);
+        for (name, value) in &self.options {
+            if settings.def(name).is_none() {
+                continue;
+            }
+            if let Err(why) = settings.set(Source::File, name, value) {
+                tracing::warn!("osd.{}: {name} = {value} is passed over: {why}", self.id);
+            }
+        }
+        settings
     }
 
-    /// Bytes of client requests in flight, beyond which no more are received: a quarter.
-    pub fn request_bytes(&self) -> usize {
-        self.memory_bytes / 4
+    /// How the memory budget is shared out.
+    pub fn memory(&self) -> Memory {
+        let total = usize::try_from(self.settings().uint("osd_memory_target"));
+        Memory { total: total.unwrap_or(usize::MAX) }
+    }
+}
+
+/// Memory the OSD may use beside code and the allocator's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory {
+    total: usize,
+}
+
+impl Memory {
+    /// For the store's caches and log: half.
+    pub fn store_bytes(self) -> usize {
+        self.total / 2
+    }
+
+    /// For client requests in flight, beyond which no more are received: a quarter.
+    pub fn request_bytes(self) -> usize {
+        self.total / 4
     }
 }
 
@@ -56,43 +85,3 @@ pub const TICK_MS: u64 = 500;
 pub const ASK_AGAIN_MS: u64 = 2_000;
 /// Requests that wait for a PG to go active, at most; more are dropped (the client sends again).
 pub const WAITING_OPS_PER_PG: usize = 8192;
-
-/// How much at a time. The defaults suit NVMe; tests make them small to meet every boundary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Entries of all PGs' logs together (`osd_target_pg_log_entries_per_osd`).
-    pub log_entries: usize,
-    /// No PG's log is kept shorter than this (`osd_min_pg_log_entries`).
-    pub min_log_entries: usize,
-    /// Entries of a PG's log that are trimmed at once.
-    pub log_trim_entries: usize,
-    /// Objects that are pulled or pushed at the same time, of all PGs
-    /// (`osd_recovery_max_active` times PGs at work).
-    pub recovery_objects: usize,
-    /// Bytes of one push message (`osd_recovery_max_chunk`).
-    pub push_bytes: u64,
-    /// Omap bytes of one push message.
-    pub push_omap_bytes: usize,
-    /// Omap entries of one push message (`osd_recovery_max_omap_entries_per_chunk`).
-    pub push_omap_entries: usize,
-    /// Objects compared at once by a backfill (`osd_backfill_scan_max`).
-    pub scan_objects: usize,
-    /// Objects removed in one transaction when a whole PG goes (`osd_target_transaction_size`).
-    pub remove_objects: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            log_entries: 200_000,
-            min_log_entries: 250,
-            log_trim_entries: 64,
-            recovery_objects: 16,
-            push_bytes: 8 << 20,
-            push_omap_bytes: 4 << 20,
-            push_omap_entries: 8096,
-            scan_objects: 512,
-            remove_objects: 64,
-        }
-    }
-}

@@ -12,6 +12,7 @@ use crate::host::{Hosts, OpId, Then};
 use crate::links::{MonLink, PeerLinks, Sessions};
 use crate::mapstate::Maps;
 use crate::op::ClientOp;
+use crate::options::Limits;
 use crate::perf::Perf;
 use crate::remove::Removal;
 use crate::tracker::History;
@@ -20,7 +21,7 @@ use io::net::NetEvent;
 use io::{Effects, Event, Now, Rng};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{Miss, ReadSet, Store, StoreError, StoreEvent, TxnId};
-use types::{AddrVec, Epoch, HObject, HashMap, Mono, OsdId, PgId, UTime};
+use types::{AddrVec, Epoch, HObject, HashMap, Mono, OsdId, PgId};
 use wire::msg::Message;
 use wire::{Identity, Messenger, MsgrEvent};
 
@@ -68,7 +69,6 @@ pub struct Daemon {
     pub(crate) life: Life,
     pub(crate) store: Store,
     pub(crate) msgr: Messenger,
-    pub(crate) rng: Rng,
     pub(crate) maps: Maps,
     pub(crate) pgs: Hosts,
     /// PGs that are stored with a newer map than we have.
@@ -96,6 +96,8 @@ pub struct Daemon {
     pub(crate) peers: PeerLinks,
     pub(crate) sessions: Sessions,
     pub(crate) admin: Admin,
+    /// What the settings come to.
+    pub(crate) limits: Limits,
     pub(crate) history: History,
     pub(crate) perf: Perf,
     /// Where clients and OSDs reach us, once both sockets listen.
@@ -107,25 +109,27 @@ pub struct Daemon {
     pub(crate) next_tick: Mono,
     pub(crate) next_report: Mono,
     pub(crate) report_soon: Option<Mono>,
-    pub(crate) started_at: UTime,
+    /// Durable transactions and their time, as of the last report.
+    pub(crate) reported_commits: (u64, u64),
     events: Vec<MsgrEvent>,
 }
 
 impl Daemon {
     /// Around a mounted store.
-    pub fn new(cfg: OsdConfig, store: Store, now: Now, mut rng: Rng) -> Self {
+    pub fn new(cfg: OsdConfig, store: Store, now: Now, rng: Rng) -> Self {
         let id = u32::try_from(cfg.id.0).expect("an OSD's number is not negative");
         let identity = Identity::daemon(types::EntityType::OSD, id, cfg.nonce);
-        let msgr = Messenger::new(identity, rng.fork());
+        let msgr = Messenger::new(identity, rng);
+        let admin = Admin::new(&cfg);
         Daemon {
-            admin: Admin::new(&cfg),
+            limits: Limits::of(&admin.settings),
+            admin,
             mon: MonLink::new(cfg.mons.clone()),
-            peers: PeerLinks::new(cfg.id),
+            peers: PeerLinks::default(),
             life: Life::Loading(Loading::default()),
             now,
             store,
             msgr,
-            rng,
             maps: Maps::default(),
             pgs: Hosts::new(),
             ahead: BTreeMap::new(),
@@ -154,7 +158,7 @@ impl Daemon {
             next_tick: now.mono,
             next_report: now.mono,
             report_soon: None,
-            started_at: now.wall,
+            reported_commits: (0, 0),
             events: Vec::new(),
             cfg,
         }
@@ -187,6 +191,7 @@ impl Daemon {
         self.on_msgr(&mut events, fx);
         self.events = events;
         self.drain_store(fx);
+        self.admin.tick(now, fx);
         self.tick(fx);
         self.recover(fx);
         self.store.end_turn(now, fx);
@@ -197,7 +202,10 @@ impl Daemon {
     /// When something is due.
     pub fn next_deadline(&self) -> Option<Mono> {
         let own = [Some(self.next_tick), self.report_soon].into_iter().flatten().min();
-        [own, self.store.next_deadline(), self.msgr.next_deadline()].into_iter().flatten().min()
+        [own, self.store.next_deadline(), self.msgr.next_deadline(), self.admin.next_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn on_net(&mut self, event: NetEvent, fx: &mut Effects) {

@@ -2,7 +2,6 @@
 
 use crate::daemon::Daemon;
 use crate::host::OpId;
-use crate::op::Origin;
 use crate::ops::{self, Reader, Scene, Sender, WatchEffect};
 use crate::watch::{NewNotify, WatchKey, WatchOut};
 use io::Effects;
@@ -133,10 +132,5 @@ impl Daemon {
             host.watches.remove(&object, key, &mut out);
         }
         self.send_watch_out(pgid, out, fx);
-    }
-
-    /// Whether a request came from a client.
-    pub(crate) fn is_clients(&self, id: OpId) -> bool {
-        self.ops.get(&id).is_some_and(|op| op.origin == Origin::Client)
     }
 }

@@ -24,6 +24,7 @@ mod mapstate;
 mod object;
 mod op;
 mod ops;
+pub mod options;
 mod peering;
 mod perf;
 mod queue;
@@ -36,7 +37,7 @@ mod watch;
 mod write;
 
 pub use boot::{EXIT_RESTART, EXIT_WRONG_STORE};
-pub use config::{Limits, OsdConfig};
+pub use config::OsdConfig;
 
 use daemon::Daemon;
 use io::{Core, Effects, Event, Now, Rng};
@@ -62,7 +63,8 @@ impl Osd {
     /// An OSD with its store on `devices`; the seed is for jitter and identifiers.
     pub fn new(cfg: OsdConfig, devices: Devices, seed: u64) -> Self {
         let expect = Expect { cluster: Some(cfg.cluster), osd: Some(cfg.id), ..Expect::default() };
-        let mount = Box::new(Mount::new(devices, expect, Config::for_memory(cfg.store_bytes())));
+        let mount =
+            Box::new(Mount::new(devices, expect, Config::for_memory(cfg.memory().store_bytes())));
         let (cfg, rng) = (Box::new(cfg), Rng::with_seed(seed));
         Osd(Stage::Mounting { mount, cfg, rng, stop: false })
     }

@@ -1,6 +1,6 @@
 //! Whom the OSD talks to: clients, other OSDs, the mon.
 
-use crate::daemon::{Daemon, Life};
+use crate::daemon::Daemon;
 use crate::object::client_addr;
 use crate::ops::Sender;
 use io::Effects;
@@ -56,11 +56,6 @@ impl Sessions {
     pub fn links(&self) -> Vec<LinkId> {
         self.all.keys().copied().collect()
     }
-
-    /// How many clients there are.
-    pub fn len(&self) -> usize {
-        self.all.len()
-    }
 }
 
 /// Another OSD.
@@ -76,19 +71,13 @@ struct PeerLink {
 }
 
 /// All other OSDs. Of two, the one with the smaller id dials.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct PeerLinks {
-    me: OsdId,
     all: BTreeMap<OsdId, PeerLink>,
     by_link: HashMap<LinkId, OsdId>,
 }
 
 impl PeerLinks {
-    /// None yet.
-    pub fn new(me: OsdId) -> Self {
-        PeerLinks { me, all: BTreeMap::new(), by_link: HashMap::default() }
-    }
-
     /// Which OSD a link leads to.
     pub fn osd_of(&self, link: LinkId) -> Option<OsdId> {
         self.by_link.get(&link).copied()
@@ -507,16 +496,11 @@ impl Daemon {
                 Err(why) => tracing::error!("osd.{}: bad PG creates: {why}", self.cfg.id),
             },
             MConfig::TYPE => match message.decode::<MConfig>() {
-                Ok(m) => self.admin.apply_mon_config(&m),
+                Ok(m) => self.apply_mon_config(&m),
                 Err(why) => tracing::error!("osd.{}: bad settings: {why}", self.cfg.id),
             },
             _ => {}
         }
-    }
-
-    /// Whether the OSD is on its way out.
-    pub(crate) fn is_leaving(&self) -> bool {
-        matches!(self.life, Life::Leaving { .. } | Life::Closing)
     }
 }
 

@@ -9,7 +9,7 @@ use maps::{Incremental, MapError, OsdMap, SnapSet};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use store::Transaction;
-use types::{Epoch, HObject, HashMap, OsdId, PgId, PoolId, SnapId};
+use types::{Epoch, HObject, HashMap, PoolId, SnapId};
 use wire::msg::{MOsdMap, SnapContext};
 
 /// Decoded maps kept in memory.

@@ -1,9 +1,11 @@
 //! What the OSD keeps with each object: its version, its watchers, its place among snapshots.
 
 use denc::{Decode, DecodeError, Encode};
+use maps::PgIdExt;
 use std::collections::BTreeMap;
 use types::{
-    AddrVec, ByteString, EntityAddr, EntityName, Eversion, HObject, PoolId, SnapId, UTime,
+    AddrVec, ByteString, EntityAddr, EntityName, Eversion, HObject, ObjectKey, PgId, PoolId,
+    SnapId, UTime,
 };
 
 /// A client's watch, as it is stored with the object so that it survives a change of primary.
@@ -123,6 +125,19 @@ impl SnapSet {
     }
 }
 
+/// The keys of a PG's objects: first, and behind the last.
+pub fn key_range(pgid: PgId, pg_num: u32) -> (ObjectKey, ObjectKey) {
+    let end = pgid.end_of_objects(pg_num);
+    let end = if end.max {
+        // The last PG of the pool: up to the next pool, not to the end of everything.
+        let next = PoolId(pgid.pool.0.saturating_add(1));
+        HObject { pool: next, max: false, ..HObject::min() }
+    } else {
+        end
+    };
+    (pgid.first_object().to_key(), end.to_key())
+}
+
 /// A set of byte ranges: sorted, not touching, none empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges(Vec<(u64, u64)>);
@@ -136,11 +151,6 @@ impl Ranges {
     /// Offset and length of each range.
     pub fn iter(&self) -> impl Iterator<Item = (u64, u64)> {
         self.0.iter().copied()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     /// Bytes in all ranges.
@@ -201,11 +211,6 @@ impl Ranges {
             }
         }
         Ranges(out)
-    }
-
-    /// Cuts everything from `end` on.
-    pub fn truncate(&mut self, end: u64) {
-        self.remove(end, u64::MAX - end);
     }
 }
 

@@ -5,11 +5,12 @@
 //! are committed on every copy, so that nobody sees what might be lost. Writes that read nothing
 //! follow each other without waiting.
 
-use crate::daemon::{Daemon, Life, Waiter};
-use crate::host::{OpId, PgHost};
+use crate::daemon::{Daemon, Waiter};
+use crate::host::OpId;
 use crate::mapstate::PoolSnaps;
 use crate::ops::{
-    self, Class, CopiedObject, CopySource, Reader, Scene, Sender, Stop, check_request, classify,
+    self, Class, CopiedObject, CopySource, ListRange, Reader, Scene, Sender, Stop, check_request,
+    classify,
 };
 use crate::tracker::{Mark, Trace, Tracked};
 use crate::write::Answer;
@@ -18,7 +19,7 @@ use maps::{OsdMapFlags, PgIdExt, PoolFlags};
 use pg::Readiness;
 use std::rc::Rc;
 use store::{ReadSet, StoreError};
-use types::{Epoch, Errno, HObject, OsdId, PgId, PoolId, ReqId};
+use types::{Errno, HObject, OsdId, PgId, PoolId, ReqId};
 use wire::LinkId;
 use wire::msg::{MOsdOp, MOsdOpReply, Message, OpCode, Payload, flags};
 
@@ -611,9 +612,8 @@ impl Daemon {
         op.trace.mark(self.now.mono, Mark::Done);
         let latency = op.trace.age(self.now.mono);
         self.perf.op_done(op.class.writes, latency, out as u64);
-        let ClientOp { request, sender, tid, trace, .. } = *op;
-        let (client, addr) = (sender.name, sender.addr);
-        self.history.ended(self.now.mono, Tracked { request, client, addr, tid, trace });
+        let ended = Tracked::new(&op.request, op.sender, op.tid, op.trace);
+        self.history.ended(self.now.mono, &self.limits.history, ended);
     }
 
     pub(crate) fn refuse_op(&mut self, id: OpId, error: Errno) {
@@ -635,7 +635,7 @@ impl Daemon {
 
     /// Receives nothing from clients while too many bytes of requests are in flight.
     pub(crate) fn check_request_memory(&mut self, fx: &mut Effects) {
-        let limit = self.cfg.request_bytes();
+        let limit = self.cfg.memory().request_bytes();
         let pause = if self.clients_paused {
             self.request_bytes > limit / 4 * 3
         } else {
@@ -697,14 +697,14 @@ impl Daemon {
         let pg_num = pool.pg_num;
         let Some(op) = self.ops.get_mut(&id) else { return };
         op.trace.mark(self.now.mono, Mark::Started);
-        let (first, end) = (pgid.first_object(), pgid.end_of_objects(pg_num));
+        let range = ListRange::of(pgid, pg_num);
         let reader = Reader { store: &self.store, set: &op.reads };
         let mut reply = MOsdOpReply::answer(&op.request, self.maps.epoch());
         for (i, sub) in op.request.ops.iter().enumerate() {
             let listed = match sub.code {
                 OpCode::PGNLS => {
                     let nspace = &op.request.object.nspace;
-                    ops::list_objects(reader, sub, nspace, &first, &end)
+                    ops::list_objects(reader, sub, nspace, &range)
                 }
                 OpCode::PGNLS_FILTER => Err(Stop::Fail(Errno::EINVAL)),
                 _ => Err(Stop::Fail(Errno::EOPNOTSUPP)),
@@ -739,16 +739,6 @@ impl Daemon {
     /// Bytes came for a listing.
     pub(crate) fn is_pg_op(&self, id: OpId) -> bool {
         self.ops.get(&id).is_some_and(|op| op.request.has_flag(flags::PGOP))
-    }
-
-    /// The epoch of the newest map, for answers.
-    pub(crate) fn epoch(&self) -> Epoch {
-        self.maps.epoch()
-    }
-
-    /// Whether new requests are taken at all.
-    pub(crate) fn serves(&self) -> bool {
-        matches!(self.life, Life::Up)
     }
 
     /// Snapshot rules of a pool.

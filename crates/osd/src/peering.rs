@@ -5,7 +5,7 @@ use crate::host::PgHost;
 use io::Effects;
 use maps::OsdMap;
 use peer::{PgCreate, PgCreates, PgPeering, View, mapping, pool_rules};
-use pg::{Body, History, Loaded, Notify, PastIntervals, Pg, PgInfo, PgMsg, Query};
+use pg::{Body, Loaded, Notify, PastIntervals, Pg, PgInfo, PgMsg, Query};
 use std::rc::Rc;
 use types::{Epoch, OsdId, PgId};
 use wire::msg::Payload;

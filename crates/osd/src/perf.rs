@@ -1,7 +1,10 @@
 //! Performance counters of the OSD (`perf dump`), by Ceph's names where they exist.
 
-use serde_json::{Value, json};
+use admin::perf::{CounterDef, CounterKind, CounterValue, Logger};
 use std::time::Duration;
+use store::{Counters, Usage};
+
+use CounterKind::{AvgTime, Counter, Gauge};
 
 /// Count and sum of durations.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,11 +20,8 @@ impl Latency {
         self.sum += d;
     }
 
-    /// `{avgcount, sum, avgtime}`
-    pub fn to_json(self) -> Value {
-        let sum = self.sum.as_secs_f64();
-        let mean = if self.count == 0 { 0.0 } else { sum / self.count as f64 };
-        json!({ "avgcount": self.count, "sum": sum, "avgtime": mean })
+    fn value(self) -> CounterValue {
+        CounterValue::AvgTime(self.count, self.sum)
     }
 }
 
@@ -58,6 +58,25 @@ pub struct Perf {
     pub no_space: u64,
 }
 
+/// PGs by what they do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PgCounts {
+    /// All.
+    pub all: u64,
+    /// Of which this OSD is the primary.
+    pub led: u64,
+    /// Being removed.
+    pub removing: u64,
+}
+
+const fn def(name: &'static str, kind: CounterKind, text: &'static str) -> CounterDef {
+    CounterDef::new(name, kind, text)
+}
+
+const fn bytes(name: &'static str, kind: CounterKind, text: &'static str) -> CounterDef {
+    CounterDef::bytes(name, kind, text)
+}
+
 impl Perf {
     /// Counts an operation that was answered.
     pub fn op_done(&mut self, write: bool, latency: Duration, out_bytes: u64) {
@@ -72,4 +91,72 @@ impl Perf {
             self.op_r_latency.add(latency);
         }
     }
+
+    /// The group `osd`. `in_flight`: requests, and their bytes.
+    pub fn logger(&self, pgs: &PgCounts, in_flight: (u64, u64), usage: &Usage) -> Logger {
+        let int = CounterValue::Int;
+        let counters = vec![
+            (def("op_wip", Gauge, "client requests in flight"), int(in_flight.0)),
+            (bytes("op_wip_bytes", Gauge, "their bytes"), int(in_flight.1)),
+            (def("op", Counter, "client requests"), int(self.op)),
+            (bytes("op_in_bytes", Counter, "received with them"), int(self.op_in_bytes)),
+            (bytes("op_out_bytes", Counter, "sent with their answers"), int(self.op_out_bytes)),
+            (def("op_latency", AvgTime, "from receiving to answering"), self.op_latency.value()),
+            (def("op_r", Counter, "requests that read"), int(self.op_r)),
+            (def("op_r_latency", AvgTime, "time of reads"), self.op_r_latency.value()),
+            (def("op_w", Counter, "requests that write"), int(self.op_w)),
+            (def("op_w_latency", AvgTime, "time of writes"), self.op_w_latency.value()),
+            (def("subop_w", Counter, "writes taken as a replica"), int(self.replica_writes)),
+            (def("numpg", Gauge, "PGs here"), int(pgs.all)),
+            (def("numpg_primary", Gauge, "PGs led from here"), int(pgs.led)),
+            (def("numpg_replica", Gauge, "PGs led from elsewhere"), int(pgs.all - pgs.led)),
+            (def("numpg_removing", Gauge, "PGs being removed"), int(pgs.removing)),
+            (bytes("stat_bytes", Gauge, "size of the device"), int(usage.total)),
+            (bytes("stat_bytes_used", Gauge, "in use"), int(usage.total - usage.free)),
+            (bytes("stat_bytes_avail", Gauge, "free for objects"), int(usage.available)),
+            (def("bad_blocks", Counter, "damaged blocks found"), int(self.bad_blocks)),
+            (def("read_errors", Counter, "reads that failed"), int(self.read_errors)),
+            (def("odd_messages", Counter, "messages without sense"), int(self.odd_messages)),
+            (def("lost_sessions", Counter, "lost sessions with OSDs"), int(self.lost_sessions)),
+            (def("no_space", Counter, "writes stopped by lack of space"), int(self.no_space)),
+        ];
+        Logger { name: "osd".into(), counters }
+    }
+}
+
+/// The group `store`.
+pub fn store_logger(c: Counters) -> Logger {
+    let int = CounterValue::Int;
+    let time = |count: u64, ns: u64| CounterValue::AvgTime(count, Duration::from_nanos(ns));
+    let counters = vec![
+        (def("transactions", Counter, "transactions taken"), int(c.transactions)),
+        (def("commit_lat", AvgTime, "from submit to durable"), time(c.durable, c.durable_ns)),
+        (def("submit_misses", Counter, "submits that had to read first"), int(c.submit_misses)),
+        (def("submit_busy", Counter, "submits that had to wait"), int(c.submit_busy)),
+        (def("submit_no_space", Counter, "submits without space"), int(c.submit_no_space)),
+        (bytes("data_bytes", Counter, "data in transactions"), int(c.data_bytes)),
+        (def("log_batches", Counter, "batches written to the log"), int(c.log_batches)),
+        (bytes("log_bytes", Counter, "written to the log"), int(c.log_bytes)),
+        (def("logged_blocks", Counter, "blocks in the log"), int(c.logged_blocks)),
+        (bytes("direct_bytes", Counter, "written beside the log"), int(c.direct_bytes)),
+        (def("direct_writes", Counter, "writes beside the log"), int(c.direct_writes)),
+        (def("direct_flushes", Counter, "flushes for them"), int(c.direct_flushes)),
+        (def("in_place_blocks", Counter, "logged blocks put in place"), int(c.in_place_blocks)),
+        (def("in_place_writes", Counter, "writes that did so"), int(c.in_place_writes)),
+        (def("in_place_reads", Counter, "reads of the log for it"), int(c.in_place_reads)),
+        (def("checkpoints", Counter, "checkpoints of the tree"), int(c.checkpoints)),
+        (def("superblocks", Counter, "superblocks written"), int(c.superblocks)),
+        (def("nodes_written", Counter, "tree nodes written"), int(c.nodes_written)),
+        (bytes("node_bytes", Counter, "tree nodes written"), int(c.node_bytes)),
+        (def("nodes_read", Counter, "tree nodes read"), int(c.nodes_read)),
+        (def("fetch_lat", AvgTime, "time of reads"), time(c.fetches, c.fetch_ns)),
+        (bytes("data_read_bytes", Counter, "data read"), int(c.data_read_bytes)),
+        (def("bad_blocks", Counter, "data with a wrong checksum"), int(c.bad_blocks)),
+        (def("bad_nodes", Counter, "tree nodes with a wrong checksum"), int(c.bad_nodes)),
+        (def("read_errors", Counter, "reads the device failed"), int(c.read_errors)),
+        (bytes("discarded_bytes", Counter, "discarded"), int(c.discarded_bytes)),
+        (def("page_hits", Counter, "tree nodes found in memory"), int(c.page_hits)),
+        (def("page_misses", Counter, "tree nodes not in memory"), int(c.page_misses)),
+    ];
+    Logger { name: "store".into(), counters }
 }

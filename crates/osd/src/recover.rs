@@ -4,11 +4,11 @@
 //! asks for the next. A part that is not the first goes into an object of its own beside the old
 //! state, which is replaced when the last part is there.
 
-use crate::config::Limits;
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{PgHost, Then};
-use crate::object::{META_POOL, ObjectMeta, own_object};
+use crate::object::{META_POOL, ObjectMeta, key_range, own_object};
 use crate::ops::{Reader, contents};
+use crate::options::Limits;
 use bytes::Bytes;
 use io::Effects;
 use peer::{
@@ -67,7 +67,7 @@ impl Daemon {
         if self.recovering.is_empty() {
             return;
         }
-        let room = self.cfg.limits.recovery_objects;
+        let room = self.limits.recovery_objects;
         let recovering: Vec<_> = self.recovering.iter().copied().collect();
         let count = |p| self.pgs.get(p).map_or(0, |h: &PgHost| h.pg.moving_count());
         let mut moving: usize = recovering.iter().map(count).sum();
@@ -127,7 +127,7 @@ impl Daemon {
                 self.list_for(pgid, target, fx);
             }
             BackfillWork::ListThere { target, begin } => {
-                let max = self.cfg.limits.scan_objects as u32;
+                let max = self.limits.scan_objects as u32;
                 let scan = Scan { pgid, epoch, interval, begin, max };
                 self.send_peer(target, scan.encode(), fx);
             }
@@ -192,7 +192,7 @@ impl Daemon {
         let interval = host.interval();
         let Some(sending) = host.transfers.sending.get_mut(&(to, object.clone())) else { return };
         let reader = Reader { store: &self.store, set: &sending.reads };
-        let limits = &self.cfg.limits;
+        let limits = &self.limits;
         let part = match read_part(reader, limits, &object, &sending.cursor) {
             Ok(part) => part,
             Err(PartError::Miss(miss)) => {
@@ -347,9 +347,9 @@ impl Daemon {
             // What the log says is not all in the store yet: the tick tries again.
             return;
         }
-        let (first, end) = crate::remove::key_range(pgid, host.pg.rules().pg_num.max(1));
+        let (first, end) = key_range(pgid, host.pg.rules().pg_num.max(1));
         let from = if request.begin.is_min() { first } else { request.begin.to_key() };
-        match list_objects(&self.store, &from, &end, self.cfg.limits.scan_objects) {
+        match list_objects(&self.store, &from, &end, self.limits.scan_objects) {
             Err(PartError::Miss(miss)) => {
                 let asked_by = request.asked_by.map(|_| self.cfg.id);
                 let waiter = Waiter::Listing(pgid, asked_by.is_none().then_some(target));

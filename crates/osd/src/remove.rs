@@ -3,11 +3,11 @@
 
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{Then, meta_object, put_meta, sequencer};
+use crate::object::key_range;
 use io::Effects;
-use maps::PgIdExt;
 use pg::{MetaOp, PgMsg};
 use store::{ReadSet, StoreError, SubmitError, Transaction};
-use types::{HObject, ObjectKey, OsdId, PgId, PoolId};
+use types::{ObjectKey, OsdId, PgId};
 
 /// Messages held for a PG that comes back while its old copy is being removed.
 const HELD_MESSAGES: usize = 256;
@@ -33,19 +33,6 @@ impl Removal {
             self.held.push((from, msg));
         }
     }
-}
-
-/// The keys of a PG's objects: first, and behind the last.
-pub fn key_range(pgid: PgId, pg_num: u32) -> (ObjectKey, ObjectKey) {
-    let end = pgid.end_of_objects(pg_num);
-    let end = if end.max {
-        // The last PG of the pool: up to the next pool, not to the end of everything.
-        let next = PoolId(pgid.pool.0.saturating_add(1));
-        HObject { pool: next, max: false, ..HObject::min() }
-    } else {
-        end
-    };
-    (pgid.first_object().to_key(), end.to_key())
 }
 
 impl Daemon {
@@ -82,7 +69,7 @@ impl Daemon {
             self.submit_removal(pgid, txn, false, fx);
             return;
         }
-        let at_once = self.cfg.limits.remove_objects;
+        let at_once = self.limits.remove_objects;
         let listed = match self.store.list(&removal.first, &removal.end, at_once) {
             Ok(listed) => listed,
             Err(miss) => {

@@ -9,9 +9,6 @@ use std::time::Duration;
 use types::{Epoch, OsdId, PgId, UTime};
 use wire::msg::Payload;
 
-/// From here on a request is called slow (`osd_op_complaint_time`).
-const COMPLAINT: Duration = Duration::from_secs(30);
-
 impl Daemon {
     /// A PG changed: the mon hears of it soon.
     pub(crate) fn report_soon(&mut self) {
@@ -88,7 +85,8 @@ impl Daemon {
             pgs.push(pg_stat(host, epoch, wall));
         }
         let usage = self.store.usage();
-        let slow = self.ops.values().map(|op| op.trace.age(now)).filter(|a| *a >= COMPLAINT);
+        let slow =
+            self.ops.values().map(|op| op.trace.age(now)).filter(|a| *a >= self.limits.complaint);
         let (slow_requests, oldest) =
             slow.fold((0, Duration::ZERO), |(n, oldest), age| (n + 1, oldest.max(age)));
         let report = OsdReport {
@@ -102,12 +100,20 @@ impl Daemon {
                 meta: usage.system + usage.log + usage.metadata,
             },
             pgs_held: u32::try_from(self.pgs.len()).unwrap_or(u32::MAX),
-            commit_latency_us: 0,
+            commit_latency_us: self.commit_latency_us(),
             slow_requests,
             oldest_request_s: u32::try_from(oldest.as_secs()).unwrap_or(u32::MAX),
             pgs,
         };
         self.send_mon(report.encode());
+    }
+
+    /// Mean time from submit to durable since the last report.
+    fn commit_latency_us(&mut self) -> u32 {
+        let c = self.store.counters();
+        let (count, ns) = std::mem::replace(&mut self.reported_commits, (c.durable, c.durable_ns));
+        let mean_ns = (c.durable_ns - ns).checked_div(c.durable - count).unwrap_or(0);
+        u32::try_from(mean_ns / 1000).unwrap_or(u32::MAX)
     }
 
     /// Rewrites records of PGs that have not been written for many epochs, so that old maps can go.
@@ -175,7 +181,7 @@ fn pg_stat(host: &mut PgHost, epoch: Epoch, wall: UTime) -> PgStat {
 }
 
 /// Copies of objects that are missing: those the logs name, and whole copies that nobody holds.
-fn degraded(host: &PgHost, objects: u64) -> u64 {
+pub(crate) fn degraded(host: &PgHost, objects: u64) -> u64 {
     let acting = host.pg.mapping().acting.iter().filter(|o| o.is_some()).count() as u64;
     let absent = u64::from(host.pg.rules().size).saturating_sub(acting);
     host.pg.degraded_count() + absent * objects

@@ -4,22 +4,15 @@
 //! listed (`dump_ops_in_flight`); of those that ended, the newest and the slowest are kept
 //! (`dump_historic_ops`, `dump_historic_slow_ops`). Texts are made only when somebody asks.
 
+use crate::ops::Sender;
+use crate::options::HistoryLimits;
 use io::Now;
 use serde_json::{Value, json};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::time::Duration;
-use types::{EntityAddr, EntityName, Mono, OsdId, UTime};
-use wire::msg::{MOsdOp, OpCode};
-
-/// Ended operations that are kept (`osd_op_history_size`).
-pub const HISTORY_OPS: usize = 20;
-/// For how long (`osd_op_history_duration`).
-pub const HISTORY_S: u64 = 600;
-/// Slow operations that are kept (`osd_op_history_slow_op_size`).
-pub const SLOW_HISTORY_OPS: usize = 20;
-/// From here on an operation counts as slow (`osd_op_history_slow_op_threshold`).
-pub const SLOW: Duration = Duration::from_secs(10);
+use types::{Epoch, HObject, Mono, OsdId, SpgId, UTime};
+use wire::msg::{MOsdOp, OpCode, OsdOp, SnapContext};
 
 /// Something that happened to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,24 +145,91 @@ impl Trace {
     }
 }
 
-/// An operation that ended, or one in flight, for a dump.
+/// A request in flight, as `dump_ops_in_flight` shows it; `end` is when it ended, or now.
+pub fn tracked_json(
+    request: &MOsdOp,
+    sender: Sender,
+    tid: u64,
+    trace: &Trace,
+    now: Mono,
+    end: Mono,
+) -> Value {
+    Tracked::new(request, sender, tid, trace.clone()).to_json(now, end)
+}
+
+/// What a request asked for, without its data: nothing of what was received is held by it.
+#[derive(Clone, Debug)]
+struct Request {
+    pgid: SpgId,
+    object: HObject,
+    ops: SmallVec<[OpText; 4]>,
+    snaps: SnapContext,
+    flags: u32,
+    epoch: Epoch,
+}
+
+/// One operation of a request: what, and on which bytes, where that has a sense.
+#[derive(Clone, Copy, Debug)]
+struct OpText {
+    code: OpCode,
+    range: Option<(u64, u64)>,
+}
+
+impl OpText {
+    fn of(op: &OsdOp) -> Self {
+        let ranged = matches!(
+            op.code,
+            OpCode::READ
+                | OpCode::SPARSE_READ
+                | OpCode::WRITE
+                | OpCode::WRITEFULL
+                | OpCode::APPEND
+                | OpCode::ZERO
+                | OpCode::CMPEXT
+                | OpCode::MAPEXT
+        );
+        let range = ranged.then(|| {
+            let extent = op.args.extent();
+            (extent.offset, extent.length)
+        });
+        OpText { code: op.code, range }
+    }
+}
+
+impl std::fmt::Display for OpText {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.code.to_string().to_lowercase().replace('_', "-"))?;
+        match self.range {
+            Some((offset, length)) => write!(f, " {offset}~{length}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An operation that ended.
 #[derive(Clone, Debug)]
 pub struct Tracked {
-    /// The request.
-    pub request: MOsdOp,
-    /// Who asked.
-    pub client: EntityName,
-    /// From where.
-    pub addr: EntityAddr,
-    /// Its transaction id.
-    pub tid: u64,
-    /// Its life.
-    pub trace: Trace,
+    request: Request,
+    sender: Sender,
+    tid: u64,
+    trace: Trace,
 }
 
 impl Tracked {
-    /// As `dump_historic_ops` shows it; `end` is when it ended, or now.
-    pub fn to_json(&self, now: Mono, end: Mono) -> Value {
+    /// The life of this request.
+    pub fn new(request: &MOsdOp, sender: Sender, tid: u64, trace: Trace) -> Self {
+        let request = Request {
+            pgid: request.pgid,
+            object: request.object.clone(),
+            ops: request.ops.iter().map(OpText::of).collect(),
+            snaps: request.snapc.clone(),
+            flags: request.flags,
+            epoch: request.epoch,
+        };
+        Tracked { request, sender, tid, trace }
+    }
+
+    fn to_json(&self, now: Mono, end: Mono) -> Value {
         json!({
             "description": self.description(),
             "initiated_at": self.trace.began.wall.to_string(),
@@ -178,8 +238,8 @@ impl Tracked {
             "type_data": {
                 "flag_point": flag_point(self.trace.newest()),
                 "client_info": {
-                    "client": self.client.to_string(),
-                    "client_addr": self.addr.to_string().trim_start_matches("v2:"),
+                    "client": self.sender.name.to_string(),
+                    "client_addr": self.sender.addr.to_string().trim_start_matches("v2:"),
                     "tid": self.tid,
                 },
                 "events": self.trace.events(end),
@@ -188,27 +248,23 @@ impl Tracked {
     }
 
     /// `osd_op(client.4278.0:1 2.2 2:5d165976:::name:head [stat] snapc 0=[] flags e23)`
-    pub fn description(&self) -> String {
+    fn description(&self) -> String {
         let r = &self.request;
-        let ops: Vec<_> = r.ops.iter().map(|op| op_text(op.code)).collect();
-        let snaps: Vec<_> = r.snapc.snaps.iter().map(|s| format!("{:x}", s.0)).collect();
+        let ops: Vec<_> = r.ops.iter().map(ToString::to_string).collect();
+        let snaps: Vec<_> = r.snaps.snaps.iter().map(|s| format!("{:x}", s.0)).collect();
         format!(
             "osd_op({}.0:{} {} {} [{}] snapc {:x}=[{}] {} e{})",
-            self.client,
+            self.sender.name,
             self.tid,
             r.pgid,
             r.object,
             ops.join(","),
-            r.snapc.seq.0,
+            r.snaps.seq.0,
             snaps.join(","),
             flags_text(r.flags),
             r.epoch
         )
     }
-}
-
-fn op_text(code: OpCode) -> String {
-    code.to_string().to_lowercase().replace('_', "-")
 }
 
 fn flag_point(newest: Mark) -> String {
@@ -252,38 +308,38 @@ pub struct History {
 
 impl History {
     /// Takes in an operation that ended.
-    pub fn ended(&mut self, now: Mono, op: Tracked) {
-        if op.trace.age(now) >= SLOW {
-            push_bounded(&mut self.slow, (now, op.clone()), SLOW_HISTORY_OPS);
+    pub fn ended(&mut self, now: Mono, limits: &HistoryLimits, op: Tracked) {
+        if op.trace.age(now) >= limits.slow {
+            push_bounded(&mut self.slow, (now, op.clone()), limits.slow_ops);
         }
-        push_bounded(&mut self.newest, (now, op), HISTORY_OPS);
+        push_bounded(&mut self.newest, (now, op), limits.ops);
     }
 
     /// `dump_historic_ops`; with `by_duration` the slowest first.
-    pub fn dump(&self, now: Mono, by_duration: bool) -> Value {
-        let fresh = |(end, _): &&(Mono, Tracked)| now.since(*end).as_secs() < HISTORY_S;
+    pub fn dump(&self, now: Mono, limits: &HistoryLimits, by_duration: bool) -> Value {
+        let fresh = |(end, _): &&(Mono, Tracked)| now.since(*end) < limits.duration;
         let mut ops: Vec<_> = self.newest.iter().filter(fresh).collect();
         if by_duration {
-            ops.sort_by_key(|(end, op)| std::cmp::Reverse(op.trace.age(*end)));
+            ops.sort_by_key(|(end, op)| std::cmp::Reverse(end.since(op.trace.began.mono)));
         }
         let ops: Vec<_> = ops.iter().map(|(end, op)| op.to_json(now, *end)).collect();
-        json!({ "size": HISTORY_OPS, "duration": HISTORY_S, "ops": ops })
+        json!({ "size": limits.ops, "duration": limits.duration.as_secs(), "ops": ops })
     }
 
     /// `dump_historic_slow_ops`
-    pub fn dump_slow(&self, now: Mono) -> Value {
+    pub fn dump_slow(&self, now: Mono, limits: &HistoryLimits) -> Value {
         let ops: Vec<_> = self.slow.iter().map(|(end, op)| op.to_json(now, *end)).collect();
         json!({
-            "num to keep": SLOW_HISTORY_OPS,
-            "threshold to keep": SLOW.as_secs(),
+            "num to keep": limits.slow_ops,
+            "threshold to keep": limits.slow.as_secs_f64(),
             "Ops": ops,
         })
     }
 }
 
 fn push_bounded<T>(list: &mut VecDeque<T>, item: T, max: usize) {
-    if list.len() >= max {
+    list.push_back(item);
+    while list.len() > max {
         list.pop_front();
     }
-    list.push_back(item);
 }

@@ -195,6 +195,17 @@ impl Watches {
         }
     }
 
+    /// Who is connected: object, client, and where it is.
+    pub fn connected<A>(
+        &self,
+        addr_of: impl Fn(LinkId) -> Option<A>,
+    ) -> Vec<(&HObject, EntityName, A)> {
+        let all = self.objects.iter().flat_map(|(o, object)| {
+            object.watches.iter().map(move |((client, _), watch)| (o, *client, watch.link))
+        });
+        all.filter_map(|(o, client, link)| Some((o, client, addr_of(link?)?))).collect()
+    }
+
     /// When [`Watches::tick`] is to be called.
     pub fn next_deadline(&self) -> Option<Mono> {
         let of = |o: &Object| {

@@ -166,7 +166,7 @@ impl Daemon {
 
     /// How long logs may be, by how many PGs there are.
     fn log_limits(&self) -> LogLimits {
-        let l = self.cfg.limits;
+        let l = self.limits;
         let share = l.log_entries / self.pgs.len().max(1);
         let most = LogLimits::default();
         let between = |most: usize| share.min(most).max(l.min_log_entries);

@@ -109,6 +109,11 @@ impl Backfill {
         }
     }
 
+    /// Up to which object the target is complete.
+    pub(crate) fn reached(&self) -> &HObject {
+        &self.front.object
+    }
+
     /// Whether the object is on its way to the target just now.
     pub(crate) fn is_moving(&self, object: &HObject) -> bool {
         self.moving.contains(object)

@@ -40,4 +40,4 @@ pub use pg::{Ctx, Fx, Notice, Pg, Stage};
 pub use prior::Prior;
 pub use recovery::{Readiness, Work};
 pub use replicate::{InFlight, LogLimits, Target};
-pub use status::StateBits;
+pub use status::{PeerView, StateBits};

@@ -250,6 +250,16 @@ impl Pg {
         (self.missing.len() + theirs.map(|m| m.len()).sum::<usize>()) as u64
     }
 
+    /// Objects that are being pulled, and from whom.
+    pub fn pulling(&self) -> impl Iterator<Item = (&HObject, OsdId)> {
+        self.recovery.pulling.iter().map(|(o, from)| (o, *from))
+    }
+
+    /// Objects that are being pushed, and to whom.
+    pub fn pushing(&self) -> impl Iterator<Item = (&HObject, &[OsdId])> {
+        self.recovery.pushing.iter().map(|(o, to)| (o, to.as_slice()))
+    }
+
     /// How many objects are being pulled or pushed.
     pub fn moving_count(&self) -> usize {
         self.recovery.pulling.len() + self.recovery.pushing.len()

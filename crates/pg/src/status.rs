@@ -1,9 +1,11 @@
 //! A PG's state by the names operators know. Source: Ceph `osd/osd_types.h: PG_STATE_*`,
 //! `pg_state_string`.
 
+use crate::info::PgInfo;
+use crate::missing::Missing;
 use crate::pg::{Pg, Stage};
 use std::fmt;
-use types::OsdId;
+use types::{HObject, OsdId};
 
 /// A set of states; the bits are Ceph's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -139,5 +141,32 @@ impl Pg {
             Stage::Down => self.prior.blocked_by.iter().copied().collect(),
             _ => Vec::new(),
         }
+    }
+}
+
+/// Another holder, as the primary knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct PeerView<'a> {
+    /// Who.
+    pub osd: OsdId,
+    /// What it said of its copy.
+    pub info: &'a PgInfo,
+    /// Objects it is missing, if that is known.
+    pub missing: Option<&'a Missing>,
+}
+
+impl Pg {
+    /// As the primary: the other holders.
+    pub fn peers(&self) -> impl Iterator<Item = PeerView<'_>> {
+        self.peers.iter().map(|(osd, peer)| PeerView {
+            osd: *osd,
+            info: &peer.info,
+            missing: peer.missing.as_ref(),
+        })
+    }
+
+    /// Members that are being filled, and up to which object they are complete.
+    pub fn backfills(&self) -> impl Iterator<Item = (OsdId, &HObject)> {
+        self.backfills.iter().map(|(osd, b)| (*osd, b.reached()))
     }
 }

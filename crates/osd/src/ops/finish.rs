@@ -35,7 +35,6 @@ pub struct Change {
     txn: Transaction,
     /// The head's record, unless the head is gone altogether.
     meta: Option<ObjectMeta>,
-    exists: bool,
     clone: Option<(SnapId, ObjectMeta)>,
     snapset: Option<Bytes>,
     prior_version: Eversion,
@@ -95,7 +94,6 @@ impl Run<'_> {
             head_key: self.head_key,
             txn: self.txn,
             meta: keeps_head.then_some(self.now.meta),
-            exists: self.now.exists,
             clone,
             prior_version: self.stored.map(|s| s.meta.version).unwrap_or_default(),
             user_change: self.user_change,
@@ -131,11 +129,6 @@ pub struct Versioned {
 }
 
 impl Change {
-    /// How many versions it takes.
-    pub fn versions(&self) -> u64 {
-        1 + u64::from(self.clone.is_some())
-    }
-
     /// Gives it its versions, from `first` on.
     pub fn at(mut self, first: Eversion, reqid: ReqId) -> Versioned {
         let mut entries = Vec::with_capacity(2);
@@ -184,15 +177,5 @@ impl Change {
             self.txn.set_attr(&self.head_key, Bytes::from_static(SNAPSET_ATTR), snapset);
         }
         (meta.user_version, meta.mtime)
-    }
-
-    /// Whether the object is there afterwards, in the eyes of clients.
-    pub fn leaves_object(&self) -> bool {
-        self.exists
-    }
-
-    /// Bytes that the change adds at most.
-    pub fn data_bytes(&self) -> u64 {
-        self.txn.data_bytes()
     }
 }

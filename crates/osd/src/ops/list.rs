@@ -4,8 +4,9 @@
 //! PG when this one is finished (result 1).
 
 use super::{Reader, Stop};
-use crate::object::ObjectMeta;
-use types::{Errno, HObject, SnapId};
+use crate::object::{ObjectMeta, key_range};
+use maps::PgIdExt;
+use types::{Errno, HObject, ObjectKey, PgId, SnapId};
 use wire::msg::OsdOp;
 use wire::msg::op_data::{ListedObject, PgnlsOut, input};
 
@@ -16,7 +17,24 @@ const MAX_SCANNED: usize = 2048;
 /// `LIBRADOS_ALL_NSPACES`: all namespaces.
 const ALL_NSPACES: &[u8] = b"\x01";
 
-/// Lists objects of the PG whose objects are `first..end`. Returns the result and the output.
+/// What can be listed of a PG.
+pub struct ListRange {
+    first: HObject,
+    /// The handle behind the last object; in the last PG of a pool it is the end of everything.
+    end: HObject,
+    /// Where the PG ends in the store, which has other pools behind this one.
+    end_key: ObjectKey,
+}
+
+impl ListRange {
+    /// The objects of a PG.
+    pub fn of(pgid: PgId, pg_num: u32) -> Self {
+        let (_, end_key) = key_range(pgid, pg_num);
+        ListRange { first: pgid.first_object(), end: pgid.end_of_objects(pg_num), end_key }
+    }
+}
+
+/// Lists objects of a PG. Returns the result and the output.
 ///
 /// # Errors
 /// EINVAL for a cursor outside the PG; misses of the store.
@@ -24,18 +42,17 @@ pub fn list_objects(
     reader: Reader<'_>,
     op: &OsdOp,
     nspace: &[u8],
-    first: &HObject,
-    end: &HObject,
+    range: &ListRange,
 ) -> Result<(i32, PgnlsOut), Stop> {
     let cursor: HObject = input(op)?;
-    let from = if cursor.is_min() { first.clone() } else { cursor };
-    if from < *first || from > *end {
+    let from = if cursor.is_min() { range.first.clone() } else { cursor };
+    if from < range.first || from > range.end {
         return Err(Errno::EINVAL.into());
     }
     let wanted = op.args.pgls().count.clamp(1, MAX_ENTRIES) as usize;
     let mut out = PgnlsOut::default();
     let mut next = None;
-    let listed = reader.store.list(&from.to_key(), &end.to_key(), MAX_SCANNED)?;
+    let listed = reader.store.list(&from.to_key(), &range.end_key, MAX_SCANNED)?;
     let all = listed.len() < MAX_SCANNED;
     let mut last = from;
     for (key, stat) in listed {
@@ -59,6 +76,6 @@ pub fn list_objects(
     let next = next.or_else(|| (!all).then(|| last.at_snap(SnapId::SNAPDIR)));
     Ok(match next {
         Some(handle) => (0, PgnlsOut { handle, ..out }),
-        None => (1, PgnlsOut { handle: end.clone(), ..out }),
+        None => (1, PgnlsOut { handle: range.end.clone(), ..out }),
     })
 }

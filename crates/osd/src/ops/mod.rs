@@ -25,7 +25,7 @@ pub use attr::stored_name;
 pub use check::{MAX_OBJECT_BYTES, check_request};
 pub use copy::{CopiedObject, CopySource};
 pub use finish::{Change, Finished, MAX_WRITE_OUTPUT_BYTES, Versioned};
-pub use list::list_objects;
+pub use list::{ListRange, list_objects};
 pub use reader::{Reader, StoredObject, contents};
 pub use watch::WatchEffect;
 

@@ -2,16 +2,18 @@
 
 use crate::client::object;
 use crate::cluster::{Cluster, output};
-use types::Errno;
+use std::time::Duration;
+use types::{Errno, HObject, OsdId, PgId, PoolId};
 use wire::msg::OsdOp;
-use wire::msg::op::{Extent, OpCode};
+use wire::msg::op::{Extent, OpCode, Pgls};
+use wire::msg::op_data::{ListedObject, PgnlsOut};
 
-fn write_full(data: &[u8]) -> OsdOp {
+pub fn write_full(data: &[u8]) -> OsdOp {
     let args = Extent { length: data.len() as u64, ..Extent::default() };
     OsdOp::new(OpCode::WRITEFULL, args).with_indata(data.to_vec())
 }
 
-fn read(offset: u64, length: u64) -> OsdOp {
+pub fn read(offset: u64, length: u64) -> OsdOp {
     OsdOp::new(OpCode::READ, Extent { offset, length, ..Extent::default() })
 }
 
@@ -19,8 +21,8 @@ fn stat() -> OsdOp {
     OsdOp::new(OpCode::STAT, Extent::default())
 }
 
-fn with_pool(seed: u64, osds: i32, size: u8) -> Cluster {
-    let mut c = Cluster::new(seed, osds, Default::default());
+pub fn with_pool(seed: u64, osds: i32, size: u8) -> Cluster {
+    let mut c = Cluster::new(seed, osds, &Default::default());
     c.on_mon(|m| m.create_pool(1, "rbd", size, 1.max(size - 1), 8));
     c.wait_clean();
     c
@@ -57,4 +59,64 @@ fn everything_survives_a_power_cut() {
         assert_eq!(output(&got, 0), data(i), "{name}");
     }
     c.wait_clean();
+}
+
+/// All objects of a pool, as `rados ls` finds them.
+fn list(c: &mut Cluster, pool: i64, pg_num: u32) -> Vec<String> {
+    let mut names = Vec::new();
+    for seed in 0..pg_num {
+        let mut cursor = HObject::min();
+        loop {
+            let op = OsdOp::new(OpCode::PGNLS, Pgls { count: 3, start_epoch: 0 })
+                .with_indata(denc::encode(&cursor));
+            let reply = c.list(PgId { pool: PoolId(pool), seed }, op);
+            assert!(reply.result >= 0, "{}", reply.result);
+            let out: PgnlsOut = denc::decode(&output(&reply, 0)).unwrap();
+            let name = |e: &ListedObject| String::from_utf8(e.name.to_vec()).unwrap();
+            names.extend(out.entries.iter().map(name));
+            cursor = out.handle;
+            if reply.result == 1 {
+                break;
+            }
+        }
+    }
+    names.sort();
+    names
+}
+
+#[test]
+fn a_listing_ends_with_its_pool() {
+    let mut c = with_pool(3, 1, 1);
+    c.on_mon(|m| m.create_pool(2, "other", 1, 1, 2));
+    c.wait_clean();
+    for i in 0..20 {
+        c.call(object(1, &format!("mine{i:02}")), vec![write_full(b"1")], true);
+        c.call(object(2, &format!("theirs{i:02}")), vec![write_full(b"2")], true);
+    }
+    let mine: Vec<_> = (0..20).map(|i| format!("mine{i:02}")).collect();
+    assert_eq!(list(&mut c, 1, 8), mine);
+    let theirs: Vec<_> = (0..20).map(|i| format!("theirs{i:02}")).collect();
+    assert_eq!(list(&mut c, 2, 2), theirs);
+}
+
+#[test]
+fn a_deleted_pool_leaves_nothing() {
+    let mut c = with_pool(4, 3, 3);
+    c.on_mon(|m| m.create_pool(2, "other", 3, 2, 4));
+    c.wait_clean();
+    for i in 0..100 {
+        c.call(object(2, &format!("o{i}")), vec![write_full(&[3; 5000])], true);
+    }
+    c.call(object(1, "stays"), vec![write_full(b"here")], true);
+    c.on_mon(|m| m.delete_pool(2));
+    c.run_until(Duration::from_secs(30), |c| {
+        let mon = c.mon.borrow();
+        let gone = |osd: i32| {
+            let report = mon.reports.get(&OsdId(osd));
+            report.is_some_and(|r| r.pgs_held == 8 && r.space.data < 100_000)
+        };
+        (0..3).all(gone)
+    });
+    let got = c.call(object(1, "stays"), vec![read(0, 0)], false);
+    assert_eq!(output(&got, 0), &b"here"[..]);
 }

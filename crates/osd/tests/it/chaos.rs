@@ -6,10 +6,9 @@
 //! `OSD_FIRST=n OSD_SEEDS=m` runs other seeds.
 
 use crate::client::object;
-use crate::cluster::{Cluster, output};
+use crate::cluster::{Cluster, Options, output};
 use crate::model::{Model, Request, State};
 use io::Rng;
-use osd::Limits;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use types::{HObject, OsdId, SnapId};
@@ -44,7 +43,7 @@ impl Chaos {
         let osds = rng.i32(3..=5);
         let size = rng.u8(2..=3);
         let min_size = if size == 2 { 1 } else { rng.u8(1..=2) };
-        let mut c = Cluster::new(seed, osds, limits(&mut rng));
+        let mut c = Cluster::new(seed, osds, &options(&mut rng));
         let pg_num = 1 << rng.u32(0..=3);
         c.on_mon(|m| m.create_pool(POOL, "rbd", size, min_size, pg_num));
         c.wait_clean();
@@ -236,21 +235,22 @@ impl Chaos {
 
 /// Small numbers meet every boundary: logs that are trimmed before a copy is back, objects in many
 /// parts, listings of few objects.
-fn limits(rng: &mut Rng) -> Limits {
+fn options(rng: &mut Rng) -> Options {
     if rng.u8(0..4) == 0 {
-        return Limits::default();
+        return Options::new();
     }
-    Limits {
-        log_entries: 0,
-        min_log_entries: rng.usize(1..60),
-        log_trim_entries: rng.usize(1..10),
-        recovery_objects: rng.usize(1..6),
-        push_bytes: rng.u64(1..80_000),
-        push_omap_bytes: rng.usize(1..5000),
-        push_omap_entries: rng.usize(1..8),
-        scan_objects: rng.usize(1..12),
-        remove_objects: rng.usize(1..6),
-    }
+    let mut options = Options::new();
+    let mut set = |name: &str, value: u64| drop(options.insert(name.into(), value.to_string()));
+    set("osd_target_pg_log_entries_per_osd", 1);
+    set("osd_min_pg_log_entries", rng.u64(1..60));
+    set("osd_pg_log_trim_min", rng.u64(1..10));
+    set("osd_recovery_max_active", rng.u64(1..6));
+    set("osd_recovery_max_chunk", rng.u64(4096..80_000));
+    set("osd_recovery_max_omap_chunk", rng.u64(16..5000));
+    set("osd_recovery_max_omap_entries_per_chunk", rng.u64(1..8));
+    set("osd_backfill_scan_max", rng.u64(2..12));
+    set("osd_target_transaction_size", rng.u64(1..6));
+    options
 }
 
 #[track_caller]

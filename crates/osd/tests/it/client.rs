@@ -8,7 +8,7 @@ use types::{
 };
 use wire::messenger::{Dial, Policy};
 use wire::msg::{
-    MMonSubscribe, MOsdMap, MOsdOp, MOsdOpReply, Message, OsdOp, Payload, SnapContext,
+    MCommand, MMonSubscribe, MOsdMap, MOsdOp, MOsdOpReply, Message, OsdOp, Payload, SnapContext,
     Subscription, flags,
 };
 use wire::{Identity, LinkId, Messenger, MsgrEvent};
@@ -38,6 +38,8 @@ pub struct TestClient {
     pending: BTreeMap<u64, Pending>,
     last_tid: u64,
     pub done: BTreeMap<u64, MOsdOpReply>,
+    /// Commands to be sent.
+    commands: Vec<(OsdId, u64, MCommand)>,
     /// Every message that is none of the above.
     pub other: Vec<Message>,
 }
@@ -59,6 +61,7 @@ impl TestClient {
             pending: BTreeMap::new(),
             last_tid: 0,
             done: BTreeMap::new(),
+            commands: Vec::new(),
             other: Vec::new(),
         }
     }
@@ -89,14 +92,44 @@ impl TestClient {
         self.last_tid
     }
 
+    /// Starts a request to a PG as such.
+    pub fn request_of_pg(&mut self, pgid: PgId, op: OsdOp) -> u64 {
+        let object = HObject { hash: pgid.seed, ..object(pgid.pool.0, "") };
+        let kind = flags::READ | flags::PGOP;
+        self.request_with(object, vec![op], kind, SnapContext::default())
+    }
+
     pub fn outstanding(&self) -> usize {
         self.pending.len()
+    }
+
+    /// Sends a command to an OSD; the answer will be in [`TestClient::other`].
+    pub fn command(&mut self, osd: OsdId, text: String) -> u64 {
+        self.last_tid += 1;
+        self.commands.push((
+            osd,
+            self.last_tid,
+            MCommand { cmd: vec![text], ..MCommand::default() },
+        ));
+        self.last_tid
+    }
+
+    /// Which PG an object belongs to.
+    pub fn pg_of(&self, object: &HObject) -> PgId {
+        let request = MOsdOp { object: object.clone(), ..MOsdOp::default() };
+        Self::target(&self.map, &request).expect("the pool is there").0.pgid
+    }
+
+    /// Which OSD leads the PG of an object.
+    pub fn primary_of(&self, object: &HObject) -> OsdId {
+        self.map.pg_to_up_acting(self.pg_of(object)).acting_primary.expect("it has a primary")
     }
 
     fn target(map: &OsdMap, request: &MOsdOp) -> Option<(Target, u32)> {
         let pool = map.pool(request.object.pool)?;
         let o = &request.object;
-        let hash = pool.hash_key(&o.nspace, &o.key, &o.name);
+        let of_pg = request.flags & flags::PGOP != 0;
+        let hash = if of_pg { o.hash } else { pool.hash_key(&o.nspace, &o.key, &o.name) };
         let raw = PgId { pool: o.pool, seed: hash };
         let pgid = pool.raw_pg_to_pg(raw);
         let ua = map.pg_to_up_acting(pgid);
@@ -118,6 +151,11 @@ impl TestClient {
     fn send_due(&mut self, now: Now, fx: &mut Effects) {
         if self.map.epoch == Epoch::ZERO {
             return;
+        }
+        for (osd, tid, command) in std::mem::take(&mut self.commands) {
+            if let Some(link) = self.link_to(osd, now, fx) {
+                self.msgr.send(link, command.encode().with_tid(tid));
+            }
         }
         let tids: Vec<_> = self.pending.keys().copied().collect();
         for tid in tids {

@@ -5,18 +5,22 @@ use crate::mon::{Shared, TestMon};
 use bytes::Bytes;
 use io::disk::DiskDone;
 use io::{Core, Effects, Event, Now};
-use osd::{EXIT_RESTART, Limits, Osd, OsdConfig};
+use osd::{EXIT_RESTART, Osd, OsdConfig};
 use sim::{NodeId, World};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use store::{Config, Devices, Identity, Mkfs};
-use types::{AddrVec, Mono, OsdId, Uuid};
+use types::{AddrVec, Mono, OsdId, PgId, Uuid};
 use wire::msg::{MOsdOpReply, OsdOp};
 
 pub const FSID: Uuid = Uuid([7; 16]);
 const DISK_BYTES: u64 = 64 << 20;
+
+/// What the OSDs' configuration files say.
+pub type Options = BTreeMap<String, String>;
 
 /// Makes a store, then runs an OSD on it; on later boots only the latter.
 struct Booting {
@@ -43,7 +47,7 @@ impl Booting {
         } else {
             let store = Uuid([cfg.id.0 as u8 + 1; 16]);
             let identity = Identity { cluster: FSID, osd: cfg.id, store };
-            let config = small_config(cfg.store_bytes());
+            let config = small_config(cfg.memory().store_bytes());
             let mkfs = Mkfs::new(devices.clone(), identity, &config, false).expect("a store fits");
             Stage::Making(Box::new(mkfs))
         };
@@ -97,7 +101,7 @@ pub struct Cluster {
 
 impl Cluster {
     /// A running cluster of `osds` OSDs, each on a host of its own.
-    pub fn new(seed: u64, osds: i32, limits: Limits) -> Self {
+    pub fn new(seed: u64, osds: i32, options: &Options) -> Self {
         if std::env::var_os("OSD_TRACE").is_some() {
             let level = tracing_subscriber::filter::LevelFilter::TRACE;
             let logs = tracing_subscriber::fmt().with_max_level(level).without_time();
@@ -111,7 +115,7 @@ impl Cluster {
         let boot = Box::new(move |_: &[_], _| Box::new(Shared(shared.clone())) as Box<dyn Core>);
         let mon_node = world.add_node(&[], false, boot);
         let osds: Vec<_> =
-            (0..osds).map(|id| add_osd(&mut world, OsdId(id), mons.clone(), limits)).collect();
+            (0..osds).map(|id| add_osd(&mut world, OsdId(id), mons.clone(), options)).collect();
         let client = Rc::new(RefCell::new(TestClient::new(mons, 77, seed)));
         let shared = client.clone();
         let boot = Box::new(move |_: &[_], _| Box::new(Shared(shared.clone())) as Box<dyn Core>);
@@ -181,6 +185,13 @@ impl Cluster {
         self.wait_for(tid)
     }
 
+    /// Lists objects of a PG.
+    #[track_caller]
+    pub fn list(&mut self, pgid: PgId, op: OsdOp) -> MOsdOpReply {
+        let tid = self.on_client(|c| c.request_of_pg(pgid, op));
+        self.wait_for(tid)
+    }
+
     #[track_caller]
     pub fn wait_for(&mut self, tid: u64) -> MOsdOpReply {
         self.run_until(Duration::from_secs(60), |c| c.client.borrow().done.contains_key(&tid));
@@ -206,9 +217,11 @@ impl Cluster {
     }
 }
 
-fn add_osd(world: &mut World, id: OsdId, mons: AddrVec, limits: Limits) -> NodeId {
+fn add_osd(world: &mut World, id: OsdId, mons: AddrVec, options: &Options) -> NodeId {
     let made = Rc::new(RefCell::new(false));
     let node = NodeId(1 + id.0 as usize);
+    let mut options = options.clone();
+    options.insert("osd_memory_target".into(), "64M".into());
     let boot = move |devices: &[io::disk::DeviceInfo], seed: u64| {
         let any_port = SocketAddr::new(World::ip(node), 0);
         let cfg = OsdConfig {
@@ -218,12 +231,11 @@ fn add_osd(world: &mut World, id: OsdId, mons: AddrVec, limits: Limits) -> NodeI
             public: any_port,
             cluster_net: any_port,
             admin_socket: None,
-            memory_bytes: 64 << 20,
             location: Vec::new(),
             device_class: "ssd".to_owned(),
             metadata: Default::default(),
             nonce: (seed as u32) | 1,
-            limits,
+            options: options.clone(),
         };
         let devices = Devices { data: devices[0].clone(), wal: None };
         Box::new(Booting::new(cfg, devices, seed, made.clone())) as Box<dyn Core>

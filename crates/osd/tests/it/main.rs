@@ -1,5 +1,6 @@
 //! Whole OSDs in a simulated world.
 
+mod admin;
 mod basic;
 mod chaos;
 mod client;

@@ -31,6 +31,8 @@ pub struct TestMon {
     /// Boots that wait for the old life to be marked down.
     boots: BTreeMap<OsdId, OsdBoot>,
     pub stats: BTreeMap<PgId, PgStat>,
+    /// The newest report of each OSD.
+    pub reports: BTreeMap<OsdId, OsdReport>,
     /// PGs that nobody has reported yet.
     newborn: BTreeMap<PgId, Pg>,
     next_global_id: u64,
@@ -67,6 +69,7 @@ impl TestMon {
             osds: BTreeMap::new(),
             boots: BTreeMap::new(),
             stats: BTreeMap::new(),
+            reports: BTreeMap::new(),
             newborn: BTreeMap::new(),
             next_global_id: 4100,
             notices_deaths: true,
@@ -201,12 +204,13 @@ impl TestMon {
             }
             OsdReport::TYPE => {
                 let m: OsdReport = message.decode().expect("a report");
-                for stat in m.pgs {
+                for stat in m.pgs.clone() {
                     let leads = self.map.pg_to_up_acting(stat.pgid).acting_primary == Some(m.osd);
                     if leads && self.map.pool(stat.pgid.pool).is_some() {
                         self.stats.insert(stat.pgid, stat);
                     }
                 }
+                self.reports.insert(m.osd, m);
             }
             _ => {}
         }

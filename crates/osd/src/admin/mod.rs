@@ -1,0 +1,327 @@
+//! What an operator asks the OSD: the admin socket (`ceph daemon`) and `ceph tell`.
+//!
+//! Both ways lead to one table of commands. What the mon says of options comes here too.
+
+mod pg_query;
+
+use crate::config::OsdConfig;
+use crate::daemon::{Daemon, Life};
+use crate::links::ADMIN;
+use crate::options::Limits;
+use crate::tracker::tracked_json;
+use admin::command::{Def, flags};
+use admin::common::Common;
+use admin::perf::Logger;
+use admin::{
+    AdminEvent, AdminServer, Answer, Args, CommandError, CommandTable, Format, Settings, Source,
+};
+use io::net::NetEvent;
+use io::{Effects, Now};
+use serde_json::{Value, json};
+use std::rc::Rc;
+use types::Mono;
+use wire::LinkId;
+use wire::msg::{MCommand, MCommandReply, MConfig, Message, Payload};
+
+/// A command.
+#[derive(Clone, Copy, Debug)]
+enum Handler {
+    /// One that every daemon has.
+    Common(Common),
+    /// One of the OSD's own.
+    Own(fn(&mut Daemon, &Args) -> Result<Answer, CommandError>),
+}
+
+const fn own(
+    sig: &'static str,
+    help: &'static str,
+    f: fn(&mut Daemon, &Args) -> Result<Answer, CommandError>,
+) -> Def<Handler> {
+    Def::read(sig, "osd", help, Handler::Own(f)).with_flags(flags::TELL)
+}
+
+const OWN: &[Def<Handler>] = &[
+    own("status", "shows how this OSD is", |d, _| Ok(d.status())),
+    own("ops", "shows the requests in flight", |d, _| Ok(d.ops_in_flight())),
+    own("dump_ops_in_flight", "shows the requests in flight", |d, _| Ok(d.ops_in_flight())),
+    own("dump_blocked_ops", "shows requests that take too long", |d, _| Ok(d.blocked_ops())),
+    own("dump_historic_ops", "shows the newest requests that ended", |d, _| {
+        Ok(Answer::json(d.history.dump(d.now.mono, &d.limits.history, false)))
+    }),
+    own(
+        "dump_historic_ops_by_duration",
+        "shows the newest requests that ended, the slowest first",
+        |d, _| Ok(Answer::json(d.history.dump(d.now.mono, &d.limits.history, true))),
+    ),
+    own("dump_historic_slow_ops", "shows the newest requests that were slow", |d, _| {
+        Ok(Answer::json(d.history.dump_slow(d.now.mono, &d.limits.history)))
+    }),
+    own("dump_watchers", "shows who watches which objects", |d, _| Ok(d.watchers())),
+    own("dump_blocklist", "shows clients that are shut out", |d, _| Ok(d.blocklist())),
+    own("get_mapped_pools", "shows the pools that have PGs here", |d, _| Ok(d.mapped_pools())),
+    own("get_latest_osdmap", "asks the mon for the newest map", |d, _| {
+        d.mon.wants_map = true;
+        Ok(Answer::ok())
+    }),
+    own("store usage", "shows what the store's space is used for", |d, _| Ok(d.store_usage())),
+    own(
+        "injectargs <injected_args:String>...",
+        "sets options until the OSD ends: --name=value",
+        Daemon::inject_args,
+    ),
+    own("query <pgid:Pgid>", "shows a PG in full", Daemon::query),
+    own("list_unfound <pgid:Pgid> [offset:String]", "shows lost objects", Daemon::list_unfound),
+    own(
+        "pg <pgid:Pgid> <cmd:Choices,query|list_unfound> [offset:String]",
+        "shows a PG in full, or its lost objects",
+        |d, args| match &*args.text("cmd") {
+            "query" => d.query(args),
+            _ => d.list_unfound(args),
+        },
+    ),
+];
+
+/// The admin socket, the settings and the commands.
+#[derive(Debug)]
+pub struct Admin {
+    server: Option<AdminServer>,
+    pub settings: Settings,
+    table: Rc<CommandTable<Handler>>,
+}
+
+impl Admin {
+    /// As the configuration says.
+    pub fn new(cfg: &OsdConfig) -> Self {
+        let defs = admin::common::defs(Handler::Common);
+        let table = CommandTable::new(defs.into_iter().chain(OWN.iter().copied()));
+        Admin {
+            server: cfg.admin_socket.clone().map(|path| AdminServer::new(ADMIN, path)),
+            settings: cfg.settings(),
+            table: Rc::new(table),
+        }
+    }
+
+    /// Makes the socket.
+    pub fn listen(&self, fx: &mut Effects) {
+        if let Some(server) = &self.server {
+            server.start(fx);
+        }
+    }
+
+    /// When something is due.
+    pub fn next_deadline(&self) -> Option<Mono> {
+        self.server.as_ref().and_then(AdminServer::next_deadline)
+    }
+
+    /// Closes whoever took too long.
+    pub fn tick(&mut self, now: Now, fx: &mut Effects) {
+        if let Some(server) = &mut self.server {
+            server.tick(now, fx);
+        }
+    }
+}
+
+impl Daemon {
+    /// Something happened on the admin socket.
+    pub(crate) fn on_admin(&mut self, event: NetEvent, fx: &mut Effects) {
+        let Some(mut server) = self.admin.server.take() else { return };
+        let mut events = Vec::new();
+        server.handle(self.now, event, fx, &mut events);
+        for event in events {
+            match event {
+                AdminEvent::Listening => {}
+                AdminEvent::Failed(errno) => {
+                    let error = std::io::Error::from_raw_os_error(errno);
+                    let path = server.path().display();
+                    let id = self.cfg.id;
+                    fx.exit(1, format!("osd.{id}: cannot make the admin socket {path}: {error}"));
+                }
+                AdminEvent::Request(conn, request) => {
+                    let table = self.admin.table.clone();
+                    let answer = table
+                        .find(request.args)
+                        .and_then(|(spec, args)| self.run_command(spec.def.handler, &args));
+                    server.reply(conn, answer, fx);
+                }
+            }
+        }
+        self.admin.server = Some(server);
+    }
+
+    /// `ceph tell` came.
+    pub(crate) fn on_command(&mut self, link: LinkId, message: &Message, fx: &mut Effects) {
+        let command: MCommand = match message.decode() {
+            Ok(command) => command,
+            Err(why) => {
+                self.refuse_link(link, format!("a malformed COMMAND: {why}"), fx);
+                return;
+            }
+        };
+        let table = self.admin.table.clone();
+        let text = command.cmd.concat();
+        let (answer, format) = match table.parse(&text) {
+            Ok((spec, args)) => (self.run_command(spec.def.handler, &args), told_format(&args)),
+            Err(why) => (Err(why), Format::Plain),
+        };
+        let (result, outs, data) = answer.unwrap_or_else(Answer::from).into_reply(format);
+        let reply = MCommandReply { result, outs, data };
+        self.msgr.send(link, reply.encode().with_tid(message.header.tid));
+    }
+
+    fn run_command(&mut self, handler: Handler, args: &Args) -> Result<Answer, CommandError> {
+        match handler {
+            Handler::Own(f) => f(self, args),
+            Handler::Common(common) => {
+                let table = self.admin.table.clone();
+                let mut settings = std::mem::take(&mut self.admin.settings);
+                let answer = common.run(args, &table, &mut settings, || self.loggers());
+                self.admin.settings = settings;
+                self.limits = Limits::of(&self.admin.settings);
+                answer
+            }
+        }
+    }
+
+    /// The mon says what the cluster's configuration database has for us.
+    pub(crate) fn apply_mon_config(&mut self, m: &MConfig) {
+        let (changed, refused) = self.admin.settings.replace(Source::Mon, &m.config);
+        for name in changed {
+            let value = self.admin.settings.show(name).unwrap_or_default();
+            tracing::info!("osd.{}: {name} is now {value}", self.cfg.id);
+        }
+        for why in refused {
+            tracing::debug!("osd.{}: an option from the mon is passed over: {why}", self.cfg.id);
+        }
+        self.limits = Limits::of(&self.admin.settings);
+    }
+
+    fn inject_args(&mut self, args: &Args) -> Result<Answer, CommandError> {
+        let text = args.list("injected_args").join(" ");
+        let mut words = text.split_whitespace().peekable();
+        let mut said = Vec::new();
+        while let Some(word) = words.next() {
+            let option = word.strip_prefix("--").ok_or_else(|| {
+                CommandError::invalid(format_args!("'{word}' is not of the form --name=value"))
+            })?;
+            let (name, value) = match option.split_once('=') {
+                Some((name, value)) => (name, Some(value)),
+                None => (option, words.next_if(|next| !next.starts_with("--"))),
+            };
+            let value = value.ok_or_else(|| {
+                CommandError::invalid(format_args!("there is no value for '{word}'"))
+            })?;
+            let name = name.replace('-', "_");
+            let set = self.admin.settings.set(Source::Override, &name, value);
+            set.map_err(|why| CommandError::invalid(format_args!("{name}: {why}")))?;
+            said.push(format!("{name} = '{value}' "));
+        }
+        self.limits = Limits::of(&self.admin.settings);
+        Ok(Answer::json(json!({})).with_message(said.concat()))
+    }
+
+    fn status(&self) -> Answer {
+        let state = match self.life {
+            Life::Loading(_) => "initializing",
+            Life::Joining => "booting",
+            Life::Up => "active",
+            Life::Leaving { .. } | Life::Closing => "stopping",
+        };
+        Answer::json(json!({
+            "cluster_fsid": self.cfg.cluster.to_string(),
+            "osd_fsid": self.store.identity().store.to_string(),
+            "whoami": self.cfg.id.0,
+            "state": state,
+            "oldest_map": self.maps.oldest().0,
+            "newest_map": self.maps.epoch().0,
+            "num_pgs": self.pgs.len(),
+        }))
+    }
+
+    fn shown_ops(&self, least: std::time::Duration) -> Vec<Value> {
+        let now = self.now.mono;
+        let mut ops: Vec<_> = self.ops.values().filter(|op| op.trace.age(now) >= least).collect();
+        ops.sort_by_key(|op| op.trace.began());
+        ops.iter()
+            .map(|op| tracked_json(&op.request, op.sender, op.tid, &op.trace, now, now))
+            .collect()
+    }
+
+    fn ops_in_flight(&self) -> Answer {
+        let ops = self.shown_ops(std::time::Duration::ZERO);
+        let count = ops.len();
+        Answer::json(json!({ "ops": ops, "num_ops": count }))
+    }
+
+    fn blocked_ops(&self) -> Answer {
+        let ops = self.shown_ops(self.limits.complaint);
+        let count = ops.len();
+        Answer::json(json!({
+            "ops": ops,
+            "complaint_time": self.limits.complaint.as_secs_f64(),
+            "num_blocked_ops": count,
+        }))
+    }
+
+    fn watchers(&self) -> Answer {
+        let mut all = Vec::new();
+        for host in self.pgs.values() {
+            for (object, client, addr) in
+                host.watches.connected(|link| self.sessions.get(link).map(|s| s.sender.addr))
+            {
+                all.push(json!({
+                    "namespace": String::from_utf8_lossy(&object.nspace),
+                    "object": String::from_utf8_lossy(&object.name),
+                    "entity_name": { "type": client.kind.name(), "num": client.num },
+                    "entity_addr": addr.to_string(),
+                }));
+            }
+        }
+        Answer::json(Value::Array(all))
+    }
+
+    fn blocklist(&self) -> Answer {
+        let listed = self.maps.current().blocklist.iter();
+        let shown = listed.map(|(addr, until)| {
+            json!({ "entity_addr_t": addr.addr().to_string(), "expire_time": until.to_string() })
+        });
+        Answer::json(shown.collect())
+    }
+
+    fn mapped_pools(&self) -> Answer {
+        let pools: std::collections::BTreeSet<_> = self.pgs.keys().map(|p| p.pool.0).collect();
+        Answer::json(json!({ "mapped_pools": pools.into_iter().collect::<Vec<_>>() }))
+    }
+
+    fn store_usage(&self) -> Answer {
+        let u = self.store.usage();
+        Answer::json(json!({
+            "total_bytes": u.total, "system_bytes": u.system, "log_bytes": u.log,
+            "log_used_bytes": u.log_used, "data_bytes": u.data, "shared_bytes": u.shared,
+            "metadata_bytes": u.metadata, "freeing_bytes": u.freeing, "free_bytes": u.free,
+            "reserve_bytes": u.reserve, "available_bytes": u.available, "objects": u.objects,
+            "object_bytes": u.object_bytes,
+        }))
+    }
+
+    fn loggers(&self) -> Vec<Logger> {
+        let led = self.pgs.values().filter(|h| h.pg.is_primary()).count() as u64;
+        let pgs = crate::perf::PgCounts {
+            all: self.pgs.len() as u64,
+            led,
+            removing: self.removals.len() as u64,
+        };
+        let in_flight = (self.ops.len() as u64, self.request_bytes as u64);
+        vec![
+            self.perf.logger(&pgs, in_flight, &self.store.usage()),
+            crate::perf::store_logger(self.store.counters()),
+        ]
+    }
+}
+
+/// The format of an answer to `tell`: in JSON unless asked otherwise, as Ceph's OSD does.
+fn told_format(args: &Args) -> Format {
+    match args.format() {
+        Format::Plain => Format::JsonPretty,
+        format => format,
+    }
+}

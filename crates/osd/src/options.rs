@@ -1,0 +1,150 @@
+//! Options of the OSD, by Ceph's names where they exist.
+
+use admin::settings::{OptionDef, OptionKind, Settings};
+use std::time::Duration;
+
+use OptionKind::{Float, Secs, Size, Str, Uint};
+
+/// The options this OSD heeds.
+pub const OSD: &[OptionDef] = &[
+    OptionDef::new(
+        "osd_memory_target",
+        Size,
+        "512M",
+        "memory the OSD may use: half for the store, a quarter for requests in flight",
+    )
+    .at_least(32.0 * 1048576.0)
+    .basic()
+    .at_start(),
+    OptionDef::new(
+        "osd_target_pg_log_entries_per_osd",
+        Uint,
+        "200000",
+        "entries of all PG logs together",
+    )
+    .at_least(1.0),
+    OptionDef::new("osd_min_pg_log_entries", Uint, "250", "no PG's log is trimmed below this")
+        .at_least(1.0),
+    OptionDef::new("osd_pg_log_trim_min", Uint, "64", "log entries that are trimmed at once")
+        .at_least(1.0),
+    OptionDef::new(
+        "osd_recovery_max_active",
+        Uint,
+        "16",
+        "objects that are pulled or pushed at the same time",
+    )
+    .within(1.0, 4096.0),
+    OptionDef::new("osd_recovery_max_chunk", Size, "8M", "data of one push message")
+        .within(4096.0, 67108864.0),
+    OptionDef::new("osd_recovery_max_omap_chunk", Size, "4M", "omap bytes of one push message")
+        .within(16.0, 67108864.0)
+        .dev(),
+    OptionDef::new(
+        "osd_recovery_max_omap_entries_per_chunk",
+        Uint,
+        "8096",
+        "omap entries of one push message",
+    )
+    .at_least(1.0),
+    OptionDef::new("osd_backfill_scan_max", Uint, "512", "objects a backfill compares at once")
+        .within(2.0, 65536.0),
+    OptionDef::new(
+        "osd_target_transaction_size",
+        Uint,
+        "64",
+        "objects removed in one transaction when a whole PG goes",
+    )
+    .within(1.0, 4096.0),
+    OptionDef::new("osd_op_history_size", Uint, "20", "ended requests that are kept to be shown")
+        .within(0.0, 10_000.0),
+    OptionDef::new("osd_op_history_duration", Secs, "600", "for how long they are shown"),
+    OptionDef::new(
+        "osd_op_history_slow_op_size",
+        Uint,
+        "20",
+        "slow requests that are kept to be shown",
+    )
+    .within(0.0, 10_000.0),
+    OptionDef::new(
+        "osd_op_history_slow_op_threshold",
+        Float,
+        "10",
+        "a request is kept as slow from so many seconds on",
+    )
+    .at_least(0.0),
+    OptionDef::new(
+        "osd_op_complaint_time",
+        Float,
+        "30",
+        "a request counts as blocked from so many seconds on",
+    )
+    .at_least(0.0),
+    OptionDef::new("osd_objectstore", Str, "loligo", "the kind of store").at_start(),
+];
+
+/// How much at a time. The defaults suit NVMe; tests make them small to meet every boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Entries of all PGs' logs together.
+    pub log_entries: usize,
+    /// No PG's log is kept shorter than this.
+    pub min_log_entries: usize,
+    /// Entries of a PG's log that are trimmed at once.
+    pub log_trim_entries: usize,
+    /// Objects that are pulled or pushed at the same time, of all PGs.
+    pub recovery_objects: usize,
+    /// Bytes of one push message.
+    pub push_bytes: u64,
+    /// Omap bytes of one push message.
+    pub push_omap_bytes: usize,
+    /// Omap entries of one push message.
+    pub push_omap_entries: usize,
+    /// Objects compared at once by a backfill.
+    pub scan_objects: usize,
+    /// Objects removed in one transaction when a whole PG goes.
+    pub remove_objects: usize,
+    /// What is kept of ended requests.
+    pub history: HistoryLimits,
+    /// From here on a request counts as blocked.
+    pub complaint: Duration,
+}
+
+/// What is kept of ended requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HistoryLimits {
+    /// How many.
+    pub ops: usize,
+    /// For how long they are shown.
+    pub duration: Duration,
+    /// How many slow ones.
+    pub slow_ops: usize,
+    /// From here on a request is slow.
+    pub slow: Duration,
+}
+
+impl Limits {
+    /// As the settings say.
+    pub fn of(settings: &Settings) -> Self {
+        let count = |name| usize::try_from(settings.uint(name)).unwrap_or(usize::MAX);
+        let seconds =
+            |name| Duration::try_from_secs_f64(settings.float(name)).unwrap_or(Duration::MAX);
+        Limits {
+            log_entries: count("osd_target_pg_log_entries_per_osd"),
+            min_log_entries: count("osd_min_pg_log_entries"),
+            log_trim_entries: count("osd_pg_log_trim_min"),
+            recovery_objects: count("osd_recovery_max_active"),
+            push_bytes: settings.uint("osd_recovery_max_chunk"),
+            push_omap_bytes: count("osd_recovery_max_omap_chunk"),
+            push_omap_entries: count("osd_recovery_max_omap_entries_per_chunk"),
+            scan_objects: count("osd_backfill_scan_max"),
+            remove_objects: count("osd_target_transaction_size"),
+            history: HistoryLimits {
+                ops: count("osd_op_history_size"),
+                duration: settings.duration("osd_op_history_duration"),
+                slow_ops: count("osd_op_history_slow_op_size"),
+                slow: seconds("osd_op_history_slow_op_threshold"),
+            },
+            complaint: seconds("osd_op_complaint_time"),
+        }
+    }
+}

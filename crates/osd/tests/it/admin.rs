@@ -1,0 +1,111 @@
+//! What an operator sees of an OSD, by `ceph tell`.
+
+use crate::basic::{read, with_pool, write_full};
+use crate::client::object;
+use crate::cluster::Cluster;
+use serde_json::{Value, json};
+use std::time::Duration;
+use types::{Errno, OsdId};
+use wire::msg::{MCommandReply, Payload};
+
+/// Sends a command to an OSD and waits for its answer.
+fn tell(c: &mut Cluster, osd: i32, command: &Value) -> (i32, String, Value) {
+    let tid = c.on_client(|client| client.command(OsdId(osd), command.to_string()));
+    let answer = |c: &Cluster| {
+        let client = c.client.borrow();
+        let mut all = client.other.iter();
+        all.find(|m| m.header.kind == MCommandReply::TYPE && m.header.tid == tid)
+            .map(|m| m.decode::<MCommandReply>().expect("a reply"))
+    };
+    c.run_until(Duration::from_secs(10), |c| answer(c).is_some());
+    let reply = answer(c).expect("it came");
+    let data = serde_json::from_slice(&reply.data).unwrap_or(Value::Null);
+    (reply.result, reply.outs, data)
+}
+
+fn ask(c: &mut Cluster, osd: i32, prefix: &str) -> Value {
+    let (result, outs, data) = tell(c, osd, &json!({ "prefix": prefix }));
+    assert_eq!(result, 0, "{prefix}: {outs}");
+    data
+}
+
+#[test]
+fn every_moment_of_a_write_can_be_seen() {
+    let mut c = with_pool(5, 3, 3);
+    c.call(object(1, "a"), vec![write_full(&[1; 5000])], true);
+    let leader = c.client.borrow().primary_of(&object(1, "a")).0;
+    let ended = ask(&mut c, leader, "dump_historic_ops");
+    let op = &ended["ops"][0];
+    let text = op["description"].as_str().expect("a text");
+    assert!(text.contains(":::a:head [writefull 0~5000]"), "{text}");
+    let events: Vec<&str> = op["type_data"]["events"]
+        .as_array()
+        .expect("events")
+        .iter()
+        .map(|e| e["event"].as_str().expect("a name"))
+        .collect();
+    let has = |start: &str| events.iter().filter(|e| e.starts_with(start)).count();
+    assert_eq!(
+        (has("initiated"), has("started"), has("op_commit queued")),
+        (1, 1, 1),
+        "{events:?}"
+    );
+    assert_eq!((has("sub_op sent to"), has("sub_op_commit_rec from")), (2, 2), "{events:?}");
+    assert_eq!((has("commit_sent"), has("done")), (1, 1), "{events:?}");
+    let perf = ask(&mut c, leader, "perf dump");
+    assert_eq!(
+        (&perf["osd"]["op_w"], &perf["osd"]["op_latency"]["avgcount"]),
+        (&json!(1), &json!(1))
+    );
+    assert!(perf["store"]["transactions"].as_u64() > Some(0));
+    assert_eq!(ask(&mut c, leader, "dump_ops_in_flight")["num_ops"], 0);
+    let status = ask(&mut c, leader, "status");
+    assert_eq!((&status["whoami"], &status["state"]), (&json!(leader), &json!("active")));
+}
+
+#[test]
+fn a_pg_tells_all_of_itself() {
+    let mut c = with_pool(6, 3, 3);
+    c.call(object(1, "a"), vec![write_full(b"abc")], true);
+    let (pgid, leader) = {
+        let client = c.client.borrow();
+        (client.pg_of(&object(1, "a")), client.primary_of(&object(1, "a")).0)
+    };
+    for command in [
+        json!({ "prefix": "query", "pgid": pgid.to_string() }),
+        json!({ "prefix": "pg", "pgid": pgid.to_string(), "cmd": "query" }),
+    ] {
+        let (result, outs, pg) = tell(&mut c, leader, &command);
+        assert_eq!(result, 0, "{outs}");
+        assert_eq!(pg["state"], "active+clean");
+        assert_eq!(pg["info"]["pgid"], pgid.to_string());
+        assert_eq!(pg["info"]["stats"]["stat_sum"]["num_objects"], 1);
+        assert_eq!(pg["peer_info"].as_array().map(Vec::len), Some(2));
+        assert_eq!(pg["recovery_state"][0]["name"], "Started/Primary/Active");
+    }
+    let elsewhere = (leader + 1) % 3;
+    let query = json!({ "prefix": "query", "pgid": pgid.to_string() });
+    assert_eq!(tell(&mut c, elsewhere, &query).0, -Errno::ENOENT.0);
+}
+
+#[test]
+fn options_are_set_and_nonsense_is_refused() {
+    let mut c = with_pool(7, 1, 1);
+    let set = json!({ "prefix": "config set", "var": "osd_op_history_size", "val": ["1"] });
+    assert_eq!(tell(&mut c, 0, &set).0, 0);
+    for name in ["a", "b"] {
+        c.call(object(1, name), vec![write_full(b"x")], true);
+        c.call(object(1, name), vec![read(0, 0)], false);
+    }
+    let ended = ask(&mut c, 0, "dump_historic_ops");
+    assert_eq!((&ended["size"], ended["ops"].as_array().map(Vec::len)), (&json!(1), Some(1)));
+    let inject = json!({ "prefix": "injectargs", "injected_args": ["--osd-op-history-size=7"] });
+    assert_eq!(tell(&mut c, 0, &inject).1, "osd_op_history_size = '7' ");
+    let shown = json!({ "prefix": "config get", "var": "osd_op_history_size" });
+    assert_eq!(tell(&mut c, 0, &shown).2, json!({ "osd_op_history_size": "7" }));
+    for command in [json!({ "prefix": "nosuch" }), json!([1]), json!({ "prefix": "query" })] {
+        assert_eq!(tell(&mut c, 0, &command).0, -Errno::EINVAL.0, "{command}");
+    }
+    let descriptions = ask(&mut c, 0, "get_command_descriptions");
+    assert!(descriptions["cmd000"]["sig"].is_array());
+}
