@@ -8,7 +8,7 @@ use crate::machine;
 use crate::store_tool::disks_of;
 use crate::sync_client::entropy;
 use crate::wait::Deadline;
-use osd::{EXIT_RESTART, EXIT_WRONG_STORE, Limits, Osd, OsdConfig};
+use osd::{EXIT_RESTART, EXIT_WRONG_STORE, Osd, OsdConfig};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -69,7 +69,7 @@ fn is_too_often(restarts: &mut VecDeque<Deadline>) -> bool {
 
 fn config(args: &OsdArgs, disks: &Disks) -> Result<OsdConfig, Failure> {
     let memory = args.memory.0.max(MIN_MEMORY_BYTES);
-    let memory_bytes = usize::try_from(memory).context(|| "--memory".into())?;
+    let options = [("osd_memory_target".to_owned(), memory.to_string())].into();
     let class = || machine::device_class(disks.devices.data.path.as_ref());
     let device_class = args.device_class.clone().unwrap_or_else(class);
     let mut metadata = machine::facts();
@@ -90,12 +90,11 @@ fn config(args: &OsdArgs, disks: &Disks) -> Result<OsdConfig, Failure> {
         public: args.addr,
         cluster_net: args.cluster_addr.unwrap_or(SocketAddr::new(args.addr.ip(), 0)),
         admin_socket: args.daemon.admin_socket.clone(),
-        memory_bytes,
+        options,
         location: vec![("host".to_owned(), host), ("root".to_owned(), "default".to_owned())],
         device_class,
         metadata,
         nonce: super::nonce(),
-        limits: Limits::default(),
     })
 }
 

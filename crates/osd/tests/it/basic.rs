@@ -71,8 +71,8 @@ fn list(c: &mut Cluster, pool: i64, pg_num: u32) -> Vec<String> {
                 .with_indata(denc::encode(&cursor));
             let reply = c.list(PgId { pool: PoolId(pool), seed }, op);
             assert!(reply.result >= 0, "{}", reply.result);
-            let out: PgnlsOut = denc::decode(&output(&reply, 0)).unwrap();
-            let name = |e: &ListedObject| String::from_utf8(e.name.to_vec()).unwrap();
+            let out: PgnlsOut = denc::decode(&output(&reply, 0)).expect("a listing");
+            let name = |e: &ListedObject| String::from_utf8_lossy(&e.name).into_owned();
             names.extend(out.entries.iter().map(name));
             cursor = out.handle;
             if reply.result == 1 {
