@@ -1,7 +1,10 @@
 //! A mon as a process, until `loligo mon` is there: `mini_mon STORE ADDR FSID [ASOK]`.
 use mon::{Mon, MonConfig, NewCluster};
 fn main() {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::DEBUG).init();
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing::Level::DEBUG)
+        .init();
     let a: Vec<String> = std::env::args().collect();
     let mut new = NewCluster::new(a[3].parse().unwrap());
     new.failure_domain = "osd".into();
@@ -11,6 +14,7 @@ fn main() {
     cfg.metadata.insert("hostname".into(), "vm".into());
     let kv = kv::Embedded::open(a[1].as_ref()).unwrap();
     let seed = std::process::id() as u64;
-    let exit = uring::run(&mut Mon::new(cfg, seed), vec![], Some(Box::new(kv)), &Default::default());
+    let exit =
+        uring::run(&mut Mon::new(cfg, seed), vec![], Some(Box::new(kv)), &Default::default());
     eprintln!("{exit:?}");
 }

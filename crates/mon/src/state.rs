@@ -35,6 +35,8 @@ pub struct State {
     pub global_ids_to: u64,
     /// The version of the MgrMap that the last life of the mon published.
     pub mgr_epoch: Epoch,
+    /// `ceph auth`: names, their keys and rights.
+    pub auth: BTreeMap<String, AuthEntry>,
     /// Health alerts that shall be silent.
     pub mutes: BTreeMap<String, Mute>,
 }
@@ -73,6 +75,18 @@ pub struct Creating {
     pub created: Epoch,
     /// The seeds of those that nobody has reported.
     pub left: BTreeSet<u32>,
+}
+
+/// A name that may use the cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct AuthEntry {
+    /// Its secret.
+    pub key: Vec<u8>,
+    /// When the secret was made; a part of how it is shown.
+    pub created: UTime,
+    /// Its rights: kind of daemon -> what is allowed there.
+    pub caps: BTreeMap<String, String>,
 }
 
 /// A health alert is silent.

@@ -5,9 +5,13 @@
 //! committed. What is published as `get_command_descriptions` and what checks incoming commands
 //! are the same table.
 
+mod auth;
 mod config;
 mod config_key;
+mod df;
 mod log;
+mod mgr;
+mod mon;
 mod status;
 mod tell;
 
@@ -20,6 +24,8 @@ use admin::{Answer, Args, CommandError, CommandTable, Format};
 use bytes::Bytes;
 use io::Now;
 use maps::OsdMap;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use types::OsdId;
 
 /// What a command answers.
@@ -103,6 +109,11 @@ const fn write(
 /// The same command under an old name.
 const fn old(def: CommandDef) -> CommandDef {
     def.with_flags(admin::command::flags::DEPRECATED)
+}
+
+/// Texts by name as a JSON object.
+fn map_of(facts: &BTreeMap<String, String>) -> Value {
+    Value::Object(facts.iter().map(|(k, v)| (k.clone(), v.as_str().into())).collect())
 }
 
 /// All commands.

@@ -256,6 +256,22 @@ fn progress_lines(c: &Cluster, now: Now, sums: &Sums) -> Option<(String, f64)> {
     Some((text, done))
 }
 
+/// Recovery that goes on, for people.
+pub(super) fn progress_text(c: &Cluster, now: Now) -> Option<String> {
+    let (text, _) = progress_lines(c, now, &c.pgmap.sums(c.map()))?;
+    Some(text + "\n")
+}
+
+/// The same in JSON.
+pub(super) fn progress_events(c: &Cluster, now: Now) -> Value {
+    match progress_lines(c, now, &c.pgmap.sums(c.map())) {
+        Some((message, progress)) => {
+            json!([{"id": "recovery", "message": message, "progress": progress}])
+        }
+        None => json!([]),
+    }
+}
+
 fn progress_json(c: &Cluster, now: Now, sums: &Sums) -> Value {
     match progress_lines(c, now, sums) {
         Some((message, progress)) => json!({"recovery": {

@@ -12,8 +12,8 @@ use types::{Epoch, Errno, Uuid};
 use wire::LinkId;
 use wire::msg::{
     MAuth, MAuthReply, MCommand, MGetPoolStats, MMgrCommand, MMgrCommandReply, MMonCommand,
-    MMonCommandAck, MMonGetMap, MMonGetVersion, MMonGetVersionReply, MPoolOp, MStatfs, Message,
-    MMonSubscribe, OutMessage, PaxosHeader, Payload, kind,
+    MMonCommandAck, MMonGetMap, MMonGetVersion, MMonGetVersionReply, MMonSubscribe, MPoolOp,
+    MStatfs, Message, OutMessage, PaxosHeader, Payload, kind,
 };
 
 impl Server {
@@ -87,7 +87,10 @@ impl Server {
             MMgrCommand::TYPE => {
                 let m: MMgrCommand = m.decode()?;
                 if self.is_ours(m.fsid) {
-                    let who = self.mgr.peer(link).map(|p| format!("{}.{}", p.auth_name.kind.name(), p.auth_name.id));
+                    let who = self
+                        .mgr
+                        .peer(link)
+                        .map(|p| format!("{}.{}", p.auth_name.kind.name(), p.auth_name.id));
                     let from = From { role: Role::Mgr, link, tid };
                     self.run(now, from, &m.cmd.concat(), &m.data, who.unwrap_or_default());
                 }

@@ -81,7 +81,8 @@ impl Server {
 
     fn serve_mgrmap(&mut self, link: LinkId) {
         let epoch = self.cluster.state.mgr_epoch;
-        if self.mgr_addrs.is_empty() || !self.session(link).is_some_and(|s| s.wants("mgrmap", epoch))
+        if self.mgr_addrs.is_empty()
+            || !self.session(link).is_some_and(|s| s.wants("mgrmap", epoch))
         {
             return;
         }

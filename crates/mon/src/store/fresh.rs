@@ -59,6 +59,7 @@ pub(crate) fn fresh(
         creating: BTreeMap::new(),
         global_ids_to: FIRST_GLOBAL_ID,
         mgr_epoch: Epoch::ZERO,
+        auth: BTreeMap::new(),
         mutes: BTreeMap::new(),
     };
     Ok((state, batch))

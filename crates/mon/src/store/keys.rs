@@ -12,6 +12,7 @@
 //! | `s/key/KEY` | `ceph config-key`: bytes |
 //! | `s/osd/ID` | metadata of an OSD: map of text to text |
 //! | `s/creating/POOL` | [`Creating`](crate::state::Creating): PGs nobody has reported yet |
+//! | `s/auth/ENTITY` | [`AuthEntry`](crate::state::AuthEntry) |
 //! | `s/mute/CODE` | [`Mute`](crate::state::Mute) |
 //! | `m/full/EPOCH` | OSDMap |
 //! | `m/inc/EPOCH` | the Incremental that led to it |
@@ -45,6 +46,8 @@ pub const CONFIG_KEY: &str = "s/key/";
 pub const OSD: &str = "s/osd/";
 /// See the table.
 pub const CREATING: &str = "s/creating/";
+/// See the table.
+pub const AUTH: &str = "s/auth/";
 /// See the table.
 pub const MUTE: &str = "s/mute/";
 

@@ -110,10 +110,8 @@ impl Loader {
             creating: self.numbered(keys::CREATING, PoolId)?,
             global_ids_to: self.value(keys::GLOBAL_ID)?,
             mgr_epoch: self.value(keys::MGR_EPOCH)?,
-            mutes: self
-                .below(keys::MUTE)
-                .map(|(k, v)| Ok((k.clone(), decoded(&k, v)?)))
-                .collect::<Result<_, String>>()?,
+            auth: self.named(keys::AUTH)?,
+            mutes: self.named(keys::MUTE)?,
         })
     }
 
@@ -130,6 +128,10 @@ impl Loader {
             let rest = k.get(start.len()..).unwrap_or_default();
             (String::from_utf8_lossy(rest).into_owned(), v)
         })
+    }
+
+    fn named<V: Decode>(&self, start: &str) -> Result<BTreeMap<String, V>, String> {
+        self.below(start).map(|(key, v)| Ok((key.clone(), decoded(&key, v)?))).collect()
     }
 
     fn numbered<N: FromStr, K: Ord, V: Decode>(

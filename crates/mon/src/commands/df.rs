@@ -1,0 +1,260 @@
+//! `df`: space, of the devices and of the pools.
+
+use super::{Call, CommandDef, Reply, read};
+use crate::cluster::Cluster;
+use crate::pgmap::OsdSum;
+use admin::units::{Bytes, Si};
+use admin::{Align, Answer, TextTable};
+use maps::PgPool;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use types::{OsdId, PoolId};
+use wire::msg::PoolStat;
+
+pub(super) const COMMANDS: &[CommandDef] = &[read(
+    "df [detail:Choices,detail]",
+    "mon",
+    "shows the space of the cluster and of its pools",
+    df,
+)];
+
+/// Space of one pool.
+struct PoolSpace<'a> {
+    id: PoolId,
+    name: &'a str,
+    pool: &'a PgPool,
+    stat: PoolStat,
+    /// Bytes its objects have, in each copy.
+    stored: u64,
+    /// Bytes on devices.
+    used: u64,
+    /// Bytes that can still be put on devices.
+    avail_raw: u64,
+}
+
+impl PoolSpace<'_> {
+    fn max_avail(&self) -> u64 {
+        self.avail_raw / u64::from(self.pool.size.max(1))
+    }
+
+    fn used_ratio(&self) -> f32 {
+        let all = self.used as f64 + self.avail_raw as f64;
+        if all > 0.0 { (self.used as f64 / all) as f32 } else { 0.0 }
+    }
+
+    /// Bytes in omaps; OSDs do not tell them apart by pool yet, the sums of the PGs do.
+    fn omap(&self) -> u64 {
+        count(self.stat.stats.sum.num_omap_bytes)
+    }
+}
+
+fn count(n: i64) -> u64 {
+    u64::try_from(n).unwrap_or(0)
+}
+
+fn pools(c: &Cluster) -> Vec<PoolSpace<'_>> {
+    let map = c.map();
+    let mut sums = c.pgmap.sums(map);
+    let space = |(&id, pool)| {
+        let stat = sums.pools.remove(&id).unwrap_or_default();
+        PoolSpace {
+            id,
+            name: map.pool_name(id).unwrap_or_default(),
+            pool,
+            stored: count(stat.stats.sum.num_bytes),
+            used: count(stat.store_stats.allocated),
+            avail_raw: c.pgmap.pool_available_raw(map, pool),
+            stat,
+        }
+    };
+    map.pools.iter().map(space).collect()
+}
+
+/// Space by device class; OSDs without one count only in the total.
+fn classes(c: &Cluster) -> BTreeMap<String, OsdSum> {
+    let map = c.map();
+    let mut by: BTreeMap<String, Vec<OsdId>> = BTreeMap::new();
+    for id in map.in_osds() {
+        if let Some(class) = map.crush().item_class(id.0) {
+            by.entry(class.to_owned()).or_default().push(id);
+        }
+    }
+    by.into_iter().map(|(class, osds)| (class, c.pgmap.osd_sum(osds))).collect()
+}
+
+fn df(c: &Cluster, call: &Call) -> Reply {
+    let detail = call.args.has("detail");
+    Ok(Answer::either(call.format(), || df_json(c, detail), || df_text(c, detail)))
+}
+
+fn raw_json(sum: &OsdSum) -> Map<String, Value> {
+    let value = json!({
+        "total_bytes": sum.total,
+        "total_avail_bytes": sum.available,
+        "total_used_bytes": sum.used(),
+        "total_used_raw_bytes": sum.used(),
+        "total_used_raw_ratio": f64::from(sum.used_ratio() as f32),
+    });
+    value.as_object().cloned().unwrap_or_default()
+}
+
+fn df_json(c: &Cluster, detail: bool) -> Value {
+    let total = c.pgmap.osd_sum(c.map().in_osds());
+    let mut stats = raw_json(&total);
+    stats.insert("num_osds".into(), total.osds.into());
+    stats.insert("num_per_pool_osds".into(), total.osds.into());
+    stats.insert("num_per_pool_omap_osds".into(), total.osds.into());
+    let classes: Map<String, Value> =
+        classes(c).iter().map(|(class, sum)| (class.clone(), raw_json(sum).into())).collect();
+    let pools = pools(c);
+    let pools = pools.iter().map(|p| {
+        let stats = if detail { detail_json(p) } else { brief_json(p) };
+        json!({"name": p.name, "id": p.id.0, "stats": stats})
+    });
+    json!({"stats": stats, "stats_by_class": classes, "pools": pools.collect::<Vec<_>>()})
+}
+
+fn brief_json(p: &PoolSpace<'_>) -> Value {
+    json!({
+        "stored": p.stored,
+        "objects": p.stat.stats.sum.num_objects,
+        "kb_used": p.used.div_ceil(1024),
+        "bytes_used": p.used,
+        "percent_used": f64::from(p.used_ratio()),
+        "max_avail": p.max_avail(),
+    })
+}
+
+fn detail_json(p: &PoolSpace<'_>) -> Value {
+    let sum = &p.stat.stats.sum;
+    let omap = p.omap();
+    let copies = u64::from(p.pool.size);
+    json!({
+        "stored": p.stored,
+        "stored_data": p.stored.saturating_sub(omap),
+        "stored_omap": omap,
+        "objects": sum.num_objects,
+        "kb_used": p.used.div_ceil(1024),
+        "bytes_used": p.used,
+        "data_bytes_used": p.used.saturating_sub(omap.saturating_mul(copies)),
+        "omap_bytes_used": omap.saturating_mul(copies),
+        "percent_used": f64::from(p.used_ratio()),
+        "max_avail": p.max_avail(),
+        "quota_objects": p.pool.quota_max_objects,
+        "quota_bytes": p.pool.quota_max_bytes,
+        "dirty": sum.num_objects_dirty,
+        "rd": sum.num_rd,
+        "rd_bytes": count(sum.num_rd_kb) << 10,
+        "wr": sum.num_wr,
+        "wr_bytes": count(sum.num_wr_kb) << 10,
+        "compress_bytes_used": 0,
+        "compress_under_bytes": 0,
+        "stored_raw": p.stored.saturating_mul(copies),
+        "avail_raw": p.avail_raw,
+    })
+}
+
+/// A share in percent as tables show it: nothing below a hundredth.
+fn percent(ratio: f64) -> String {
+    let percent = ratio * 100.0;
+    if percent < 0.01 { "0".to_owned() } else { format!("{percent:.2}") }
+}
+
+fn df_text(c: &Cluster, detail: bool) -> String {
+    let mut raw = TextTable::new().column("CLASS", Align::Left, Align::Left).columns(
+        &["SIZE", "AVAIL", "USED", "RAW USED", "%RAW USED"],
+        Align::Right,
+        Align::Right,
+    );
+    let total = c.pgmap.osd_sum(c.map().in_osds());
+    let all = classes(c).into_iter().chain([("TOTAL".to_owned(), total)]);
+    for (class, sum) in all {
+        let used = Bytes(sum.used()).to_string();
+        raw.row([
+            class,
+            Bytes(sum.total).to_string(),
+            Bytes(sum.available).to_string(),
+            used.clone(),
+            used,
+            percent(sum.used_ratio()),
+        ]);
+    }
+    let pools = pools(c);
+    let pools = if detail { detail_table(&pools) } else { brief_table(&pools) };
+    format!("--- RAW STORAGE ---\n{raw} \n--- POOLS ---\n{pools}")
+}
+
+fn brief_table(pools: &[PoolSpace<'_>]) -> TextTable {
+    let numbers = ["ID", "PGS", "STORED", "OBJECTS", "USED", "%USED", "MAX AVAIL"];
+    let mut table = TextTable::new().column("POOL", Align::Left, Align::Left).columns(
+        &numbers,
+        Align::Right,
+        Align::Right,
+    );
+    for p in pools {
+        table.row([
+            p.name.to_owned(),
+            p.id.0.to_string(),
+            p.pool.pg_num.to_string(),
+            Bytes(p.stored).to_string(),
+            Si(count(p.stat.stats.sum.num_objects)).to_string(),
+            Bytes(p.used).to_string(),
+            percent(f64::from(p.used_ratio())),
+            Bytes(p.max_avail()).to_string(),
+        ]);
+    }
+    table
+}
+
+fn detail_table(pools: &[PoolSpace<'_>]) -> TextTable {
+    let numbers = [
+        "ID",
+        "PGS",
+        "STORED",
+        "(DATA)",
+        "(OMAP)",
+        "OBJECTS",
+        "USED",
+        "(DATA)",
+        "(OMAP)",
+        "%USED",
+        "MAX AVAIL",
+        "QUOTA OBJECTS",
+        "QUOTA BYTES",
+        "DIRTY",
+        "USED COMPR",
+        "UNDER COMPR",
+    ];
+    let mut table = TextTable::new().column("POOL", Align::Left, Align::Left).columns(
+        &numbers,
+        Align::Right,
+        Align::Right,
+    );
+    let bytes = |n: u64| Bytes(n).to_string();
+    let none = || "N/A".to_owned();
+    for p in pools {
+        let omap = p.omap();
+        let omap_used = omap.saturating_mul(u64::from(p.pool.size));
+        let quota = |max: u64, text: String| if max == 0 { none() } else { text };
+        table.row([
+            p.name.to_owned(),
+            p.id.0.to_string(),
+            p.pool.pg_num.to_string(),
+            bytes(p.stored),
+            bytes(p.stored.saturating_sub(omap)),
+            bytes(omap),
+            Si(count(p.stat.stats.sum.num_objects)).to_string(),
+            bytes(p.used),
+            bytes(p.used.saturating_sub(omap_used)),
+            bytes(omap_used),
+            percent(f64::from(p.used_ratio())),
+            bytes(p.max_avail()),
+            quota(p.pool.quota_max_objects, Si(p.pool.quota_max_objects).to_string()),
+            quota(p.pool.quota_max_bytes, bytes(p.pool.quota_max_bytes)),
+            none(),
+            bytes(0),
+            bytes(0),
+        ]);
+    }
+    table
+}

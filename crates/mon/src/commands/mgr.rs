@@ -1,0 +1,165 @@
+//! `mgr` and what its modules answer: this mon is the mgr as well.
+
+use super::{Call, CommandDef, Reply, map_of, read, write};
+use crate::cluster::Cluster;
+use crate::show::addr::{addrvec_json, legacy};
+use admin::{Answer, CommandError};
+use serde_json::{Value, json};
+
+pub(super) const COMMANDS: &[CommandDef] = &[
+    read("mgr stat", "mgr", "shows the mgr in a few words", stat),
+    read("mgr dump [epoch:Int,0]", "mgr", "shows the mgrmap", dump),
+    read("mgr services", "mgr", "lists what the mgr's modules serve", services),
+    read("mgr versions", "mgr", "counts mgrs by version", versions),
+    read("mgr metadata [who:String]", "mgr", "shows facts about mgrs", metadata),
+    read("mgr count-metadata <property:String>", "mgr", "counts mgrs by a fact", count_metadata),
+    read("mgr module ls", "mgr", "lists modules", module_ls),
+    write("mgr module enable <module:String> [force:Bool]", "mgr", "enables a module", enable),
+    write("mgr module disable <module:String>", "mgr", "disables a module", disable),
+    write("mgr fail [who:String]", "mgr", "has another mgr take over", fail),
+    read("progress", "mgr", "shows work that goes on", progress),
+    read("progress json", "mgr", "shows work that goes on", progress_json),
+    read("device ls", "mgr", "lists devices whose health is watched", device_ls),
+    read("balancer status", "mgr", "shows what the balancer does", balancer_status),
+    read("fs ls", "fs", "lists file systems", fs_ls),
+    read("mds stat", "mds", "shows the metadata servers in a line", mds_stat),
+    read("mds versions", "mds", "counts metadata servers by version", no_versions),
+    read("mds metadata [who:String]", "mds", "shows facts about metadata servers", mds_metadata),
+];
+
+fn stat(c: &Cluster, _: &Call) -> Reply {
+    let map = c.mgrmap();
+    Ok(Answer::json(json!({
+        "epoch": map.epoch.0, "available": map.available, "active_name": map.active_name,
+        "num_standby": map.standbys.len(),
+    })))
+}
+
+fn dump(c: &Cluster, call: &Call) -> Reply {
+    let map = c.mgrmap();
+    let epoch = i64::from(map.epoch.0);
+    if let Some(wanted) = call.args.int("epoch").filter(|e| *e != 0 && *e != epoch) {
+        return Err(CommandError::not_found(format_args!("there is no map for epoch {wanted}")));
+    }
+    Ok(Answer::json(json!({
+        "epoch": map.epoch.0,
+        "active_gid": map.active_gid,
+        "active_name": map.active_name,
+        "active_addrs": addrvec_json(&map.active_addrs),
+        "active_addr": legacy(&map.active_addrs),
+        "active_change": map.active_change.to_string(),
+        "active_mgr_features": map.active_mgr_features,
+        "available": map.available,
+        "standbys": [],
+        "modules": [],
+        "available_modules": [],
+        "services": {},
+        "always_on_modules": {},
+        "last_failure_osd_epoch": map.last_failure_osd_epoch.0,
+        "active_clients": [],
+    })))
+}
+
+fn services(_: &Cluster, _: &Call) -> Reply {
+    Ok(Answer::json(json!({})))
+}
+
+fn versions(_: &Cluster, _: &Call) -> Reply {
+    Ok(Answer::json(json!({ admin::common::version_line(): 1 })))
+}
+
+fn no_versions(_: &Cluster, _: &Call) -> Reply {
+    Ok(Answer::json(json!({})))
+}
+
+fn metadata(c: &Cluster, call: &Call) -> Reply {
+    let mut facts = c.own_metadata();
+    facts.insert("addrs".into(), c.mgr_addrs.to_string());
+    match call.args.str("who") {
+        Some(who) if who == c.name => Ok(Answer::json(map_of(&facts))),
+        Some(who) => {
+            let text = format!("no metadata for mgr.{who}: there is none of that name");
+            Err(CommandError::not_found(text))
+        }
+        None => {
+            let mut named = map_of(&facts).as_object().cloned().unwrap_or_default();
+            named.shift_insert(0, "name".into(), c.name.as_str().into());
+            Ok(Answer::json(json!([named])))
+        }
+    }
+}
+
+fn count_metadata(c: &Cluster, call: &Call) -> Reply {
+    let property = call.args.text("property");
+    let value = c.own_metadata().remove(&*property).unwrap_or_else(|| "unknown".into());
+    Ok(Answer::json(json!({ value: 1 })))
+}
+
+fn module_ls(_: &Cluster, _: &Call) -> Reply {
+    Ok(Answer::json(json!({
+        "always_on_modules": [], "enabled_modules": [], "disabled_modules": [],
+    })))
+}
+
+fn no_module(call: &Call) -> CommandError {
+    let module = call.args.text("module");
+    CommandError::not_found(format_args!(
+        "module '{module}' cannot be had: the mgr is built into the mon and has no modules"
+    ))
+}
+
+fn enable(_: &mut Cluster, call: &Call) -> Reply {
+    Err(no_module(call))
+}
+
+fn disable(_: &mut Cluster, call: &Call) -> Reply {
+    Err(no_module(call))
+}
+
+fn fail(c: &mut Cluster, call: &Call) -> Reply {
+    match call.args.str("who").filter(|who| *who != c.name) {
+        Some(who) => Ok(Answer::message(format_args!("Daemon not found '{who}', already failed?"))),
+        None => {
+            let text = format!("mgr.{0} is mon.{0} itself, there is no other to take over", c.name);
+            Err(CommandError::unsupported(text))
+        }
+    }
+}
+
+fn progress(c: &Cluster, call: &Call) -> Reply {
+    match super::status::progress_text(c, call.now) {
+        Some(text) => Ok(Answer::text(text)),
+        None => Ok(Answer::message("Nothing in progress")),
+    }
+}
+
+fn progress_json(c: &Cluster, call: &Call) -> Reply {
+    let events = super::status::progress_events(c, call.now);
+    Ok(Answer::json(json!({"events": events, "completed": []})))
+}
+
+fn device_ls(_: &Cluster, call: &Call) -> Reply {
+    let heading = "DEVICE  HOST:DEV  DAEMONS  WEAR  LIFE EXPECTANCY\n";
+    Ok(Answer::either(call.format(), || json!([]), || heading.into()))
+}
+
+fn balancer_status(_: &Cluster, _: &Call) -> Reply {
+    Ok(Answer::json(json!({"active": false, "mode": "none", "plans": []})))
+}
+
+fn fs_ls(_: &Cluster, call: &Call) -> Reply {
+    let text = || "No filesystems enabled\n".to_owned();
+    Ok(Answer::either(call.format(), || json!([]), text))
+}
+
+fn mds_stat(_: &Cluster, call: &Call) -> Reply {
+    let json = || json!({"fsmap": {"epoch": 1, "standbys": [], "filesystems": []}});
+    Ok(Answer::either(call.format(), json, String::new))
+}
+
+fn mds_metadata(_: &Cluster, call: &Call) -> Reply {
+    match call.args.str("who") {
+        Some(who) => Err(CommandError::not_found(format_args!("MDS named '{who}' does not exist"))),
+        None => Ok(Answer::json(Value::Array(Vec::new()))),
+    }
+}
