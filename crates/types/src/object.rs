@@ -292,12 +292,16 @@ impl ObjectKey {
             b'=' => (Vec::new(), effective, rest),
             b'<' | b'>' => {
                 let (name, rest) = take_escaped(rest)?;
+                let wanted = if *mark == b'<' { Ordering::Less } else { Ordering::Greater };
+                if effective.is_empty() || name.cmp(&effective) != wanted {
+                    return Err(ObjectKeyError);
+                }
                 (effective, name, rest)
             }
             _ => return Err(ObjectKeyError),
         };
         let snap: [u8; 8] = rest.try_into().map_err(|_| ObjectKeyError)?;
-        Ok(HObject {
+        let object = HObject {
             pool: PoolId((u64::from_be_bytes(*pool) ^ SIGN) as i64),
             hash: u32::from_be_bytes(*hash).reverse_bits(),
             nspace: nspace.into(),
@@ -305,7 +309,9 @@ impl ObjectKey {
             name: name.into(),
             snap: SnapId(u64::from_be_bytes(snap)),
             max: false,
-        })
+        };
+        // The least object has a key of its own.
+        if object.is_min() { Err(ObjectKeyError) } else { Ok(object) }
     }
 }
 
@@ -407,5 +413,25 @@ mod tests {
         for cut in 1..key.as_bytes().len() {
             assert_eq!(ObjectKey::from_bytes(&key.as_bytes()[..cut]).decode(), Err(ObjectKeyError));
         }
+    }
+
+    /// Two keys of one object would be two places for it.
+    #[test]
+    fn an_object_has_one_key() {
+        let key = object(1, 5, "", "k", b"name", SnapId::HEAD).to_key().as_bytes().to_vec();
+        let mark = key.iter().position(|b| *b == b'>').unwrap();
+        let mut wrong = key.clone();
+        wrong[mark] = b'<';
+        assert_eq!(ObjectKey::from_bytes(&wrong).decode(), Err(ObjectKeyError));
+        // No key (the escape's end alone), and yet a name that differs from it.
+        let mut wrong = key.clone();
+        wrong.remove(mark - 3);
+        assert_eq!(ObjectKey::from_bytes(&wrong).decode(), Err(ObjectKeyError));
+        let mut least = HObject::min();
+        least.name = "x".into();
+        let mut wrong = least.to_key().as_bytes().to_vec();
+        let name = wrong.iter().position(|b| *b == b'x').unwrap();
+        wrong.remove(name);
+        assert_eq!(ObjectKey::from_bytes(&wrong).decode(), Err(ObjectKeyError));
     }
 }
