@@ -2,7 +2,10 @@
 
 use super::{prepare, run_core};
 use crate::cli::MonArgs;
-use crate::failure::{Exit, Failure};
+use crate::failure::{Context, Exit, Failure};
+use crate::machine;
+use crate::sync_client::entropy;
+use mon::{Mon, MonConfig, NewCluster};
 
 /// The monitor's data folder holds its cluster store under this name.
 pub const STORE: &str = "store.redb";
@@ -13,6 +16,33 @@ pub const STORE: &str = "store.redb";
 /// When it cannot start, or stopped for a reason.
 pub fn run(args: &MonArgs) -> Result<Exit, Failure> {
     let _pid_file = prepare(&args.daemon)?;
-    let _ = run_core;
-    Err(Failure::new("cannot run a monitor", "this build has none"))
+    let name = format!("mon.{}", args.name);
+    let what = || format!("cannot start {name}");
+    let path = args.data.join(STORE);
+    if !path.exists() {
+        if args.fsid.is_none() {
+            let why = format!("there is no cluster in {}", args.data.display());
+            return Err(Failure::new(what(), why)
+                .advise("Is it the right folder? To make a new cluster, name its id by --fsid.")
+                .exit(Exit::Refused));
+        }
+        std::fs::create_dir_all(&args.data).context(what)?;
+    }
+    let store = kv::Embedded::open(&path).context(what).map_err(|f| f.exit(Exit::Refused))?;
+    let mut core = Mon::new(config(args), entropy());
+    let exit = run_core(&name, &mut core, Vec::new(), Some(Box::new(store)))?;
+    match exit.code {
+        0 => Ok(Exit::Done),
+        _ => Err(Failure::new(format!("{name} has stopped"), exit.why)),
+    }
+}
+
+fn config(args: &MonArgs) -> MonConfig {
+    let mut config = MonConfig::new(&args.name, args.addr);
+    config.admin_socket.clone_from(&args.daemon.admin_socket);
+    config.new_cluster = args.fsid.map(NewCluster::new);
+    config.options = args.settings.iter().cloned().collect();
+    config.metadata = machine::facts();
+    config.metadata.insert("mon_data".to_owned(), args.data.display().to_string());
+    config
 }

@@ -12,6 +12,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+/// What a cluster for trying things out allows, and one with precious data should not.
+const MON_OPTIONS: [&str; 2] = ["mon_allow_pool_delete=true", "mon_allow_pool_size_one=true"];
 /// How often is looked whether a process has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Time for an orderly end.
@@ -47,6 +49,7 @@ pub fn start(layout: &Layout, state: &State, daemon: DaemonId) -> Result<Started
     match daemon {
         DaemonId::Mon => {
             command.args(["mon", "--name", MON_NAME, "--addr", &state.mon_addr().to_string()]);
+            MON_OPTIONS.iter().for_each(|option| drop(command.args(["--set", option])));
         }
         DaemonId::Osd(id) => {
             command.args(["osd", "--id", &id.to_string()]);
