@@ -195,6 +195,10 @@ pub struct OsdArgs {
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
 
+    /// An option of the configuration, NAME=VALUE
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
+    pub settings: Vec<(String, String)>,
+
     /// hdd, ssd or nvme [default: what the kernel says of the disk]
     #[arg(long, value_name = "CLASS")]
     pub device_class: Option<String>,

@@ -3,7 +3,7 @@
 use super::{prepare, run_core};
 use crate::cli::{OsdArgs, StorePath};
 use crate::disks::Disks;
-use crate::failure::{Context, Exit, Failure};
+use crate::failure::{Exit, Failure};
 use crate::machine;
 use crate::store_tool::disks_of;
 use crate::sync_client::entropy;
@@ -69,7 +69,8 @@ fn is_too_often(restarts: &mut VecDeque<Deadline>) -> bool {
 
 fn config(args: &OsdArgs, disks: &Disks) -> Result<OsdConfig, Failure> {
     let memory = args.memory.0.max(MIN_MEMORY_BYTES);
-    let options = [("osd_memory_target".to_owned(), memory.to_string())].into();
+    let memory = ("osd_memory_target".to_owned(), memory.to_string());
+    let options = std::iter::once(memory).chain(args.settings.iter().cloned()).collect();
     let class = || machine::device_class(disks.devices.data.path.as_ref());
     let device_class = args.device_class.clone().unwrap_or_else(class);
     let mut metadata = machine::facts();
@@ -83,7 +84,7 @@ fn config(args: &OsdArgs, disks: &Disks) -> Result<OsdConfig, Failure> {
     ];
     metadata.extend(own.map(|(k, v)| (k.to_owned(), v)));
     let host = args.host.clone().unwrap_or_else(machine::hostname);
-    Ok(OsdConfig {
+    let config = OsdConfig {
         id: OsdId(args.id.cast_signed()),
         cluster: args.fsid,
         mons: args.mon.iter().map(|addr| AddrVec::msgr2(*addr, 0)).collect(),
@@ -95,7 +96,16 @@ fn config(args: &OsdArgs, disks: &Disks) -> Result<OsdConfig, Failure> {
         device_class,
         metadata,
         nonce: super::nonce(),
-    })
+    };
+    let known = config.settings();
+    match args.settings.iter().find(|(name, _)| known.def(name).is_none()) {
+        Some((name, _)) => {
+            let why = "an OSD has no such option";
+            Err(Failure::new(format!("--set {name}"), why)
+                .advise("`ceph daemon ... config show` lists them."))
+        }
+        None => Ok(config),
+    }
 }
 
 #[cfg(test)]
