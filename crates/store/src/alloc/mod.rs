@@ -9,8 +9,8 @@
 //! could bring back the object that the block belonged to, with somebody else's bytes.
 //!
 //! Big writes get long runs, found region by region (a summary skips the full ones). Small writes
-//! into a hole get the block of an empty 128 KiB window that corresponds to their place in the
-//! object's 128 KiB, so that neighbours written later can come to stand beside it.
+//! into a hole of a large object get the block of an empty 128 KiB window that corresponds to their
+//! place in the object's 128 KiB, so that neighbours written later can come to stand beside it.
 
 mod bits;
 mod pages;
@@ -36,6 +36,17 @@ struct Region {
     free: u16,
     /// No free run is longer.
     longest: u16,
+    /// It was searched for an empty window in vain, and nothing was freed since.
+    no_window: bool,
+}
+
+impl Region {
+    const EMPTY: Region =
+        Region { free: REGION_BLOCKS as u16, longest: REGION_BLOCKS as u16, no_window: false };
+
+    fn may_have_window(self) -> bool {
+        !self.no_window && u64::from(self.longest.min(self.free)) >= WINDOW_BLOCKS
+    }
 }
 
 /// The allocator.
@@ -48,7 +59,7 @@ pub(crate) struct Allocator {
     data_blocks: u64,
     /// Region where the last long run was found.
     cursor: usize,
-    /// Word where the last window was found.
+    /// Region where the last window was found.
     window: usize,
     /// Regions whose bitmap row differs from the last checkpoint's.
     dirty: BTreeSet<u32>,
@@ -68,11 +79,10 @@ impl Allocator {
     /// A device of `total` blocks, all free.
     pub fn new(total: u64) -> Self {
         let regions = total.div_ceil(REGION_BLOCKS);
-        let full = Region { free: REGION_BLOCKS as u16, longest: REGION_BLOCKS as u16 };
         let mut alloc = Allocator {
             used: Bits::new(regions * REGION_BLOCKS),
             data: Bits::new(regions * REGION_BLOCKS),
-            regions: vec![full; regions as usize],
+            regions: vec![Region::EMPTY; regions as usize],
             free: regions * REGION_BLOCKS,
             data_blocks: 0,
             cursor: 0,
@@ -132,6 +142,7 @@ impl Allocator {
         self.each_region(start, len, |region, n| {
             region.free += n;
             region.longest = region.free;
+            region.no_window = false;
         });
     }
 
@@ -264,24 +275,26 @@ impl Allocator {
     /// Takes `len` blocks that begin `at` blocks into an empty window.
     pub fn alloc_in_window(&mut self, at: u64, len: u64) -> Option<Run> {
         assert!(at + len <= WINDOW_BLOCKS, "a window is 32 blocks");
-        let words = self.used.words();
+        let count = self.regions.len();
         let mut searched = 0;
-        let mut i = 0;
-        while i < words.len() && searched < SEARCH_REGIONS * REGION_WORDS {
-            let word = (self.window + i) % words.len();
-            let region = word / REGION_WORDS;
-            if u64::from(self.regions[region].longest) < WINDOW_BLOCKS {
-                i += REGION_WORDS - word % REGION_WORDS;
+        for i in 0..count {
+            let region = (self.window + i) % count;
+            if !self.regions[region].may_have_window() {
                 continue;
             }
-            let half = (0..2).find(|half| words[word] >> (half * 32) & 0xffff_ffff == 0);
-            if let Some(half) = half {
-                self.window = word;
-                let base = word as u64 * 64 + half * 32;
-                return self.alloc_at(base + at, len);
-            }
-            i += 1;
             searched += 1;
+            if searched > SEARCH_REGIONS {
+                break;
+            }
+            let halves = self.words_of(region).iter().flat_map(|w| [*w as u32, (*w >> 32) as u32]);
+            let Some(window) = halves.enumerate().find_map(|(i, half)| (half == 0).then_some(i))
+            else {
+                self.regions[region].no_window = true;
+                continue;
+            };
+            self.window = region;
+            let base = region as u64 * REGION_BLOCKS + window as u64 * WINDOW_BLOCKS;
+            return self.alloc_at(base + at, len);
         }
         None
     }

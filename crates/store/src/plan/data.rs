@@ -167,7 +167,7 @@ impl Plan<'_> {
             }
         }
         logged.sort_unstable_by_key(|(block, _)| *block);
-        self.log_blocks(&mut shards, logged)?;
+        self.log_blocks(&mut shards, logged, end.max(onode.size))?;
         self.put_shards(onode.id, shards);
         self.set_flag(ix, Onode::HAS_DATA);
         if end > onode.size {
@@ -198,11 +198,12 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Puts whole blocks, in ascending order, into the log.
+    /// Puts whole blocks, in ascending order, into the log; the object will have `size` bytes.
     pub(super) fn log_blocks(
         &mut self,
         shards: &mut Shards,
         blocks: Vec<(u64, Bytes)>,
+        size: u64,
     ) -> Planned<()> {
         // First the places: those that have none of their own get one, neighbours together.
         let mut at = 0;
@@ -223,7 +224,7 @@ impl Plan<'_> {
                 n += 1;
             }
             self.free_slots(&[own])?;
-            self.place(shards, block, n as u64)?;
+            self.place(shards, block, n as u64, size)?;
             at += n;
         }
         for (block, content) in blocks {
@@ -237,11 +238,14 @@ impl Plan<'_> {
     }
 
     /// Gives `len` blocks of one shard fresh places, if possible beside the shard's other blocks.
-    fn place(&mut self, shards: &mut Shards, block: u64, len: u64) -> Planned<()> {
+    ///
+    /// A small object is put close to others: a window of its own would stay empty but for it.
+    fn place(&mut self, shards: &mut Shards, block: u64, len: u64, size: u64) -> Planned<()> {
         let at = block % SHARD_BLOCKS;
         let run = match self.natural_place(shards, block, len) {
             Some(run) => Some(run),
-            None => self.alloc.alloc_in_window(at, len),
+            None if size > SHARD_BLOCKS * BLOCK => self.alloc.alloc_in_window(at, len),
+            None => None,
         };
         let runs = match run {
             Some(run) => {
@@ -298,7 +302,7 @@ impl Plan<'_> {
             logged.push((block, patched(&old, from, &[0; BLOCK_BYTES][..to - from])));
         }
         self.punch(&mut shards, first..last)?;
-        self.log_blocks(&mut shards, logged)?;
+        self.log_blocks(&mut shards, logged, onode.size)?;
         self.put_shards(onode.id, shards);
         Ok(())
     }
