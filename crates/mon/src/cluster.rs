@@ -15,7 +15,6 @@ use admin::settings::{Settings, Source};
 use crush::{CrushError, CrushMap};
 use io::{Now, Rng};
 use maps::{Incremental, OsdMap, PgPool};
-use pg::StateBits;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use types::{AddrVec, Epoch, Mono, OsdId, PgId, PoolId};
@@ -202,21 +201,6 @@ impl Cluster {
         self.recent.push_back(map.clone());
         self.pgmap.follow(&map);
         self.advance_newborns(&old, &map)
-    }
-
-    /// Whether every PG is reported active and clean, by the mapping of the newest map.
-    pub fn all_clean(&self) -> bool {
-        let map = &self.state.osdmap;
-        self.pgmap.all(map).all(|(pgid, entry)| {
-            let size = map.pool(pgid.pool).map_or(0, |p| usize::from(p.size));
-            entry.is_some_and(|e| {
-                let now = map.pg_to_up_acting(pgid);
-                let same = e.stat.acting.as_slice() == now.acting.as_slice();
-                let state = self.pgmap.state(map, Some(e));
-                let well = state.has(StateBits::ACTIVE) && state.has(StateBits::CLEAN);
-                same && now.acting.len() == size && well
-            })
-        })
     }
 
     /// A recent map.

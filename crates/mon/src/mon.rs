@@ -13,7 +13,6 @@ use bytes::Bytes;
 use io::kv::{KvAnswer, KvDone, KvOp};
 use io::{Core, Effects, Event, Now, Rng};
 use maps::{Incremental, OsdMap};
-use std::sync::Arc;
 use types::{Epoch, Mono};
 
 /// The mon of a cluster, as a core for a runner with a cluster store.
@@ -44,20 +43,6 @@ impl Mon {
     pub fn new(cfg: MonConfig, seed: u64) -> Self {
         let rng = Rng::with_seed(seed);
         Mon { cfg, rng, kv: Kv::default(), life: Life::Born }
-    }
-
-    /// The newest committed map; `None` before it serves.
-    pub fn osdmap(&self) -> Option<&Arc<OsdMap>> {
-        match &self.life {
-            Life::Serving(server) => Some(&server.cluster.state.osdmap),
-            _ => None,
-        }
-    }
-
-    /// Whether every PG is active and clean by what its primary last reported.
-    pub fn all_clean(&self) -> bool {
-        let Life::Serving(server) = &self.life else { return false };
-        server.cluster.all_clean()
     }
 
     fn fail(&mut self, why: impl std::fmt::Display, fx: &mut Effects) {
@@ -144,7 +129,8 @@ impl Mon {
             return Err(format!("its store is of the cluster {}, not of {wanted}", state.fsid));
         }
         let mut settings = Settings::new([options::MON]);
-        for (name, value) in &self.cfg.options {
+        // An option that is none of the mon's is passed over: the file is shared by everybody.
+        for (name, value) in self.cfg.options.iter().filter(|(name, _)| is_own(name)) {
             settings.set(Source::File, name, value).map_err(|e| format!("option {name}: {e}"))?;
         }
         let cluster = Cluster::new(&self.cfg, now, state, settings, self.rng.fork());
@@ -193,6 +179,10 @@ impl Mon {
         server.start(now, &self.cfg, fx);
         Life::Serving(Box::new(server))
     }
+}
+
+fn is_own(option: &str) -> bool {
+    options::MON.iter().any(|def| def.name == option)
 }
 
 fn recalled_full(value: Option<Bytes>) -> Result<OsdMap, String> {

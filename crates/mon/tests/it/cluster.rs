@@ -1,0 +1,370 @@
+//! A mon, OSDs and a client in a simulated world.
+
+use crate::client::TestClient;
+use io::disk::DiskDone;
+use io::kv::KvOp;
+use io::{Core, Effects, Event, Now};
+use mon::{Mon, MonConfig, NewCluster};
+use osd::{EXIT_RESTART, Osd, OsdConfig};
+use serde_json::Value;
+use sim::{NodeId, World};
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use store::{Config, Devices, Identity, Mkfs};
+use types::{AddrVec, EntityType, Mono, OsdId, Uuid};
+use wire::msg::{MMonCommandAck, MPoolOp, Payload, pool_op};
+
+pub const FSID: Uuid = Uuid([7; 16]);
+const DISK_BYTES: u64 = 64 << 20;
+/// A command is answered within this.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// When the power of the mon fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// The commit of this number never reaches the store.
+    Before(u32),
+    /// It is in the store, and nobody hears of it.
+    After(u32),
+}
+
+/// A mon whose power fails around a commit.
+struct Fragile {
+    mon: Mon,
+    cut: Rc<RefCell<Option<Cut>>>,
+    commits: Rc<RefCell<u32>>,
+}
+
+impl Fragile {
+    fn look(&mut self, fx: &mut Effects) {
+        let is_commit = |op: &KvOp| matches!(op, KvOp::Commit { .. });
+        if !fx.kv.iter().any(|(_, op)| is_commit(op)) {
+            return;
+        }
+        *self.commits.borrow_mut() += 1;
+        let number = *self.commits.borrow();
+        let cut = *self.cut.borrow();
+        match cut {
+            Some(Cut::Before(n)) if n == number => fx.kv.retain(|(_, op)| !is_commit(op)),
+            Some(Cut::After(n)) if n == number => {}
+            _ => return,
+        }
+        self.cut.borrow_mut().take();
+        // What leaves in the turn of the commit may leave: nothing of it may tell of the commit.
+        fx.exit(CUT, "power cut");
+    }
+}
+
+/// The exit code of a mon whose power failed.
+pub const CUT: i32 = 99;
+
+impl Core for Fragile {
+    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
+        let before = fx.kv.len();
+        self.mon.handle(now, event, fx);
+        if fx.kv.len() > before {
+            self.look(fx);
+        }
+    }
+    fn end_turn(&mut self, now: Now, fx: &mut Effects) {
+        let before = fx.kv.len();
+        self.mon.end_turn(now, fx);
+        if fx.kv.len() > before {
+            self.look(fx);
+        }
+    }
+    fn next_deadline(&self) -> Option<Mono> {
+        self.mon.next_deadline()
+    }
+}
+
+/// Makes a store, then runs an OSD on it; on later boots only the latter.
+struct Booting {
+    stage: Stage,
+    cfg: OsdConfig,
+    devices: Devices,
+    seed: u64,
+    made: Rc<RefCell<bool>>,
+}
+
+enum Stage {
+    Making(Box<Mkfs>),
+    Running(Box<Osd>),
+}
+
+impl Booting {
+    fn new(cfg: OsdConfig, devices: Devices, seed: u64, made: Rc<RefCell<bool>>) -> Self {
+        let stage = if *made.borrow() {
+            Stage::Running(Box::new(Osd::new(cfg.clone(), devices.clone(), seed)))
+        } else {
+            let store = Uuid([cfg.id.0 as u8 + 1; 16]);
+            let identity = Identity { cluster: FSID, osd: cfg.id, store };
+            let config =
+                Config { wal_bytes: 4 << 20, ..Config::for_memory(cfg.memory().store_bytes()) };
+            let mkfs = Mkfs::new(devices.clone(), identity, &config, false).expect("a store fits");
+            Stage::Making(Box::new(mkfs))
+        };
+        Booting { stage, cfg, devices, seed, made }
+    }
+
+    fn mkfs_done(&mut self, now: Now, done: DiskDone, fx: &mut Effects) {
+        let Stage::Making(mkfs) = &mut self.stage else { return };
+        if let Some(result) = mkfs.handle(done, fx) {
+            result.expect("mkfs works");
+            *self.made.borrow_mut() = true;
+            let mut osd = Osd::new(self.cfg.clone(), self.devices.clone(), self.seed);
+            osd.handle(now, Event::Start, fx);
+            self.stage = Stage::Running(Box::new(osd));
+        }
+    }
+}
+
+impl Core for Booting {
+    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
+        match (&mut self.stage, event) {
+            (Stage::Making(mkfs), Event::Start) => mkfs.start(fx),
+            (Stage::Making(_), Event::Disk(done)) => self.mkfs_done(now, done, fx),
+            (Stage::Making(_), _) => {}
+            (Stage::Running(osd), event) => osd.handle(now, event, fx),
+        }
+    }
+    fn end_turn(&mut self, now: Now, fx: &mut Effects) {
+        if let Stage::Running(osd) = &mut self.stage {
+            osd.end_turn(now, fx);
+        }
+    }
+    fn next_deadline(&self) -> Option<Mono> {
+        match &self.stage {
+            Stage::Running(osd) => osd.next_deadline(),
+            Stage::Making(_) => None,
+        }
+    }
+}
+
+/// A core that the test can reach into.
+struct Shared<T>(Rc<RefCell<T>>);
+
+impl<T: Core> Core for Shared<T> {
+    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
+        self.0.borrow_mut().handle(now, event, fx);
+    }
+    fn end_turn(&mut self, now: Now, fx: &mut Effects) {
+        self.0.borrow_mut().end_turn(now, fx);
+    }
+    fn next_deadline(&self) -> Option<Mono> {
+        self.0.borrow().next_deadline()
+    }
+}
+
+pub struct Cluster {
+    pub world: World,
+    pub mon: NodeId,
+    pub osds: Vec<NodeId>,
+    pub client_node: NodeId,
+    pub client: Rc<RefCell<TestClient>>,
+    /// When the mon's power fails; taken when it did.
+    pub cut: Rc<RefCell<Option<Cut>>>,
+    /// Commits of the mon so far, of all its lives.
+    pub commits: Rc<RefCell<u32>>,
+    /// OSDs that the scenario keeps off.
+    pub off: Vec<bool>,
+}
+
+pub fn mon_addr() -> SocketAddr {
+    SocketAddr::new(World::ip(NodeId(0)), 3300)
+}
+
+impl Cluster {
+    /// A mon that serves, and OSDs that boot.
+    pub fn new(seed: u64, osds: usize) -> Self {
+        if std::env::var_os("MON_TRACE").is_some() {
+            let level = tracing_subscriber::filter::LevelFilter::DEBUG;
+            let logs = tracing_subscriber::fmt().with_max_level(level).without_time();
+            let _ = logs.with_test_writer().try_init();
+        }
+        let mut world = World::new(seed);
+        let cut = Rc::new(RefCell::new(None));
+        let commits = Rc::new(RefCell::new(0));
+        let mon = add_mon(&mut world, cut.clone(), commits.clone());
+        let osds: Vec<_> = (0..osds).map(|id| add_osd(&mut world, id)).collect();
+        let addrs = AddrVec::msgr2(mon_addr(), 0);
+        let me = wire::Identity::client("admin", 77);
+        let client = Rc::new(RefCell::new(TestClient::new(addrs, FSID, me, seed)));
+        let client_node = add_shared(&mut world, client.clone());
+        let off = vec![false; osds.len()];
+        world.start(mon);
+        osds.iter().for_each(|n| world.start(*n));
+        world.start(client_node);
+        world.run_for(Duration::from_millis(1));
+        Cluster { world, mon, osds, client_node, client, cut, commits, off }
+    }
+
+    /// Adds a client of its own.
+    pub fn add_client(&mut self, me: wire::Identity) -> (NodeId, Rc<RefCell<TestClient>>) {
+        let addrs = AddrVec::msgr2(mon_addr(), 0);
+        let client = Rc::new(RefCell::new(TestClient::new(addrs, FSID, me, 5)));
+        let node = add_shared(&mut self.world, client.clone());
+        self.world.start(node);
+        self.world.run_for(Duration::from_millis(1));
+        (node, client)
+    }
+
+    /// Does something as the client.
+    pub fn on_client<R>(&mut self, f: impl FnOnce(&mut TestClient) -> R) -> R {
+        let client = self.client.clone();
+        let did = self.world.with_core(self.client_node, |_, _, _| f(&mut client.borrow_mut()));
+        did.expect("the client runs")
+    }
+
+    /// Lets time pass, and starts again what ended in order to be started again.
+    pub fn pass(&mut self, time: Duration) {
+        for (index, node) in self.osds.clone().into_iter().enumerate() {
+            let Some(exit) = self.world.exit_of(node) else { continue };
+            assert!([0, EXIT_RESTART].contains(&exit.code), "osd.{index} ended: {exit:?}");
+            if !self.off[index] {
+                self.world.start(node);
+            }
+        }
+        if let Some(exit) = self.world.exit_of(self.mon) {
+            assert!([0, CUT].contains(&exit.code), "the mon ended: {exit:?}");
+            self.world.start(self.mon);
+        }
+        self.world.run_for(time);
+    }
+
+    /// Runs until `until`.
+    #[track_caller]
+    pub fn run_until(&mut self, limit: Duration, mut until: impl FnMut(&mut Cluster) -> bool) {
+        let end = self.world.now() + limit;
+        while !until(self) {
+            assert!(self.world.now() < end, "not reached after {limit:?}");
+            self.pass(Duration::from_millis(1));
+        }
+    }
+
+    /// Asks until there is an answer: also after the mon was started again.
+    #[track_caller]
+    pub fn ask(&mut self, json: &str) -> MMonCommandAck {
+        let end = self.world.now() + PATIENCE;
+        loop {
+            assert!(self.world.now() < end, "no answer to {json}");
+            let tid = self.on_client(|c| c.command(json));
+            let sessions = self.client.borrow().sessions;
+            loop {
+                if let Some(ack) = self.client.borrow_mut().acks.remove(&tid) {
+                    return ack;
+                }
+                let lost = sessions > 0 && self.client.borrow().sessions > sessions;
+                if lost || self.world.now() >= end {
+                    break;
+                }
+                self.pass(Duration::from_millis(1));
+            }
+        }
+    }
+
+    /// The JSON that a command answers.
+    #[track_caller]
+    pub fn json(&mut self, prefix: &str) -> Value {
+        let ack = self.ask(&format!(r#"{{"prefix":"{prefix}","format":"json"}}"#));
+        assert_eq!(ack.result, 0, "{prefix}: {}", ack.outs);
+        serde_json::from_slice(&ack.data).expect("JSON")
+    }
+
+    /// Makes a pool of 32 PGs, as librados does.
+    pub fn create_pool(&mut self, name: &str) {
+        let name = name.to_owned();
+        let op =
+            MPoolOp { fsid: FSID, op: pool_op::CREATE, crush_rule: -1, name, ..MPoolOp::default() };
+        self.on_client(|c| c.say(op.encode()));
+    }
+
+    /// PGs that are active and clean, and all PGs.
+    pub fn clean(&mut self) -> (u64, u64) {
+        let stat = self.json("pg stat");
+        let stat = &stat["pg_summary"];
+        let states = stat["num_pg_by_state"].as_array().expect("a list");
+        let clean = states.iter().filter(|s| s["name"] == "active+clean");
+        let clean = clean.map(|s| s["num"].as_u64().unwrap_or(0)).sum();
+        (clean, stat["num_pgs"].as_u64().unwrap_or(0))
+    }
+
+    /// Waits until there are so many PGs and all are active and clean.
+    #[track_caller]
+    pub fn wait_clean(&mut self, pgs: u64) {
+        let limit = Duration::from_secs(60);
+        self.run_until(limit, |c| c.clean() == (pgs, pgs));
+    }
+
+    pub fn crash_osd(&mut self, osd: usize) {
+        self.off[osd] = true;
+        let node = self.osds[osd];
+        if self.world.is_up(node) {
+            self.world.crash(node);
+        }
+    }
+
+    pub fn start_osd(&mut self, osd: usize) {
+        self.off[osd] = false;
+        let node = self.osds[osd];
+        if !self.world.is_up(node) {
+            self.world.start(node);
+        }
+    }
+
+    /// The power of everything fails, and comes back.
+    pub fn crash_all(&mut self) {
+        self.world.crash(self.mon);
+        (0..self.osds.len()).for_each(|osd| self.crash_osd(osd));
+        self.world.start(self.mon);
+        (0..self.osds.len()).for_each(|osd| self.start_osd(osd));
+    }
+}
+
+fn add_shared(world: &mut World, client: Rc<RefCell<TestClient>>) -> NodeId {
+    let boot = Box::new(move |_: &[_], _| Box::new(Shared(client.clone())) as Box<dyn Core>);
+    world.add_node(&[], false, boot)
+}
+
+fn add_mon(world: &mut World, cut: Rc<RefCell<Option<Cut>>>, commits: Rc<RefCell<u32>>) -> NodeId {
+    let boot = move |_: &[io::disk::DeviceInfo], seed: u64| {
+        let new = NewCluster { failure_domain: "osd".to_owned(), ..NewCluster::new(FSID) };
+        let cfg = MonConfig::new("a", mon_addr()).with_new_cluster(new);
+        let (cut, commits) = (cut.clone(), commits.clone());
+        Box::new(Fragile { mon: Mon::new(cfg, seed), cut, commits }) as Box<dyn Core>
+    };
+    world.add_node(&[], true, Box::new(boot))
+}
+
+fn add_osd(world: &mut World, id: usize) -> NodeId {
+    let made = Rc::new(RefCell::new(false));
+    let node = NodeId(1 + id);
+    let boot = move |devices: &[io::disk::DeviceInfo], seed: u64| {
+        let any_port = SocketAddr::new(World::ip(node), 0);
+        let cfg = OsdConfig {
+            id: OsdId(i32::try_from(id).expect("few")),
+            cluster: FSID,
+            mons: vec![AddrVec::msgr2(mon_addr(), 0)],
+            public: any_port,
+            cluster_net: any_port,
+            admin_socket: None,
+            options: [("osd_memory_target".to_owned(), "64M".to_owned())].into(),
+            location: Vec::new(),
+            device_class: "ssd".to_owned(),
+            metadata: Default::default(),
+            nonce: (seed as u32) | 1,
+        };
+        let devices = Devices { data: devices[0].clone(), wal: None };
+        Box::new(Booting::new(cfg, devices, seed, made.clone())) as Box<dyn Core>
+    };
+    let added = world.add_node(&[DISK_BYTES], false, Box::new(boot));
+    assert_eq!(added, node);
+    node
+}
+
+/// A daemon's identity, for clients that say what only daemons may say.
+pub fn as_osd(id: u32) -> wire::Identity {
+    wire::Identity::daemon(EntityType::OSD, id, 1234)
+}

@@ -1,0 +1,88 @@
+//! A cluster from its birth over crashes to clean again.
+
+use crate::cluster::Cluster;
+use std::time::Duration;
+
+const PGS: u64 = 32;
+
+fn up(c: &mut Cluster) -> u64 {
+    c.json("status")["osdmap"]["num_up_osds"].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn osds_boot_a_pool_gets_clean_and_survives_a_crash_of_everything() {
+    let mut c = Cluster::new(1, 3);
+    c.run_until(Duration::from_secs(3), |c| up(c) == 3);
+    c.create_pool("rbd");
+    let made = c.world.now();
+    c.wait_clean(PGS);
+    assert!(
+        c.world.now() - made < Duration::from_secs(2),
+        "made within {:?}",
+        c.world.now() - made
+    );
+    assert_eq!(c.json("health")["status"], "HEALTH_OK");
+    let fsid = c.json("fsid");
+    c.crash_all();
+    let crashed = c.world.now();
+    c.wait_clean(PGS);
+    assert!(c.world.now() - crashed < Duration::from_secs(4), "{:?}", c.world.now() - crashed);
+    assert_eq!(c.json("fsid"), fsid);
+    assert_eq!(c.json("status")["osdmap"]["num_osds"], 3);
+}
+
+#[test]
+fn an_osd_that_dies_is_down_at_once_and_comes_back() {
+    let mut c = Cluster::new(2, 3);
+    c.run_until(Duration::from_secs(3), |c| up(c) == 3);
+    c.create_pool("rbd");
+    c.wait_clean(PGS);
+    c.crash_osd(1);
+    c.run_until(Duration::from_millis(500), |c| up(c) == 2);
+    let degraded = |c: &mut Cluster| {
+        let stat = c.json("pg stat");
+        let states = stat["pg_summary"]["num_pg_by_state"].as_array().expect("a list").clone();
+        states.iter().any(|s| s["name"].as_str().is_some_and(|n| n.contains("undersized")))
+    };
+    c.run_until(Duration::from_secs(10), degraded);
+    let health = c.json("health");
+    assert_eq!(health["status"], "HEALTH_WARN");
+    assert!(health["checks"]["OSD_DOWN"].is_object(), "{health}");
+    c.start_osd(1);
+    c.wait_clean(PGS);
+    assert_eq!(up(&mut c), 3);
+}
+
+/// PGs that were ordered and never reported are ordered again, with their history: from whoever
+/// leads them after whatever happened.
+#[test]
+fn pools_are_finished_whatever_crashes_while_they_are_made() {
+    for seed in 10..22 {
+        let mut c = Cluster::new(seed, 3);
+        c.run_until(Duration::from_secs(3), |c| up(c) == 3);
+        for (round, pool) in ["one", "two"].into_iter().enumerate() {
+            c.create_pool(pool);
+            let wait = c.world.rng().u64(0..40_000);
+            c.world.run_for(Duration::from_micros(wait));
+            match c.world.rng().u8(0..3) {
+                0 => c.crash_all(),
+                1 => {
+                    let victim = c.world.rng().usize(0..3);
+                    c.crash_osd(victim);
+                    c.pass(Duration::from_millis(30));
+                    c.world.crash(c.mon);
+                    c.world.start(c.mon);
+                    c.start_osd(victim);
+                }
+                _ => {
+                    c.world.crash(c.mon);
+                    c.world.start(c.mon);
+                }
+            }
+            // The request itself may have been lost with the mon.
+            c.pass(Duration::from_millis(500));
+            c.create_pool(pool);
+            c.wait_clean(PGS * (round as u64 + 1));
+        }
+    }
+}

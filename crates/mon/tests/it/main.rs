@@ -1,0 +1,8 @@
+//! The mon from outside: with real OSDs and a client in a simulated world, and against what a real
+//! Ceph cluster answered.
+
+mod client;
+mod cluster;
+mod crashes;
+mod hostile;
+mod life;
