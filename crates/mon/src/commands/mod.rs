@@ -8,10 +8,14 @@
 mod auth;
 mod config;
 mod config_key;
+mod crush;
 mod df;
 mod log;
 mod mgr;
 mod mon;
+mod osd;
+mod pg;
+mod pool;
 mod status;
 mod tell;
 
@@ -129,7 +133,9 @@ pub(crate) fn table() -> CommandTable<Handler> {
         config_key::COMMANDS,
         DESCRIPTIONS,
     ];
-    CommandTable::new(themes.iter().copied().flatten().copied())
+    let themes = themes.iter().chain(osd::THEMES).chain(self::crush::THEMES);
+    let themes = themes.chain(pool::THEMES).chain(self::pg::THEMES);
+    CommandTable::new(themes.copied().flatten().copied())
 }
 
 const DESCRIPTIONS: &[CommandDef] = &[Def::read(

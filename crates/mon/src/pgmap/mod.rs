@@ -10,7 +10,7 @@ pub(crate) mod space;
 mod sums;
 
 pub(crate) use rates::{Counts, Rate, Rates};
-pub(crate) use sums::{OsdSum, Sums};
+pub(crate) use sums::{OsdSum, Sums, stat_sum};
 
 use maps::OsdMap;
 use peer::{OsdSpace, PgStat};
@@ -93,11 +93,6 @@ pub(crate) struct PgMap {
 }
 
 impl PgMap {
-    /// A PG's last report.
-    pub fn pg(&self, pgid: PgId) -> Option<&PgEntry> {
-        self.pgs.get(&pgid)
-    }
-
     /// All PGs of the map, with what is known of them.
     pub fn all<'a>(
         &'a self,

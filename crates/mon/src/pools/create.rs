@@ -24,8 +24,11 @@ pub(crate) struct NewPool {
     pub options: Vec<(&'static str, PoolOpt)>,
 }
 
-/// Why a name cannot be that of a pool.
-fn check_name(name: &str) -> Result<(), CommandError> {
+/// That a name can be that of a pool.
+///
+/// # Errors
+/// EINVAL, when it cannot.
+pub(crate) fn check_name(name: &str) -> Result<(), CommandError> {
     const MAX_NAME_BYTES: usize = 128;
     if name.is_empty() {
         return Err(CommandError::invalid("a pool needs a name"));
@@ -90,12 +93,24 @@ impl Cluster {
             let text = format!("pool size must be between 1 and {MAX_SIZE}");
             return Err(CommandError::invalid(text));
         }
-        if size == 1 && new.size == Some(1) && !self.settings.bool("mon_allow_pool_size_one") {
-            let text = "configuring pool size as 1 is disabled by default; set \
-                        'mon_allow_pool_size_one' to allow it";
-            return Err(CommandError::not_permitted(text));
+        if size == 1 && new.size == Some(1) {
+            self.check_size_one()?;
         }
         Ok(u8::try_from(size).unwrap_or(1))
+    }
+
+    /// That pools may have a single copy.
+    ///
+    /// # Errors
+    /// EPERM, in Ceph's words.
+    pub fn check_size_one(&self) -> Result<(), CommandError> {
+        if self.settings.bool("mon_allow_pool_size_one") {
+            return Ok(());
+        }
+        Err(CommandError::not_permitted(
+            "configuring pool size as 1 is disabled by default; 'ceph config set mon \
+             mon_allow_pool_size_one true' allows it",
+        ))
     }
 
     /// How many copies a pool of a size needs to serve.

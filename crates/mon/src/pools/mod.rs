@@ -4,5 +4,4 @@ mod create;
 mod messages;
 mod snaps;
 
-pub(crate) use create::NewPool;
-pub(crate) use snaps::SnapError;
+pub(crate) use create::{MAX_SIZE, NewPool, check_name};

@@ -9,16 +9,18 @@ use io::Now;
 use maps::{PgPool, PoolFlags, PoolSnap};
 use types::{Epoch, Errno, PoolId, SnapId};
 
-/// Why a snapshot cannot be made or removed.
-pub(crate) type SnapError = CommandError;
-
-fn other_mode(what: &str) -> SnapError {
+fn other_mode(what: &str) -> CommandError {
     CommandError::invalid(format_args!("the pool has {what} snapshots; it cannot have both kinds"))
 }
 
 impl Cluster {
     /// Makes a snapshot of a pool. Whether it is new.
-    pub fn make_pool_snap(&mut self, now: Now, id: PoolId, name: &str) -> Result<bool, SnapError> {
+    pub fn make_pool_snap(
+        &mut self,
+        now: Now,
+        id: PoolId,
+        name: &str,
+    ) -> Result<bool, CommandError> {
         if name.is_empty() {
             return Err(CommandError::invalid("a snapshot needs a name"));
         }
@@ -40,7 +42,7 @@ impl Cluster {
     }
 
     /// Removes a snapshot of a pool. Whether it was there.
-    pub fn remove_pool_snap(&mut self, id: PoolId, name: &str) -> Result<bool, SnapError> {
+    pub fn remove_pool_snap(&mut self, id: PoolId, name: &str) -> Result<bool, CommandError> {
         self.edit_snaps(id, |pool, epoch| {
             if pool.is_selfmanaged_snaps_mode() {
                 return Err(other_mode("self-managed"));
@@ -56,7 +58,7 @@ impl Cluster {
     }
 
     /// Gives out an id for a client's own snapshot.
-    pub fn make_own_snap(&mut self, id: PoolId) -> Result<SnapId, SnapError> {
+    pub fn make_own_snap(&mut self, id: PoolId) -> Result<SnapId, CommandError> {
         self.edit_snaps(id, |pool, epoch| {
             if pool.is_pool_snaps_mode() {
                 return Err(other_mode("pool"));
@@ -70,7 +72,7 @@ impl Cluster {
     }
 
     /// A client's own snapshot is not wanted any more.
-    pub fn remove_own_snap(&mut self, id: PoolId, snap: SnapId) -> Result<(), SnapError> {
+    pub fn remove_own_snap(&mut self, id: PoolId, snap: SnapId) -> Result<(), CommandError> {
         let map = self.map();
         let queued = map.in_removed_snaps_queue(id, snap)
             || map.new_removed_snaps.get(&id).is_some_and(|s| s.contains(snap));
@@ -98,8 +100,8 @@ impl Cluster {
     fn edit_snaps<R>(
         &mut self,
         id: PoolId,
-        edit: impl FnOnce(&mut PgPool, Epoch) -> Result<(R, Option<SnapId>), SnapError>,
-    ) -> Result<R, SnapError> {
+        edit: impl FnOnce(&mut PgPool, Epoch) -> Result<(R, Option<SnapId>), CommandError>,
+    ) -> Result<R, CommandError> {
         self.edit(|inc, map| {
             let pool = map.pool(id);
             let mut pool = pool

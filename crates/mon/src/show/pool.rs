@@ -1,7 +1,7 @@
 //! Pools.
 
 use crate::show::join;
-use maps::{OsdMap, PgPool, PoolOpt, PoolOptKey, PoolOptKind};
+use maps::{OsdMap, PgPool, PoolOpt};
 use serde_json::{Map, Value, json};
 use types::PoolId;
 
@@ -25,11 +25,6 @@ pub(crate) fn option_text(value: &PoolOpt) -> String {
         PoolOpt::Int(n) => n.to_string(),
         PoolOpt::Double(x) => admin::units::stream(*x),
     }
-}
-
-/// Whether an option takes whole numbers.
-pub(crate) fn is_int(key: PoolOptKey) -> bool {
-    key.kind() == Some(PoolOptKind::Int)
 }
 
 /// Everything of a pool (`pg_pool_t::dump`), without its id and name.

@@ -1,0 +1,99 @@
+//! Clients that may not do anything any more.
+
+use crate::cluster::Cluster;
+use crate::commands::{Call, CommandDef, Reply, old, read, write};
+use admin::units::stream;
+use admin::{Answer, CommandError};
+use maps::BlocklistAddr;
+use serde_json::{Value, json};
+use std::time::Duration;
+
+pub(super) const COMMANDS: &[CommandDef] = &[
+    write(
+        "osd blocklist [range:Choices,range] <blocklistop:Choices,add|rm> <addr:EntityAddr> \
+         [expire:Float,0.0]",
+        "osd",
+        "shuts a client out (add), for some seconds, or lets it in again (rm)",
+        blocklist,
+    ),
+    read("osd blocklist ls", "osd", "lists clients that are shut out", ls),
+    write("osd blocklist clear", "osd", "lets all clients in again", clear),
+    old(write(
+        "osd blacklist <blacklistop:Choices,add|rm> <addr:EntityAddr> [expire:Float,0.0]",
+        "osd",
+        "see blocklist",
+        blocklist,
+    )),
+    old(read("osd blacklist ls", "osd", "see blocklist", ls)),
+    old(write("osd blacklist clear", "osd", "see blocklist", clear)),
+];
+
+/// The longest an entry may last: longer ones would not fit in a time stamp.
+const MAX_EXPIRE_S: f64 = 100.0 * 365.25 * 86_400.0;
+
+fn blocklist(c: &mut Cluster, call: &Call) -> Reply {
+    if call.args.has("range") {
+        return Err(CommandError::unsupported(
+            "ranges of addresses cannot be blocklisted yet; add the addresses one by one",
+        ));
+    }
+    let text = call.args.text("addr");
+    let addr = call
+        .args
+        .addr("addr")
+        .ok_or_else(|| CommandError::invalid(format_args!("unable to parse address {text}")))?;
+    let addr = BlocklistAddr::new(addr);
+    let op = call.args.str("blocklistop").unwrap_or_else(|| call.args.text("blacklistop"));
+    if op == "rm" {
+        return remove(c, addr);
+    }
+    let default = c.settings.float("mon_osd_blocklist_default_expire");
+    let expire = call.args.float("expire").unwrap_or(default);
+    if !(0.0..=MAX_EXPIRE_S).contains(&expire) {
+        let text = format!("an entry may last from 0 to {MAX_EXPIRE_S} seconds");
+        return Err(CommandError::invalid(text));
+    }
+    let until = call.now.wall.plus(Duration::from_secs_f64(expire));
+    c.change(|inc, _| {
+        // An entry that is there keeps its time: applying a map works so everywhere.
+        inc.old_blocklist.retain(|a| *a != addr);
+        inc.new_blocklist.insert(addr, until);
+    })?;
+    let message = format!("blocklisting {} until {until} ({} sec)", addr.addr(), stream(expire));
+    Ok(Answer::message(message))
+}
+
+fn remove(c: &mut Cluster, addr: BlocklistAddr) -> Reply {
+    let there = c.map().blocklist.contains_key(&addr);
+    if !there {
+        return Ok(Answer::message(format_args!("{} isn't blocklisted", addr.addr())));
+    }
+    c.change(|inc, _| {
+        inc.new_blocklist.remove(&addr);
+        inc.old_blocklist.push(addr);
+    })?;
+    Ok(Answer::message(format_args!("un-blocklisting {}", addr.addr())))
+}
+
+fn ls(c: &Cluster, call: &Call) -> Reply {
+    let all = &c.map().blocklist;
+    let answer = Answer::either(
+        call.format(),
+        || {
+            let entries = all.iter().map(|(addr, until)| {
+                json!({"addr": addr.addr().to_string(), "until": until.to_string()})
+            });
+            Value::Array(entries.collect())
+        },
+        || all.iter().map(|(addr, until)| format!("{} {until}\n", addr.addr())).collect(),
+    );
+    Ok(answer.with_message(format_args!("listed {} entries", all.len())))
+}
+
+fn clear(c: &mut Cluster, _: &Call) -> Reply {
+    c.change(|inc, map| {
+        inc.new_blocklist.clear();
+        inc.old_blocklist = map.blocklist.keys().copied().collect();
+    })?;
+    Ok(Answer::message(" removed all blocklist entries"))
+}

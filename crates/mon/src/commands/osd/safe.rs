@@ -1,0 +1,252 @@
+//! May an OSD be stopped, may it be thrown away?
+
+use super::{means_all, osd_id};
+use crate::cluster::Cluster;
+use crate::commands::{Call, CommandDef, Reply, read};
+use crate::pgmap::PgEntry;
+use admin::{Answer, CommandError};
+use maps::PgPool;
+use pg::StateBits;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
+use types::{Errno, OsdId, PgId};
+
+pub(super) const COMMANDS: &[CommandDef] = &[
+    read(
+        "osd ok-to-stop <ids:String>...",
+        "osd",
+        "says whether all data stays available while these OSDs are stopped",
+        ok_to_stop,
+    ),
+    read(
+        "osd safe-to-destroy <ids:String>...",
+        "osd",
+        "says whether these OSDs hold nothing that is needed",
+        safe_to_destroy,
+    ),
+];
+
+/// The OSDs a command names.
+fn named(c: &Cluster, call: &Call) -> Result<BTreeSet<OsdId>, CommandError> {
+    let words = call.args.list("ids");
+    if words.iter().any(|w| means_all(w)) {
+        return Ok(c.map().existing_osds().collect());
+    }
+    let id = |word: &str| {
+        let bad = |why| CommandError::invalid(format_args!("{why}invalid osd id '{word}'"));
+        osd_id(word).map_err(bad)
+    };
+    words.iter().map(|w| id(w)).collect()
+}
+
+/// `0,2`
+fn list(osds: &BTreeSet<OsdId>) -> String {
+    crate::show::join(osds, ",")
+}
+
+/// PGs by what would become of them.
+#[derive(Default)]
+struct Outlook {
+    ok: usize,
+    degraded: Vec<PgId>,
+    more_degraded: Vec<PgId>,
+    already_inactive: Vec<PgId>,
+    inactive: Vec<PgId>,
+}
+
+impl Outlook {
+    fn not_ok(&self) -> usize {
+        self.already_inactive.len() + self.inactive.len()
+    }
+
+    fn add(&mut self, state: StateBits, entry: &PgEntry, pool: &PgPool, osds: &BTreeSet<OsdId>) {
+        let acting = entry.stat.acting.iter().filter(|o| o.is_some());
+        let (go, stay): (Vec<OsdId>, Vec<OsdId>) = acting.partition(|o| osds.contains(o));
+        let pgid = entry.stat.pgid;
+        if go.is_empty() {
+            return;
+        }
+        if !state.has(StateBits::ACTIVE) {
+            self.already_inactive.push(pgid);
+        } else if stay.len() < usize::from(pool.min_size) {
+            self.inactive.push(pgid);
+        } else {
+            self.ok += 1;
+            match state.has(StateBits::DEGRADED) {
+                true => self.more_degraded.push(pgid),
+                false => self.degraded.push(pgid),
+            }
+        }
+    }
+
+    fn json(&self, osds: &BTreeSet<OsdId>) -> Value {
+        let mut out = Map::new();
+        out.insert("ok_to_stop".into(), (self.not_ok() == 0).into());
+        out.insert("osds".into(), osds.iter().map(|o| o.0).collect());
+        out.insert("num_ok_pgs".into(), self.ok.into());
+        out.insert("num_not_ok_pgs".into(), self.not_ok().into());
+        let lists = [
+            ("bad_already_inactive", &self.already_inactive),
+            ("bad_become_inactive", &self.inactive),
+            ("ok_become_degraded", &self.degraded),
+            ("ok_become_more_degraded", &self.more_degraded),
+        ];
+        for (name, pgs) in lists.into_iter().filter(|(_, pgs)| !pgs.is_empty()) {
+            out.insert(name.into(), pgs.iter().map(PgId::to_string).collect());
+        }
+        out.into()
+    }
+}
+
+fn ok_to_stop(c: &Cluster, call: &Call) -> Reply {
+    let osds = named(c, call)?;
+    let map = c.map();
+    let mut outlook = Outlook::default();
+    let mut unknown = 0;
+    for (pgid, entry) in c.pgmap.all(map) {
+        match (entry, map.pool(pgid.pool)) {
+            (Some(entry), Some(pool)) => {
+                outlook.add(c.pgmap.state(map, Some(entry)), entry, pool, &osds);
+            }
+            _ => unknown += 1,
+        }
+    }
+    if unknown > 0 {
+        let text = format!("{unknown} pgs have unknown state; cannot draw any conclusions");
+        return Err(CommandError::new(Errno::EAGAIN, text));
+    }
+    let answer = Answer::json_line(outlook.json(&osds));
+    Ok(match outlook.not_ok() {
+        0 => answer,
+        n => answer
+            .with_message(format_args!(
+                "unsafe to stop osd(s) at this time ({n} PGs are or would become offline)"
+            ))
+            .with_errno(Errno::EBUSY),
+    })
+}
+
+/// OSDs by whether something of them may be needed.
+#[derive(Default)]
+struct Verdict {
+    safe: BTreeSet<OsdId>,
+    active: BTreeSet<OsdId>,
+    missing_stats: BTreeSet<OsdId>,
+    stored_pgs: BTreeSet<OsdId>,
+    mapped: usize,
+}
+
+/// How many PGs an OSD serves or is to serve.
+fn pgs_of(c: &Cluster, id: OsdId) -> usize {
+    let of = |e: &PgEntry| e.stat.acting.contains(&id) || e.stat.up.contains(&id);
+    c.pgmap.reported().filter(|(_, e)| of(e)).count()
+}
+
+fn verdict(c: &Cluster, osds: &BTreeSet<OsdId>) -> Result<Verdict, CommandError> {
+    let map = c.map();
+    let sums = c.pgmap.sums(map);
+    if sums.unknown > 0 {
+        let text = format!("{} pgs have unknown state; cannot draw any conclusions", sums.unknown);
+        return Err(CommandError::new(Errno::EAGAIN, text));
+    }
+    let mut good = StateBits::ACTIVE;
+    good |= StateBits::CLEAN;
+    let all_clean = sums.count(good) == sums.num_pgs;
+    let mut verdict = Verdict::default();
+    for &id in osds {
+        let mapped = pgs_of(c, id);
+        let stat = c.pgmap.osd(id).filter(|_| map.is_up(id));
+        let set = match stat {
+            _ if !map.exists(id) => &mut verdict.safe,
+            _ if mapped > 0 => {
+                verdict.mapped += mapped;
+                &mut verdict.active
+            }
+            _ if all_clean => &mut verdict.safe,
+            None => &mut verdict.missing_stats,
+            Some(stat) if stat.pgs_held > 0 => &mut verdict.stored_pgs,
+            Some(_) => &mut verdict.safe,
+        };
+        set.insert(id);
+    }
+    Ok(verdict)
+}
+
+impl Verdict {
+    /// Why not all of them can go.
+    fn refusal(&self) -> Option<CommandError> {
+        if self.active.is_empty() && self.missing_stats.is_empty() && self.stored_pgs.is_empty() {
+            return None;
+        }
+        let mut text = String::new();
+        if !self.safe.is_empty() {
+            text.push_str(&format!(
+                "OSD(s) {} are safe to destroy without reducing data durability. ",
+                list(&self.safe)
+            ));
+        }
+        if !self.active.is_empty() {
+            let (osds, n) = (list(&self.active), self.mapped);
+            text.push_str(&format!("OSD(s) {osds} have {n} pgs currently mapped to them. "));
+        }
+        if !self.missing_stats.is_empty() {
+            text.push_str(&format!(
+                "OSD(s) {} have no reported stats, and not all PGs are active+clean; we cannot \
+                 draw any conclusions. ",
+                list(&self.missing_stats)
+            ));
+        }
+        if !self.stored_pgs.is_empty() {
+            text.push_str(&format!(
+                "OSD(s) {} last reported they still store some PG data, and not all PGs are \
+                 active+clean; we cannot be sure they aren't still needed.",
+                list(&self.stored_pgs)
+            ));
+        }
+        let busy = !self.active.is_empty() || !self.stored_pgs.is_empty();
+        Some(CommandError::new(if busy { Errno::EBUSY } else { Errno::EAGAIN }, text))
+    }
+}
+
+fn safe_to_destroy(c: &Cluster, call: &Call) -> Reply {
+    let osds = named(c, call)?;
+    let verdict = verdict(c, &osds)?;
+    if call.format().is_json() {
+        let ids = |osds: &BTreeSet<OsdId>| osds.iter().map(|o| o.0).collect::<Vec<_>>();
+        return Ok(Answer::json(json!({
+            "safe_to_destroy": ids(&verdict.safe),
+            "active": ids(&verdict.active),
+            "missing_stats": ids(&verdict.missing_stats),
+            "stored_pgs": ids(&verdict.stored_pgs),
+        })));
+    }
+    match verdict.refusal() {
+        Some(refusal) => Err(refusal),
+        None => Ok(Answer::message(format_args!(
+            "OSD(s) {} are safe to destroy without reducing data durability.",
+            list(&osds)
+        ))),
+    }
+}
+
+/// That nothing is lost with an OSD.
+///
+/// # Errors
+/// Why that cannot be said.
+pub(super) fn check_destroy(c: &Cluster, id: OsdId) -> Result<(), CommandError> {
+    let refusal = match verdict(c, &BTreeSet::from([id])) {
+        Ok(verdict) => verdict.refusal(),
+        Err(e) => Some(e),
+    };
+    match refusal {
+        None => Ok(()),
+        Some(e) => Err(CommandError::new(
+            e.errno,
+            format_args!(
+                "{}\nYou can proceed by passing --force, but be warned that this will likely mean \
+                 real, permanent data loss.",
+                e.text
+            ),
+        )),
+    }
+}

@@ -1,0 +1,11 @@
+//! `pg`: placement groups.
+
+mod acts;
+mod dump;
+mod list;
+mod table;
+mod value;
+
+use super::CommandDef;
+
+pub(super) const THEMES: &[&[CommandDef]] = &[dump::COMMANDS, list::COMMANDS, acts::COMMANDS];
