@@ -35,10 +35,16 @@ struct Fragile {
     mon: Mon,
     cut: Rc<RefCell<Option<Cut>>>,
     commits: Rc<RefCell<u32>>,
+    /// A commit hangs; the power fails at this time.
+    dies_at: Option<Mono>,
 }
 
+/// How long a commit hangs before the power fails: enough for a message that should not have left
+/// to arrive.
+const HANG: Duration = Duration::from_millis(20);
+
 impl Fragile {
-    fn look(&mut self, fx: &mut Effects) {
+    fn look(&mut self, now: Now, fx: &mut Effects) {
         let is_commit = |op: &KvOp| matches!(op, KvOp::Commit { .. });
         if !fx.kv.iter().any(|(_, op)| is_commit(op)) {
             return;
@@ -47,13 +53,14 @@ impl Fragile {
         let number = *self.commits.borrow();
         let cut = *self.cut.borrow();
         match cut {
-            Some(Cut::Before(n)) if n == number => fx.kv.retain(|(_, op)| !is_commit(op)),
-            Some(Cut::After(n)) if n == number => {}
+            Some(Cut::Before(n)) if n == number => {
+                fx.kv.retain(|(_, op)| !is_commit(op));
+                self.dies_at = Some(now.mono.after(HANG));
+            }
+            Some(Cut::After(n)) if n == number => fx.exit(CUT, "power cut"),
             _ => return,
         }
         self.cut.borrow_mut().take();
-        // What leaves in the turn of the commit may leave: nothing of it may tell of the commit.
-        fx.exit(CUT, "power cut");
     }
 }
 
@@ -65,18 +72,22 @@ impl Core for Fragile {
         let before = fx.kv.len();
         self.mon.handle(now, event, fx);
         if fx.kv.len() > before {
-            self.look(fx);
+            self.look(now, fx);
         }
     }
     fn end_turn(&mut self, now: Now, fx: &mut Effects) {
+        if self.dies_at.is_some_and(|at| at <= now.mono) {
+            fx.exit(CUT, "power cut");
+            return;
+        }
         let before = fx.kv.len();
         self.mon.end_turn(now, fx);
         if fx.kv.len() > before {
-            self.look(fx);
+            self.look(now, fx);
         }
     }
     fn next_deadline(&self) -> Option<Mono> {
-        self.mon.next_deadline()
+        self.mon.next_deadline().into_iter().chain(self.dies_at).min()
     }
 }
 
@@ -179,13 +190,18 @@ pub fn mon_addr() -> SocketAddr {
 impl Cluster {
     /// A mon that serves, and OSDs that boot.
     pub fn new(seed: u64, osds: usize) -> Self {
+        Self::with_cut(seed, osds, None)
+    }
+
+    /// The same, with a mon whose power will fail.
+    pub fn with_cut(seed: u64, osds: usize, cut: Option<Cut>) -> Self {
         if std::env::var_os("MON_TRACE").is_some() {
             let level = tracing_subscriber::filter::LevelFilter::DEBUG;
             let logs = tracing_subscriber::fmt().with_max_level(level).without_time();
             let _ = logs.with_test_writer().try_init();
         }
         let mut world = World::new(seed);
-        let cut = Rc::new(RefCell::new(None));
+        let cut = Rc::new(RefCell::new(cut));
         let commits = Rc::new(RefCell::new(0));
         let mon = add_mon(&mut world, cut.clone(), commits.clone());
         let osds: Vec<_> = (0..osds).map(|id| add_osd(&mut world, id)).collect();
@@ -333,7 +349,7 @@ fn add_mon(world: &mut World, cut: Rc<RefCell<Option<Cut>>>, commits: Rc<RefCell
         let new = NewCluster { failure_domain: "osd".to_owned(), ..NewCluster::new(FSID) };
         let cfg = MonConfig::new("a", mon_addr()).with_new_cluster(new);
         let (cut, commits) = (cut.clone(), commits.clone());
-        Box::new(Fragile { mon: Mon::new(cfg, seed), cut, commits }) as Box<dyn Core>
+        Box::new(Fragile { mon: Mon::new(cfg, seed), cut, commits, dies_at: None }) as Box<dyn Core>
     };
     world.add_node(&[], true, Box::new(boot))
 }
