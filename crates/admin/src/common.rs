@@ -52,7 +52,7 @@ pub enum Common {
 }
 
 const fn def<H: Copy>(sig: &'static str, help: &'static str, handler: H) -> Def<H> {
-    Def { sig, module: "mon", perm: "rw", help, flags: crate::command::flags::TELL, handler }
+    Def { sig, module: "mon", perm: "rw", help, flags: 0, handler }
 }
 
 /// Their signatures; `wrap` makes a handler of the daemon's table.

@@ -54,8 +54,6 @@ pub struct Def<H> {
 
 /// Bits of [`Def::flags`]. Ceph's bit 8 (to be sent to a mgr) is never set by us.
 pub mod flags {
-    /// To the daemon that is asked, not to the cluster: `tell` and the admin socket.
-    pub const TELL: u32 = 1 | 32;
     /// An old name: works, but is not listed in helps.
     pub const DEPRECATED: u32 = 4;
     /// Works, but is not listed in helps.

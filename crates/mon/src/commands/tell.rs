@@ -3,7 +3,7 @@
 use super::status::ELECTION_EPOCH;
 use crate::cluster::Cluster;
 use crate::show::monmap;
-use admin::command::{Def, flags};
+use admin::command::Def;
 use admin::common::{Common, defs};
 use admin::perf::Logger;
 use admin::{Answer, Args, CommandError, CommandTable};
@@ -20,7 +20,7 @@ pub(crate) enum Tell {
 }
 
 const fn def(sig: &'static str, help: &'static str, f: fn(&Cluster, Now) -> Value) -> Def<Tell> {
-    Def { sig, module: "mon", perm: "r", help, flags: flags::TELL, handler: Tell::Mon(f) }
+    Def::read(sig, "mon", help, Tell::Mon(f))
 }
 
 /// All of them.

@@ -9,7 +9,7 @@ use crate::daemon::{Daemon, Life};
 use crate::links::ADMIN;
 use crate::options::Limits;
 use crate::tracker::tracked_json;
-use admin::command::{Def, flags};
+use admin::command::Def;
 use admin::common::Common;
 use admin::perf::Logger;
 use admin::{
@@ -37,7 +37,7 @@ const fn own(
     help: &'static str,
     f: fn(&mut Daemon, &Args) -> Result<Answer, CommandError>,
 ) -> Def<Handler> {
-    Def::read(sig, "osd", help, Handler::Own(f)).with_flags(flags::TELL)
+    Def::read(sig, "osd", help, Handler::Own(f))
 }
 
 const OWN: &[Def<Handler>] = &[
