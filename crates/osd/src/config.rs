@@ -83,5 +83,6 @@ pub const REPORT_DELAY_MS: u64 = 50;
 pub const TICK_MS: u64 = 500;
 /// After so long a wish (boot, up_thru, pg_temp) is sent to the mon again, in milliseconds.
 pub const ASK_AGAIN_MS: u64 = 2_000;
-/// Requests that wait for a PG to go active, at most; more are dropped (the client sends again).
+/// Requests that wait for a PG to go active, at most; whoever sends more is disconnected, and sends
+/// again.
 pub const WAITING_OPS_PER_PG: usize = 8192;

@@ -189,14 +189,14 @@ impl Daemon {
     /// The client has not heard yet that its object is in another PG.
     fn was_split(&self, op: &ClientOp) -> bool {
         let Some(pool) = self.maps.current().pool(op.pgid().pool) else { return true };
-        let pg_op = op.request.has_flag(flags::PGOP);
+        let pg_op = op.request.is_for_pg();
         !pg_op && !op.pgid().contains_hash(op.request.object.hash, pool.pg_num)
     }
 
     /// What is refused whatever the state of the PG (guide §5.8).
     fn admit(&self, id: OpId) -> Result<(), Errno> {
         let Some(op) = self.ops.get(&id) else { return Ok(()) };
-        if !op.request.has_flag(flags::PGOP) {
+        if !op.request.is_for_pg() {
             check_request(&op.request, op.class.writes)?;
         }
         if self.maps.current().is_blocklisted(&op.sender.addr) {
@@ -234,12 +234,12 @@ impl Daemon {
             op.trace.mark(now, Mark::WaitingForActive);
             host.waiting.push_back(id);
             if host.waiting.len() > limit {
-                let oldest = host.waiting.pop_front();
-                oldest.into_iter().for_each(|id| self.drop_op(id));
+                let newest = host.waiting.pop_back();
+                newest.into_iter().for_each(|id| self.send_back(id, fx));
             }
             return;
         }
-        if op.request.has_flag(flags::PGOP) {
+        if op.request.is_for_pg() {
             self.run_pg_op(id, pgid, fx);
             return;
         }
@@ -627,6 +627,17 @@ impl Daemon {
         self.take_op(id);
     }
 
+    /// Forgets a request that finds no room to wait. Its connection is closed: only then does the
+    /// client send it again.
+    fn send_back(&mut self, id: OpId, fx: &mut Effects) {
+        if let Some(op) = self.take_op(id)
+            && op.origin == Origin::Client
+        {
+            let why = format!("too many requests wait for pg {}", op.pgid());
+            self.refuse_link(op.link, why, fx);
+        }
+    }
+
     fn take_op(&mut self, id: OpId) -> Option<Box<ClientOp>> {
         let op = self.ops.remove(&id)?;
         self.request_bytes -= op.bytes;
@@ -738,7 +749,7 @@ impl Daemon {
 
     /// Bytes came for a listing.
     pub(crate) fn is_pg_op(&self, id: OpId) -> bool {
-        self.ops.get(&id).is_some_and(|op| op.request.has_flag(flags::PGOP))
+        self.ops.get(&id).is_some_and(|op| op.request.is_for_pg())
     }
 
     /// Snapshot rules of a pool.

@@ -95,8 +95,7 @@ impl TestClient {
     /// Starts a request to a PG as such.
     pub fn request_of_pg(&mut self, pgid: PgId, op: OsdOp) -> u64 {
         let object = HObject { hash: pgid.seed, ..object(pgid.pool.0, "") };
-        let kind = flags::READ | flags::PGOP;
-        self.request_with(object, vec![op], kind, SnapContext::default())
+        self.request_with(object, vec![op], flags::READ, SnapContext::default())
     }
 
     pub fn outstanding(&self) -> usize {
@@ -128,8 +127,8 @@ impl TestClient {
     fn target(map: &OsdMap, request: &MOsdOp) -> Option<(Target, u32)> {
         let pool = map.pool(request.object.pool)?;
         let o = &request.object;
-        let of_pg = request.flags & flags::PGOP != 0;
-        let hash = if of_pg { o.hash } else { pool.hash_key(&o.nspace, &o.key, &o.name) };
+        let hash =
+            if request.is_for_pg() { o.hash } else { pool.hash_key(&o.nspace, &o.key, &o.name) };
         let raw = PgId { pool: o.pool, seed: hash };
         let pgid = pool.raw_pg_to_pg(raw);
         let ua = map.pg_to_up_acting(pgid);

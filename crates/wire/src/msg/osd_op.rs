@@ -124,6 +124,12 @@ impl Default for MOsdOp {
 }
 
 impl MOsdOp {
+    /// Whether it asks a PG as such and not an object. The flag of that name does not tell: clients
+    /// do not set it (`PrimaryLogPG.cc: do_op` goes by the operations too).
+    pub fn is_for_pg(&self) -> bool {
+        self.ops.iter().any(|op| op.code.is_pg())
+    }
+
     /// Whether the client set `flag` (of [`flags`]).
     pub fn has_flag(&self, flag: u32) -> bool {
         self.flags & flag != 0
