@@ -9,6 +9,7 @@ use osd::{EXIT_RESTART, Osd, OsdConfig};
 use serde_json::Value;
 use sim::{NodeId, World};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
@@ -190,11 +191,11 @@ pub fn mon_addr() -> SocketAddr {
 impl Cluster {
     /// A mon that serves, and OSDs that boot.
     pub fn new(seed: u64, osds: usize) -> Self {
-        Self::with_cut(seed, osds, None)
+        Self::with(seed, osds, None, &[])
     }
 
-    /// The same, with a mon whose power will fail.
-    pub fn with_cut(seed: u64, osds: usize, cut: Option<Cut>) -> Self {
+    /// The same, with a mon whose power may fail, and that has options.
+    pub fn with(seed: u64, osds: usize, cut: Option<Cut>, options: &[(&str, &str)]) -> Self {
         if std::env::var_os("MON_TRACE").is_some() {
             let level = tracing_subscriber::filter::LevelFilter::DEBUG;
             let logs = tracing_subscriber::fmt().with_max_level(level).without_time();
@@ -203,7 +204,7 @@ impl Cluster {
         let mut world = World::new(seed);
         let cut = Rc::new(RefCell::new(cut));
         let commits = Rc::new(RefCell::new(0));
-        let mon = add_mon(&mut world, cut.clone(), commits.clone());
+        let mon = add_mon(&mut world, cut.clone(), commits.clone(), options);
         let osds: Vec<_> = (0..osds).map(|id| add_osd(&mut world, id)).collect();
         let addrs = AddrVec::msgr2(mon_addr(), 0);
         let me = wire::Identity::client("admin", 77);
@@ -344,10 +345,18 @@ fn add_shared(world: &mut World, client: Rc<RefCell<TestClient>>) -> NodeId {
     world.add_node(&[], false, boot)
 }
 
-fn add_mon(world: &mut World, cut: Rc<RefCell<Option<Cut>>>, commits: Rc<RefCell<u32>>) -> NodeId {
+fn add_mon(
+    world: &mut World,
+    cut: Rc<RefCell<Option<Cut>>>,
+    commits: Rc<RefCell<u32>>,
+    options: &[(&str, &str)],
+) -> NodeId {
+    let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    let options: BTreeMap<String, String> = options.iter().map(own).collect();
     let boot = move |_: &[io::disk::DeviceInfo], seed: u64| {
         let new = NewCluster { failure_domain: "osd".to_owned(), ..NewCluster::new(FSID) };
-        let cfg = MonConfig::new("a", mon_addr()).with_new_cluster(new);
+        let mut cfg = MonConfig::new("a", mon_addr()).with_new_cluster(new);
+        cfg.options = options.clone();
         let (cut, commits) = (cut.clone(), commits.clone());
         Box::new(Fragile { mon: Mon::new(cfg, seed), cut, commits, dies_at: None }) as Box<dyn Core>
     };

@@ -25,7 +25,7 @@ const CHANGES: [(&str, &str, &str); 5] = [
 /// Runs the changes with a cut, and checks after the restart that what was answered is there.
 /// Answers whether the cut happened.
 fn run(cut: Cut) -> bool {
-    let mut c = Cluster::with_cut(3, 2, Some(cut));
+    let mut c = Cluster::with(3, 2, Some(cut), &[]);
     c.run_until(Duration::from_secs(10), |c| {
         c.json("status")["osdmap"]["num_up_osds"].as_u64() == Some(2)
     });

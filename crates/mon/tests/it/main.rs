@@ -4,5 +4,6 @@
 mod client;
 mod cluster;
 mod crashes;
+mod golden;
 mod hostile;
 mod life;
