@@ -10,6 +10,7 @@
 //! follow the operations before.
 
 mod attr;
+mod call;
 mod check;
 mod copy;
 mod data;
@@ -154,6 +155,10 @@ pub fn classify(request: &MOsdOp) -> Class {
         class.reads |=
             op.code.is_read() || matches!(op.code, OpCode::COPY_FROM | OpCode::COPY_FROM2);
         class.writes |= op.code.is_write();
+        if op.code == OpCode::CALL {
+            class.reads = true;
+            class.writes |= call::called(op).is_ok_and(|(method, _)| method.writes);
+        }
         // A rollback depends on the clone, an append on nothing but the size, which is in memory.
         class.reads |= op.code == OpCode::ROLLBACK;
         // A watch that is only confirmed changes nothing.
@@ -171,6 +176,9 @@ pub fn classify(request: &MOsdOp) -> Class {
 /// the host must do something first.
 pub fn run(reader: Reader<'_>, scene: &Scene<'_>, sequencer: u64) -> Result<Finished, Stop> {
     let writes = classify(scene.request).writes;
+    for op in scene.request.ops.iter().filter(|op| op.code == OpCode::CALL) {
+        call::called(op)?;
+    }
     let mut run = Run::begin(reader, scene, sequencer)?;
     if !writes && !run.before.exists && run.needs_object() {
         return Ok(run.finish(Errno::ENOENT.wire()));
@@ -321,6 +329,7 @@ impl<'a> Run<'a> {
             OpCode::NOTIFY => self.op_notify(i, op),
             OpCode::NOTIFY_ACK => self.op_notify_ack(op),
             OpCode::LIST_WATCHERS => self.op_list_watchers(i),
+            OpCode::CALL => self.op_call(i, op),
             code if code.is_cache() => Err(Errno::EINVAL.into()),
             OpCode::ISDIRTY | OpCode::UNDIRTY | OpCode::CACHE_PIN | OpCode::CACHE_UNPIN => {
                 Err(Errno::EINVAL.into())

@@ -59,12 +59,16 @@ impl Reader<'_> {
     /// # Errors
     /// [`Stop::Miss`].
     pub fn read_whole(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Bytes, Stop> {
-        let pieces = self.read(key, offset, len)?;
-        Ok(match pieces.as_slice() {
-            [] => Bytes::new(),
-            [one] => one.clone(),
-            many => many.concat().into(),
-        })
+        Ok(joined(&self.read(key, offset, len)?))
+    }
+}
+
+/// Pieces as one.
+pub fn joined(pieces: &[Bytes]) -> Bytes {
+    match pieces {
+        [] => Bytes::new(),
+        [one] => one.clone(),
+        many => many.concat().into(),
     }
 }
 
