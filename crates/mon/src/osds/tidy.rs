@@ -5,10 +5,12 @@
 
 use maps::{Incremental, OsdList, OsdMap, OsdState, PoolFlags};
 use std::collections::BTreeSet;
-use types::{OsdId, PgId};
+use types::OsdId;
 
 /// Completes an incremental; `map` is what it leads to so far.
 pub(crate) fn tidy(inc: &mut Incremental, map: &OsdMap) {
+    // A promise for somebody who goes down in the same epoch is void.
+    inc.new_up_thru.retain(|osd, _| map.is_up(*osd));
     temps(inc, map);
     upmaps(inc, map);
     pool_fullness(inc, map);
@@ -33,21 +35,27 @@ fn temps(inc: &mut Incremental, map: &OsdMap) {
     }
 }
 
-/// Upmaps of PGs that are gone, or to OSDs that do not exist any more.
+/// Upmaps that cannot be or change nothing: of PGs that are gone, to OSDs that are gone or out, of
+/// another number of copies than the pool has, from OSDs that CRUSH does not choose (any more).
 fn upmaps(inc: &mut Incremental, map: &OsdMap) {
-    let gone =
-        |pgid: &PgId, osds: &[OsdId]| !map.pg_exists(*pgid) || osds.iter().any(|&o| !map.exists(o));
+    let good = |osd: &OsdId| map.exists(*osd) && map.is_in(*osd);
     for (pgid, osds) in &map.pg_upmap {
-        if gone(pgid, osds) {
+        let size = map.pool(pgid.pool).map_or(0, |p| usize::from(p.size));
+        let fits = osds.len() == size && osds.iter().all(good);
+        if !map.pg_exists(*pgid) || !fits || *osds == map.pg_to_raw(*pgid) {
             inc.new_pg_upmap.remove(pgid);
             inc.old_pg_upmap.insert(*pgid);
         }
     }
     for (pgid, items) in &map.pg_upmap_items {
-        let targets: Vec<OsdId> = items.iter().map(|(_, to)| *to).collect();
-        if gone(pgid, &targets) {
+        let raw = map.pg_to_raw(*pgid);
+        let mut kept = items.clone();
+        kept.retain(|(from, to)| raw.contains(from) && good(to));
+        if !map.pg_exists(*pgid) || kept.is_empty() {
             inc.new_pg_upmap_items.remove(pgid);
             inc.old_pg_upmap_items.insert(*pgid);
+        } else if kept.len() < items.len() {
+            inc.new_pg_upmap_items.insert(*pgid, kept);
         }
     }
 }

@@ -7,3 +7,4 @@ mod crashes;
 mod golden;
 mod hostile;
 mod life;
+mod maps;

@@ -1,0 +1,211 @@
+//! Maps: who is subscribed gets every change, old ones are kept for as long as they are needed.
+
+use crate::client::TestClient;
+use crate::cluster::{Cluster, as_osd};
+use maps::{Incremental, OsdMap};
+use sim::NodeId;
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+use types::Epoch;
+use wire::msg::{
+    MConfig, MMgrMap, MMonGetVersion, MMonGetVersionReply, MMonMap, MMonSubscribe, MOsdMap,
+    Payload, Subscription,
+};
+
+fn subscribe(what: &str, start: u64, flags: u8) -> MMonSubscribe {
+    let wish = (what.to_owned(), Subscription { start, flags });
+    MMonSubscribe { what: [wish].into(), hostname: "here".into() }
+}
+
+struct Subscriber {
+    node: NodeId,
+    client: Rc<RefCell<TestClient>>,
+}
+
+impl Subscriber {
+    fn new(c: &mut Cluster, me: wire::Identity, wish: MMonSubscribe) -> Self {
+        let (node, client) = c.add_client(me);
+        let subscriber = Subscriber { node, client };
+        subscriber.say(c, wish);
+        subscriber
+    }
+
+    fn say(&self, c: &mut Cluster, wish: MMonSubscribe) {
+        let said =
+            c.world.with_core(self.node, |_, _, _| self.client.borrow_mut().say(wish.encode()));
+        said.expect("it runs");
+    }
+
+    fn osdmaps(&self) -> Vec<MOsdMap> {
+        self.client.borrow().all()
+    }
+}
+
+/// Puts the maps of messages together, every checksum checked; answers the last one.
+fn follow(messages: &[MOsdMap]) -> OsdMap {
+    let mut map: Option<OsdMap> = None;
+    for m in messages {
+        assert!(m.incrementals.len() + m.fulls.len() <= 41, "a bounded message");
+        let (first, last) = (m.first().expect("a map"), m.last().expect("a map"));
+        for epoch in (first.0..=last.0).map(Epoch) {
+            if let Some(full) = m.fulls.get(&epoch) {
+                map = Some(denc::decode(full).expect("a map"));
+                continue;
+            }
+            let inc: Incremental = denc::decode(&m.incrementals[&epoch]).expect("an incremental");
+            if inc.epoch == Epoch(1) {
+                map = Some(denc::decode(&inc.fullmap).expect("a map"));
+                continue;
+            }
+            let map = map.as_mut().expect("it begins with a full map");
+            map.apply(&inc).expect("it follows");
+            assert_eq!(map.encode_with_crc().1, inc.full_crc, "epoch {epoch}");
+        }
+    }
+    map.expect("a map")
+}
+
+/// Makes new epochs.
+fn turn_flags(c: &mut Cluster, times: u32) {
+    for _ in 0..times {
+        for prefix in ["osd set", "osd unset"] {
+            let ack = c.ask(&format!(r#"{{"prefix":"{prefix}","key":"noscrub"}}"#));
+            assert_eq!(ack.result, 0, "{}", ack.outs);
+        }
+    }
+}
+
+fn epoch(c: &mut Cluster) -> Epoch {
+    Epoch(c.json("osd stat")["epoch"].as_u64().expect("a number") as u32)
+}
+
+fn oldest(c: &mut Cluster) -> Epoch {
+    c.on_client(|c| c.heard.clear());
+    let ask = MMonGetVersion { handle: 7, what: "osdmap".into() };
+    c.on_client(|c| c.say(ask.encode()));
+    c.pass(Duration::from_millis(50));
+    let replies = c.client.borrow().all::<MMonGetVersionReply>();
+    assert_eq!(replies[0].handle, 7);
+    Epoch(replies[0].oldest as u32)
+}
+
+#[test]
+fn subscribers_get_every_change_also_after_a_restart() {
+    let mut c = Cluster::new(31, 1);
+    c.pass(Duration::from_secs(1));
+    turn_flags(&mut c, 60);
+    c.world.crash(c.mon);
+    c.world.start(c.mon);
+    c.pass(Duration::from_secs(1));
+    // From the first epoch on, out of the store; newest only; once.
+    let me = || wire::Identity::client("x", 9);
+    let all = Subscriber::new(&mut c, me(), subscribe("osdmap", 1, 0));
+    let newest = Subscriber::new(&mut c, me(), subscribe("osdmap", 0, 0));
+    let once = Subscriber::new(&mut c, me(), subscribe("osdmap", 0, 1));
+    let later = u64::from(epoch(&mut c).0) + 3;
+    let later = Subscriber::new(&mut c, me(), subscribe("osdmap", later, 1));
+    c.pass(Duration::from_secs(1));
+    let now = epoch(&mut c);
+    assert!(now > Epoch(120));
+    assert!(all.osdmaps().len() >= 4, "in several messages");
+    assert_eq!(follow(&all.osdmaps()).epoch, now);
+    assert_eq!(newest.osdmaps().len(), 1);
+    assert_eq!(newest.osdmaps()[0].first(), Some(now));
+    assert!(later.osdmaps().is_empty());
+    turn_flags(&mut c, 2);
+    c.pass(Duration::from_millis(100));
+    let end = epoch(&mut c);
+    assert_eq!(follow(&all.osdmaps()), follow(&newest.osdmaps()));
+    assert_eq!(follow(&all.osdmaps()).epoch, end);
+    assert_eq!(once.osdmaps().len(), 1);
+    assert_eq!(later.osdmaps().len(), 1);
+    assert_eq!(later.osdmaps()[0].last(), Some(Epoch(now.0 + 3)));
+}
+
+#[test]
+fn old_maps_go_when_every_pg_was_clean_after_them() {
+    let mut c = Cluster::with(32, 3, None, &[("mon_min_osdmap_epochs", "10")]);
+    c.run_until(Duration::from_secs(3), |c| c.json("osd stat")["num_up_osds"] == 3);
+    c.create_pool("rbd");
+    c.wait_clean(32);
+    c.crash_osd(2);
+    turn_flags(&mut c, 60);
+    c.pass(Duration::from_secs(10));
+    assert_eq!(oldest(&mut c), Epoch(1), "PGs are not clean: their history is needed");
+    c.start_osd(2);
+    c.wait_clean(32);
+    turn_flags(&mut c, 5);
+    c.run_until(Duration::from_secs(20), |c| oldest(c) > Epoch(80));
+    let (first, last) = (oldest(&mut c), epoch(&mut c));
+    assert!(last.0 - first.0 >= 10);
+    // A client that is behind gets the newest map, an OSD all there is.
+    let client = Subscriber::new(&mut c, wire::Identity::client("x", 9), subscribe("osdmap", 5, 0));
+    let osd = Subscriber::new(&mut c, as_osd(9), subscribe("osdmap", 5, 0));
+    c.pass(Duration::from_millis(500));
+    assert_eq!(client.osdmaps()[0].first(), Some(last));
+    assert_eq!(osd.osdmaps()[0].first(), Some(first));
+    assert_eq!(follow(&osd.osdmaps()), follow(&client.osdmaps()));
+    // Commands see what is there, and say what is not.
+    let at = |epoch: u32| format!(r#"{{"prefix":"osd dump","epoch":{epoch},"format":"json"}}"#);
+    let ack = c.ask(&at(first.0));
+    let shown: serde_json::Value = serde_json::from_slice(&ack.data).expect("JSON");
+    assert_eq!(shown["epoch"], first.0);
+    for gone in [1, first.0 - 1, last.0 + 1] {
+        let ack = c.ask(&at(gone));
+        assert_eq!((ack.result, ack.outs), (-2, format!("there is no map for epoch {gone}")));
+    }
+    // Nothing of that is lost by a restart.
+    c.crash_all();
+    c.wait_clean(32);
+    assert_eq!(oldest(&mut c), first);
+}
+
+#[test]
+fn settings_and_other_maps_are_told_when_they_change() {
+    let mut c = Cluster::new(33, 1);
+    c.pass(Duration::from_millis(500));
+    let wish = MMonSubscribe {
+        what: ["config", "monmap", "mgrmap", "nosuch"]
+            .map(|what| (what.to_owned(), Subscription { start: 0, flags: 0 }))
+            .into(),
+        ..MMonSubscribe::default()
+    };
+    let s = Subscriber::new(&mut c, wire::Identity::client("x", 9), wish);
+    c.pass(Duration::from_millis(100));
+    let configs = |s: &Subscriber| s.client.borrow().all::<MConfig>();
+    assert_eq!(configs(&s), [MConfig::default()], "an empty one is told too");
+    assert_eq!(s.client.borrow().all::<MMonMap>().len(), 1);
+    let mgrmaps = s.client.borrow().all::<MMgrMap>();
+    let mgrmap: maps::MgrMap = denc::decode(&mgrmaps[0].mgrmap).expect("a map");
+    assert!(mgrmap.available && mgrmap.active_addrs.v2().is_some());
+    for (who, name) in [("osd", "osd_max_backfills"), ("client.x", "rbd_cache_size")] {
+        let set = format!(r#"{{"prefix":"config set","who":"{who}","name":"{name}","value":"9"}}"#);
+        assert_eq!(c.ask(&set).result, 0);
+    }
+    c.pass(Duration::from_millis(100));
+    let told = configs(&s);
+    assert_eq!(told.len(), 2, "what is not for it is not told");
+    assert_eq!(told[1].config.get("rbd_cache_size").map(String::as_str), Some("9"));
+}
+
+#[test]
+fn upmaps_that_cannot_be_are_cleared_away() {
+    let mut c = Cluster::new(34, 3);
+    c.run_until(Duration::from_secs(3), |c| c.json("osd stat")["num_up_osds"] == 3);
+    c.create_pool("rbd");
+    c.wait_clean(32);
+    for (command, outs) in [
+        (
+            r#"{"prefix":"osd set-require-min-compat-client","version":"luminous"}"#,
+            "set require_min_compat_client to luminous",
+        ),
+        (r#"{"prefix":"osd pg-upmap","pgid":"1.3","id":[0]}"#, "set 1.3 pg_upmap mapping to [0]"),
+    ] {
+        let ack = c.ask(command);
+        assert_eq!((ack.result, ack.outs.as_str()), (0, outs));
+    }
+    let dump = c.json("osd dump");
+    assert_eq!(dump["pg_upmap"], serde_json::json!([]), "one copy in a pool of three");
+    c.wait_clean(32);
+}
