@@ -10,6 +10,8 @@ mod config;
 mod config_key;
 mod crush;
 mod df;
+#[cfg(test)]
+mod golden;
 mod log;
 mod mgr;
 mod mon;

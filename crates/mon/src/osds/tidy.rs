@@ -3,9 +3,10 @@
 //! `pg_temp`, `primary_temp` and upmaps that no longer make sense go; pools get the fullness of
 //! their OSDs.
 
-use maps::{Incremental, OsdList, OsdMap, OsdState, PoolFlags};
-use std::collections::BTreeSet;
-use types::OsdId;
+use crush::Op;
+use maps::{Incremental, OsdList, OsdMap, OsdState, PgPool, PoolFlags};
+use std::collections::{BTreeMap, BTreeSet};
+use types::{OsdId, PgId, PoolId};
 
 /// Completes an incremental; `map` is what it leads to so far.
 pub(crate) fn tidy(inc: &mut Incremental, map: &OsdMap) {
@@ -35,28 +36,93 @@ fn temps(inc: &mut Incremental, map: &OsdMap) {
     }
 }
 
-/// Upmaps that cannot be or change nothing: of PGs that are gone, to OSDs that are gone or out, of
-/// another number of copies than the pool has, from OSDs that CRUSH does not choose (any more).
+/// Upmaps that do not hold any more (`clean_pg_upmaps`): the PG is gone, an OSD cannot be chosen by
+/// the pool's rule, copies would share a failure domain, or CRUSH does the same by itself.
 fn upmaps(inc: &mut Incremental, map: &OsdMap) {
-    let good = |osd: &OsdId| map.exists(*osd) && map.is_in(*osd);
+    let mut rooms: BTreeMap<PoolId, Room> = BTreeMap::new();
+    let pgs = map.pg_upmap.keys().chain(map.pg_upmap_items.keys());
+    for pool in pgs.map(|pgid| pgid.pool).collect::<BTreeSet<_>>() {
+        rooms.extend(map.pool(pool).map(|p| (pool, Room::of(map, p))));
+    }
+    let room = |pgid: &PgId| rooms.get(&pgid.pool).filter(|_| map.pg_exists(*pgid));
     for (pgid, osds) in &map.pg_upmap {
-        let size = map.pool(pgid.pool).map_or(0, |p| usize::from(p.size));
-        let fits = osds.len() == size && osds.iter().all(good);
-        if !map.pg_exists(*pgid) || !fits || *osds == map.pg_to_raw(*pgid) {
+        let holds = |room: &Room| room.takes(map, osds) && map.pg_to_raw(*pgid) != *osds;
+        if !room(pgid).is_some_and(holds) {
             inc.new_pg_upmap.remove(pgid);
             inc.old_pg_upmap.insert(*pgid);
         }
     }
     for (pgid, items) in &map.pg_upmap_items {
-        let raw = map.pg_to_raw(*pgid);
-        let mut kept = items.clone();
-        kept.retain(|(from, to)| raw.contains(from) && good(to));
-        if !map.pg_exists(*pgid) || kept.is_empty() {
+        let left = room(pgid).map(|room| room.exchanges(map, *pgid, items)).unwrap_or_default();
+        if left.is_empty() {
             inc.new_pg_upmap_items.remove(pgid);
             inc.old_pg_upmap_items.insert(*pgid);
-        } else if kept.len() < items.len() {
-            inc.new_pg_upmap_items.insert(*pgid, kept);
+        } else if left != *items {
+            inc.new_pg_upmap_items.insert(*pgid, left);
         }
+    }
+}
+
+/// Where the rule of a pool can put copies.
+struct Room {
+    size: usize,
+    osds: BTreeSet<OsdId>,
+    /// The type of bucket that no two copies share; 0 for none.
+    domain: u16,
+}
+
+impl Room {
+    fn of(map: &OsdMap, pool: &PgPool) -> Self {
+        let crush = map.crush();
+        let number = crush.find_rule(pool.crush_rule, pool.kind.0, pool.size);
+        let weights = number.map(|number| crush.rule_weights(number)).unwrap_or_default();
+        let weighty = weights.into_iter().filter(|(_, w)| *w > 0.0).map(|(id, _)| OsdId(id));
+        let steps = number.and_then(|n| crush.rule(n)).map(|r| &r.steps[..]).unwrap_or_default();
+        let chooses = |op: Op| {
+            matches!(
+                op,
+                Op::CHOOSE_FIRSTN | Op::CHOOSE_INDEP | Op::CHOOSELEAF_FIRSTN | Op::CHOOSELEAF_INDEP
+            )
+        };
+        // A rule that chooses in several steps may well put copies side by side.
+        let domain = match steps.iter().filter(|s| chooses(s.op)).collect::<Vec<_>>()[..] {
+            [step] => u16::try_from(step.arg2).unwrap_or(0),
+            _ => 0,
+        };
+        let osds = weighty.filter(|&id| map.is_in(id)).collect();
+        Room { size: pool.size.into(), osds, domain }
+    }
+
+    /// Whether these OSDs can have a PG.
+    fn takes(&self, map: &OsdMap, osds: &[OsdId]) -> bool {
+        let distinct: BTreeSet<_> = osds
+            .iter()
+            .map(|id| match self.domain {
+                0 => Some(id.0),
+                kind => map.crush().ancestor_of_type(id.0, kind),
+            })
+            .collect();
+        osds.len() == self.size
+            && osds.iter().all(|id| self.osds.contains(id))
+            && distinct.len() == osds.len()
+    }
+
+    /// The exchanges that make a difference, if they lead to OSDs that can have the PG.
+    fn exchanges(&self, map: &OsdMap, pgid: PgId, items: &[(OsdId, OsdId)]) -> Vec<(OsdId, OsdId)> {
+        let mut osds = map.pg_to_raw(pgid);
+        let mut left = Vec::new();
+        for &(from, to) in items {
+            let at = osds.iter().position(|osd| *osd == from);
+            if let Some(at) = at.filter(|_| !osds.contains(&to)) {
+                if let Some(place) = osds.get_mut(at) {
+                    *place = to;
+                }
+                left.push((from, to));
+            }
+        }
+        // One that CRUSH finds no full set for is left as it is.
+        let full = map.pg_to_raw(pgid).len() == self.size;
+        if full && !self.takes(map, &osds) { Vec::new() } else { left }
     }
 }
 
@@ -91,5 +157,81 @@ fn pool_fullness(inc: &mut Incremental, map: &OsdMap) {
             changed.flags = flags;
             inc.new_pools.insert(id, changed);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crush::{CrushMap, Location, WEIGHT_ONE};
+    use maps::{FreshOsdMap, PoolType, WEIGHT_IN};
+    use types::{UTime, Uuid};
+
+    /// Four OSDs on three hosts, and a pool with two copies on different hosts.
+    fn map() -> OsdMap {
+        let fsid = Uuid::from_random(7);
+        let now = UTime { sec: 1_700_000_000, nsec: 0 };
+        let mut map =
+            OsdMap::fresh(&FreshOsdMap { fsid, now, failure_domain: "host".into() }).unwrap();
+        let mut crush = CrushMap::clone(map.crush());
+        let mut inc = Incremental::after(&map);
+        inc.new_max_osd = Some(4);
+        for id in 0..4 {
+            let host = format!("host=h{}", id.min(2));
+            let place = Location::parse(&[host.as_str(), "root=default"]).unwrap();
+            crush.insert_item(id, WEIGHT_ONE, &format!("osd.{id}"), &place).unwrap();
+            inc.new_weight.insert(OsdId(id), WEIGHT_IN);
+        }
+        inc.set_crush(&crush);
+        let pool = PgPool::new(PoolType::REPLICATED, 2, 1, 0, 8);
+        inc.new_pools.insert(PoolId(1), pool);
+        inc.new_pool_names.insert(PoolId(1), "p".into());
+        map.apply(&inc).unwrap();
+        map
+    }
+
+    /// What is left of an upmap.
+    fn left(map: &OsdMap, pgid: PgId, osds: &[i32]) -> bool {
+        let mut map = map.clone();
+        map.pg_upmap.insert(pgid, osds.iter().map(|id| OsdId(*id)).collect());
+        let mut inc = Incremental::after(&map);
+        tidy(&mut inc, &map);
+        !inc.old_pg_upmap.contains(&pgid)
+    }
+
+    #[test]
+    fn upmaps_go_that_do_not_hold() {
+        let mut map = map();
+        let pgid = PgId::new(PoolId(1), 0);
+        let raw: Vec<i32> = map.pg_to_raw(pgid).iter().map(|o| o.0).collect();
+        let good: Vec<i32> = if raw == [0, 1] { vec![1, 0] } else { vec![0, 1] };
+        assert!(left(&map, pgid, &good));
+        assert!(!left(&map, pgid, &raw), "CRUSH does the same");
+        assert!(!left(&map, pgid, &[0]), "too few");
+        assert!(!left(&map, pgid, &[2, 3]), "one host");
+        assert!(!left(&map, pgid, &[0, 9]), "no such OSD");
+        assert!(!left(&map, PgId::new(PoolId(1), 8), &good), "no such PG");
+        assert!(!left(&map, PgId::new(PoolId(2), 0), &good), "no such pool");
+        map.set_weight(OsdId(1), 0);
+        assert!(!left(&map, pgid, &good), "an OSD that is out");
+    }
+
+    #[test]
+    fn exchanges_go_that_make_no_difference() {
+        let mut map = map();
+        let pgid = PgId::new(PoolId(1), 0);
+        let raw = map.pg_to_raw(pgid);
+        let host = |id: OsdId| id.0.min(2);
+        let other = (0..4).map(OsdId).find(|id| raw.iter().all(|r| host(*r) != host(*id)));
+        let (from, other) = (raw[0], other.unwrap());
+        let absent = (0..4).map(OsdId).find(|id| !raw.contains(id) && *id != other).unwrap();
+        map.pg_upmap_items.insert(pgid, vec![(absent, other), (from, other)]);
+        let mut inc = Incremental::after(&map);
+        tidy(&mut inc, &map);
+        assert_eq!(inc.new_pg_upmap_items.get(&pgid), Some(&vec![(from, other)]));
+        map.pg_upmap_items.insert(pgid, vec![(absent, other)]);
+        let mut inc = Incremental::after(&map);
+        tidy(&mut inc, &map);
+        assert!(inc.old_pg_upmap_items.contains(&pgid));
     }
 }

@@ -102,29 +102,80 @@ impl PgEntry {
         if before != after {
             s.change = stat.state_since;
         }
-        if active(after) {
-            s.active = now;
-            if !active(before) {
-                s.became_active = stat.state_since;
-            }
+        if active(after) && !active(before) {
+            s.became_active = stat.state_since;
         }
-        if peered(after) {
-            s.peered = now;
-            if !peered(before) {
-                s.became_peered = stat.state_since;
-            }
+        if peered(after) && !peered(before) {
+            s.became_peered = stat.state_since;
         }
-        if after.has(StateBits::CLEAN) {
-            s.clean = now;
-        }
-        if !after.has(StateBits::DEGRADED) {
-            s.undegraded = now;
-        }
-        if !after.has(StateBits::UNDERSIZED) {
-            s.fullsized = now;
-        }
+        // PGs are reported when they change: one that was well was so until then.
+        let until = |stamp: &mut UTime, well: &dyn Fn(StateBits) -> bool| match () {
+            () if well(after) => *stamp = now,
+            () if well(before) && before.0 != 0 => *stamp = stat.state_since,
+            () => {}
+        };
+        until(&mut s.active, &active);
+        until(&mut s.peered, &peered);
+        until(&mut s.clean, &|b| b.has(StateBits::CLEAN));
+        until(&mut s.undegraded, &|b| !b.has(StateBits::DEGRADED));
+        until(&mut s.fullsized, &|b| !b.has(StateBits::UNDERSIZED));
         self.by = by;
         self.seq += 1;
         self.stat = stat;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::PoolId;
+
+    fn stat(state: StateBits, since: u32) -> PgStat {
+        PgStat {
+            pgid: PgId::new(PoolId(1), 0),
+            state: state.0,
+            state_since: UTime { sec: since, nsec: 0 },
+            epoch: Epoch(1),
+            last_update: types::Eversion::ZERO,
+            log_tail: types::Eversion::ZERO,
+            log_entries: 0,
+            log_dups: 0,
+            up: Vec::new(),
+            acting: Vec::new(),
+            up_primary: 0,
+            acting_primary: 0,
+            mapping_epoch: Epoch(1),
+            created: Epoch(1),
+            last_epoch_clean: Epoch(1),
+            sums: Default::default(),
+            degraded: 0,
+            misplaced: 0,
+            unfound: 0,
+            io: Default::default(),
+            recovered_objects: 0,
+            recovered_bytes: 0,
+            blocked_by: Vec::new(),
+        }
+    }
+
+    /// A PG without I/O is not reported for hours; when it then stops being clean it has not been
+    /// unclean for hours.
+    #[test]
+    fn a_pg_was_well_until_its_state_changed() {
+        let mut pgmap = PgMap::default();
+        let mut clean = StateBits::ACTIVE;
+        clean |= StateBits::CLEAN;
+        let mut degraded = StateBits::ACTIVE;
+        degraded |= StateBits::UNDERSIZED;
+        degraded |= StateBits::DEGRADED;
+        let at = |sec| UTime { sec, nsec: 0 };
+        pgmap.pg_stat(at(100), OsdId(0), Epoch(1), stat(clean, 90));
+        pgmap.pg_stat(at(9001), OsdId(0), Epoch(1), stat(degraded, 9000));
+        let stamps = |pgmap: &PgMap| pgmap.reported().next().unwrap().1.stamps;
+        let s = stamps(&pgmap);
+        assert_eq!([s.clean, s.undegraded, s.fullsized], [at(9000); 3]);
+        assert_eq!((s.active, s.change, s.became_active), (at(9001), at(9000), at(90)));
+        pgmap.pg_stat(at(9500), OsdId(0), Epoch(1), stat(degraded, 9000));
+        assert_eq!(stamps(&pgmap).clean, at(9000), "it stays so");
     }
 }

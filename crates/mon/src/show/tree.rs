@@ -207,7 +207,10 @@ pub(crate) fn osd_json(
     };
     let (items, stray) = osd_items(map, from, filter);
     let nodes: Vec<Value> = items.iter().map(show).collect();
-    json!({"nodes": nodes, "stray": stray.iter().map(show).collect::<Vec<_>>()})
+    match from {
+        Some(_) => json!({ "nodes": nodes }),
+        None => json!({"nodes": nodes, "stray": stray.iter().map(show).collect::<Vec<_>>()}),
+    }
 }
 
 /// `    host h0`, indented by depth.

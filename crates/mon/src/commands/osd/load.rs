@@ -111,7 +111,8 @@ impl Spread {
         }
         let each = 1.0 / counts.len().max(1) as f64;
         let total: usize = counts.values().sum();
-        let baseline_dev = (total as f64 * each * (1.0 - each)).sqrt();
+        // Ceph computes this in single precision.
+        let baseline_dev = f64::from((total as f64 * each * (1.0 - each)).sqrt() as f32);
         Spread { counts, baseline_dev }
     }
 

@@ -126,6 +126,7 @@ fn dumped(c: &Cluster, call: &Call, what: &[String]) -> (Value, String) {
     }
     if has("osds") {
         out.insert("osd_stats".into(), value::osds_json(c));
+        out.insert("pool_statfs".into(), json!([]));
     }
     let pgs = all(c);
     if has("pgs") {

@@ -1,0 +1,458 @@
+//! The answers of a real mon 16.2.15 to a long script of commands, against ours.
+//!
+//! `vectors/osd-commands.jsonl` has a command with its answer in each line: `m` says what must be
+//! the same: `=` and `+` all of it, `~` and `shape` only which fields the JSON has and how a table is headed,
+//! `-` nothing but that there is an answer. `vectors/start.osdmap` is the map the real cluster
+//! started from: three OSDs on three hosts. Here they report as soon as the map changes.
+//!
+//! What differs on purpose is in [`KNOWN`]; an entry there that does not differ any more is an
+//! error too.
+
+use super::{Call, Handler, table};
+use crate::cluster::Cluster;
+use crate::osds::tidy::tidy;
+use crate::{MonConfig, NewCluster, options, store};
+use admin::settings::Source;
+use admin::{Answer, Settings};
+use bytes::Bytes;
+use io::{Now, Rng};
+use maps::OsdMap;
+use peer::{IoCounts, OsdReport, OsdSpace, PgStat};
+use pg::{ObjectSums, StateBits};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use types::{Epoch, Mono, OsdId, PgId, PoolId};
+
+const COMMANDS: &str = include_str!("../../vectors/osd-commands.jsonl");
+const START: &[u8] = include_bytes!("../../vectors/start.osdmap");
+
+/// Commands that we answer otherwise, which time of theirs (0: whenever), and why.
+const KNOWN: &[(&str, usize, &str)] = &[
+    ("pg ls", 1, "a list without PGs is there, and empty"),
+    ("pg ls down", 0, "a list without PGs is there, and empty"),
+    ("osd pool set p1 hit_set_type bloom", 0, "we say why"),
+    ("osd pool set p1 hit_set_period 100", 0, "we say why"),
+    ("osd pool set p1 hit_set_count 4", 0, "we say why"),
+    ("osd pool set p1 hit_set_fpp 0.1", 0, "we say why"),
+    ("osd pool set p1 target_max_bytes 100", 0, "we say why"),
+    ("osd pool set p1 target_max_objects 100", 0, "we say why"),
+    ("osd pool set p1 cache_target_dirty_ratio 0.5", 0, "we say why"),
+    ("osd pool set p1 cache_target_dirty_ratio 5", 0, "we say why"),
+    ("osd pool set p1 cache_min_flush_age 5", 0, "we say why"),
+    ("osd pool set p1 min_read_recency_for_promote 1", 0, "we say why"),
+    ("osd pool set-quota p1 max_bytes abc", 0, "other words for a wrong number"),
+    ("osd set full", 0, "we say which flags there are"),
+    ("osd unset full", 0, "we say which flags there are"),
+    ("osd primary-affinity 1 0.5", 0, "Ceph prints the numbers of stream flags"),
+    ("osd primary-affinity 1 1.0", 0, "Ceph prints the numbers of stream flags"),
+    ("osd crush move h0 bad", 0, "we say which word is wrong"),
+    ("osd crush set 0 1.0 host", 0, "we say which word is wrong"),
+    ("osd crush rule rm rsx", 0, "Ceph does not find a rule by its new name"),
+    ("osd crush rule ls", 0, "Ceph does not find a rule by its new name"),
+    ("osd crush rule create-erasure ecr", 1, "as the other rule is gone"),
+    ("osd destroy 3", 0, "all PGs are clean here"),
+    ("osd status", 0, "OSDs do not count their I/O each"),
+];
+
+/// A cluster without a mon around it.
+struct Bench {
+    c: Cluster,
+    now: Now,
+    /// What pools hold: objects and bytes.
+    held: BTreeMap<PoolId, (i64, i64)>,
+    io: IoCounts,
+    stopped: BTreeSet<OsdId>,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let map: OsdMap = denc::decode_all(&Bytes::from_static(START)).unwrap();
+        let now =
+            Now { mono: Mono(60_000_000_000), wall: map.modified.plus(Duration::from_secs(6)) };
+        let cfg = MonConfig::new("a", "127.0.0.1:7001".parse().unwrap());
+        let (mut state, _) = store::fresh(&cfg, &NewCluster::new(map.fsid), now).unwrap();
+        state.osdmap = Arc::new(map);
+        let said = [
+            ("hostname", "vm"),
+            ("container_name", "box"),
+            (
+                "ceph_version",
+                "ceph version 16.2.15 (618f440892089921c3e944a991122ddc44e60516) pacific (stable)",
+            ),
+        ];
+        let said: BTreeMap<String, String> =
+            said.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+        state.osd_metadata = (0..3).map(|id| (OsdId(id), said.clone())).collect();
+        let mut settings = Settings::new([options::MON]);
+        for name in ["mon_allow_pool_delete", "mon_allow_pool_size_one"] {
+            settings.set(Source::File, name, "true").unwrap();
+        }
+        settings.set(Source::File, "mon_max_pg_per_osd", "400").unwrap();
+        settings.set(Source::File, "osd_pool_default_min_size", "2").unwrap();
+        let c = Cluster::new(&cfg, now, state, settings, Rng::with_seed(1));
+        let (held, io, stopped) = (BTreeMap::new(), IoCounts::default(), BTreeSet::new());
+        let mut bench = Bench { c, now, held, io, stopped };
+        bench.report();
+        bench
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now.mono = self.now.mono.after(time);
+        self.now.wall = self.now.wall.plus(time);
+    }
+
+    /// Carries a command out, and commits.
+    fn run(&mut self, cmd: &Value) -> (i32, String, Bytes) {
+        self.pass(Duration::from_millis(100));
+        let table = table();
+        let parsed = table.parse(&cmd.to_string());
+        let (spec, args) = match parsed {
+            Ok(parsed) => parsed,
+            Err(e) => return Answer::from(e).into_reply(admin::Format::Plain),
+        };
+        let format = args.format();
+        let call = Call { now: self.now, args, input: Bytes::new(), who: "client.admin".into() };
+        let reply = match spec.def.handler {
+            Handler::Read(f) => f(&self.c, &call),
+            Handler::Write(f) => f(&mut self.c, &call),
+            Handler::Descriptions => Ok(Answer::ok()),
+            // Old maps are another's task, see `server::messages`.
+            Handler::Map(f) => {
+                let map = self.c.state.osdmap.clone();
+                f(&self.c, &call, &map)
+            }
+        };
+        self.commit();
+        reply.unwrap_or_else(Answer::from).into_reply(format)
+    }
+
+    fn commit(&mut self) {
+        if self.c.draft.has_epoch() {
+            self.c.change(tidy).unwrap();
+        }
+        let committed = self.c.state.osdmap.clone();
+        if let Some(new) = self.c.draft.close(&committed, self.now.wall).osdmap {
+            let decoded: OsdMap = denc::decode_all(&new.full_bytes).unwrap();
+            assert_eq!(decoded, *new.map, "the map that is stored is the one that is used");
+            self.c.take_map(new.map);
+            self.report();
+        }
+    }
+
+    /// Each OSD that is up says how it is, and how the PGs are that it leads.
+    fn report(&mut self) {
+        let map = self.c.state.osdmap.clone();
+        for id in map.up_osds().collect::<Vec<_>>() {
+            let mut held = 0;
+            let mut pgs = Vec::new();
+            for (&pool, p) in &map.pools {
+                for pgid in p.pgs(pool) {
+                    let stat = self.pg_stat(&map, pgid);
+                    held += u32::from(stat.acting.contains(&id));
+                    if stat.acting_primary == id.0 {
+                        pgs.push(stat);
+                    }
+                }
+            }
+            let space = OsdSpace {
+                total: 4 << 30,
+                available: 3_897_060 << 10,
+                data: 148 << 10,
+                omap: 0,
+                meta: 297_096 << 10,
+            };
+            let up_from = map.osd(id).unwrap().info.up_from;
+            let report = OsdReport {
+                osd: id,
+                up_from,
+                space,
+                pgs_held: held,
+                commit_latency_us: 0,
+                slow_requests: 0,
+                oldest_request_s: 0,
+                pgs,
+            };
+            self.c.report(self.now, report);
+        }
+    }
+
+    fn pg_stat(&self, map: &OsdMap, pgid: PgId) -> PgStat {
+        let at = map.pg_to_up_acting(pgid);
+        let size = usize::from(map.pool(pgid.pool).unwrap().size);
+        // All objects are in the pool's first PG.
+        let (objects, bytes) = match pgid.seed {
+            0 => self.held.get(&pgid.pool).copied().unwrap_or_default(),
+            _ => (0, 0),
+        };
+        let missing = (size - at.acting.len().min(size)) as u64 * objects as u64;
+        let mut state = StateBits::ACTIVE;
+        if at.acting.len() >= size {
+            state |= StateBits::CLEAN;
+        } else {
+            state |= StateBits::UNDERSIZED;
+            if missing > 0 {
+                state |= StateBits::DEGRADED;
+            }
+        }
+        let primary = |id: Option<OsdId>| id.map_or(-1, |id| id.0);
+        PgStat {
+            pgid,
+            state: state.0,
+            state_since: self.now.wall,
+            epoch: map.epoch,
+            last_update: types::Eversion::ZERO,
+            log_tail: types::Eversion::ZERO,
+            log_entries: 0,
+            log_dups: 0,
+            up: at.up.to_vec(),
+            acting: at.acting.to_vec(),
+            up_primary: primary(at.up_primary),
+            acting_primary: primary(at.acting_primary),
+            mapping_epoch: map.epoch,
+            created: Epoch(1),
+            last_epoch_clean: map.epoch,
+            sums: ObjectSums { bytes, objects, ..ObjectSums::default() },
+            degraded: missing,
+            misplaced: 0,
+            unfound: 0,
+            io: if pgid.seed == 0 { self.io } else { IoCounts::default() },
+            recovered_objects: 0,
+            recovered_bytes: 0,
+            blocked_by: Vec::new(),
+        }
+    }
+
+    /// An OSD that was up is stopped.
+    fn stop(&mut self, id: OsdId) {
+        self.stopped.insert(id);
+        self.c.change(|inc, _| inc.mark_down(id)).unwrap();
+        self.commit();
+    }
+
+    /// Time passes. OSDs that run come up again.
+    fn sleep(&mut self, time: Duration) {
+        self.pass(time);
+        let stopped = &self.stopped;
+        let boots = |inc: &mut maps::Incremental, map: &OsdMap| {
+            for id in map.existing_osds().filter(|&id| map.is_down(id) && !stopped.contains(&id)) {
+                let osd = map.osd(id).unwrap();
+                let addrs = maps::OsdAddrs {
+                    client: osd.client_addrs.clone(),
+                    cluster: osd.cluster_addrs.clone(),
+                    hb_back: osd.hb_back_addrs.clone(),
+                    hb_front: osd.hb_front_addrs.clone(),
+                };
+                inc.mark_up(id, addrs);
+            }
+        };
+        self.c.change(boots).unwrap();
+        self.commit();
+        let map = self.c.state.osdmap.clone();
+        self.c.pgmap.tick(self.now, &map);
+    }
+
+    /// Pools hold so many objects and bytes now; that was written within ten seconds.
+    fn write(&mut self, pools: &Map<String, Value>) {
+        self.sleep(Duration::ZERO);
+        for (pool, sums) in pools {
+            let n = |i: usize| sums[i].as_i64().unwrap();
+            self.held.insert(PoolId(pool.parse().unwrap()), (n(0), n(1)));
+        }
+        self.io = IoCounts { reads: 1, read_bytes: 1020, writes: 4750, write_bytes: 9_850_000 };
+        self.report();
+        self.sleep(Duration::from_secs(10));
+    }
+}
+
+/// A command as it is typed.
+fn as_typed(cmd: &Value) -> String {
+    let word = |(name, value): (&String, &Value)| match value {
+        Value::String(text) => text.clone(),
+        Value::Array(list) => crate::show::join(list.iter().filter_map(Value::as_str), " "),
+        Value::Bool(_) => format!("--{}", name.replace('_', "-")),
+        other => other.to_string(),
+    };
+    crate::show::join(cmd.as_object().unwrap().iter().map(word), " ")
+}
+
+/// Text without what differs from run to run: epochs, times, ages.
+fn plain(text: &str) -> String {
+    let mut before = String::new();
+    let words = text.split_inclusive([' ', '\n']).map(|word| {
+        let (bare, end) = match word.strip_suffix([' ', '\n']) {
+            Some(bare) => (bare, &word[bare.len()..]),
+            None => (word, ""),
+        };
+        let is_number = !bare.is_empty() && bare.bytes().all(|b| b.is_ascii_digit());
+        let shown = if is_stamp(bare) {
+            "TIME".to_owned()
+        } else if bare.strip_prefix('e').is_some_and(|n| n.parse::<u32>().is_ok()) {
+            "eN".to_owned()
+        } else if is_number && matches!(before.as_str(), "last_change" | "epoch") {
+            "N".to_owned()
+        } else if before == "(since" {
+            "AGE".to_owned()
+        } else {
+            bare.to_owned()
+        };
+        before = bare.to_owned();
+        shown + end
+    });
+    words.collect()
+}
+
+fn is_stamp(text: &str) -> bool {
+    text.ends_with("+0000") && text.parse::<f64>().is_err() && text.contains('T')
+}
+
+/// JSON without what differs from run to run.
+fn settled(value: &Value) -> Value {
+    const VARYING: [&str; 9] = [
+        "epoch",
+        "last_change",
+        "snap_epoch",
+        "osd_up_since",
+        "osd_in_since",
+        "last_force_op_resend",
+        "last_force_op_resend_prenautilus",
+        "last_force_op_resend_preluminous",
+        "quorum_age",
+    ];
+    match value {
+        Value::Object(map) => {
+            let fields = map.iter().map(|(k, v)| {
+                let v = if VARYING.contains(&k.as_str()) { Value::from("N") } else { settled(v) };
+                (k.clone(), v)
+            });
+            Value::Object(fields.collect())
+        }
+        Value::Array(items) => items.iter().map(settled).collect(),
+        Value::String(s) if is_stamp(s) => "TIME".into(),
+        // Fractions are compared as they are printed.
+        Value::Number(n) if n.is_f64() && n.as_f64().is_some_and(|x| x.fract() == 0.0) => {
+            Value::from(n.as_f64().unwrap_or_default() as i64)
+        }
+        other => other.clone(),
+    }
+}
+
+/// Which fields there are, of what kind; of arrays the first element stands for all.
+fn shape(value: &Value) -> Value {
+    match value {
+        Value::Object(map) => {
+            // What OSDs do not report yet: each pool's part, and how long pings take.
+            let absent = ["pool_statfs", "network_ping_times"];
+            let fields = map.iter().map(|(k, v)| match absent.contains(&k.as_str()) {
+                true => (k.clone(), Value::Null),
+                false => (k.clone(), shape(v)),
+            });
+            Value::Object(fields.collect())
+        }
+        Value::Array(items) => items.first().map(shape).into_iter().collect(),
+        Value::String(_) => "".into(),
+        Value::Number(_) => 0.into(),
+        other => Value::Bool(!other.is_null()),
+    }
+}
+
+/// Whether two values are the same, also in the order of fields. With `loose`, an array without
+/// elements is as good as any.
+fn same(a: &Value, b: &Value, loose: bool) -> bool {
+    match (a, b) {
+        (Value::Array(a), Value::Array(b)) => {
+            let empty = loose && (a.is_empty() || b.is_empty());
+            empty || (a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b, loose)))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            a.len() == b.len()
+                && a.iter().zip(b).all(|((ka, a), (kb, b))| ka == kb && same(a, b, loose))
+        }
+        (a, b) => a == b,
+    }
+}
+
+/// What an answer has that the real one has not, or the other way round.
+fn differences(bench: &mut Bench, line: &Value) -> Vec<String> {
+    let text = |name: &str| line.get(name).and_then(Value::as_str).unwrap_or_default();
+    let mode = text("m");
+    let mut cmd = line["cmd"].clone();
+    let (r, outs, out) = bench.run(&cmd);
+    let mut diffs = Vec::new();
+    if mode == "-" {
+        return diffs;
+    }
+    if i64::from(r) != line.get("r").and_then(Value::as_i64).unwrap_or(0)
+        || plain(&outs) != plain(text("outs"))
+    {
+        let theirs = (line.get("r"), text("outs"));
+        diffs.push(format!("answer\n  real {theirs:?}\n  ours {:?}", (r, &outs)));
+    }
+    let ours = String::from_utf8_lossy(&out).into_owned();
+    if let Some(theirs) = line.get("out").and_then(Value::as_str) {
+        let head = |text: &str| {
+            text.lines()
+                .next()
+                .unwrap_or_default()
+                .split_whitespace()
+                .fold(String::new(), |all, w| all + " " + w)
+        };
+        let differs = match mode {
+            "~" => text("out").contains("  ") && head(theirs) != head(&ours),
+            // How many empty lines follow is all the same.
+            _ => plain(theirs).trim_end_matches('\n') != plain(&ours).trim_end_matches('\n'),
+        };
+        if differs {
+            diffs.push(format!("plain\n--- real\n{theirs}\n--- ours\n{ours}"));
+        }
+    }
+    if let Some(theirs) = line.get("json") {
+        cmd["format"] = "json".into();
+        let (_, _, out) = bench.run(&cmd);
+        let ours: Value = serde_json::from_slice(&out).unwrap_or(Value::Null);
+        let loose = mode == "~" || line.get("shape").is_some();
+        let (theirs, ours) = match loose {
+            true => (shape(theirs), shape(&ours)),
+            false => (settled(theirs), settled(&ours)),
+        };
+        if !same(&theirs, &ours, loose) {
+            diffs.push(format!("json\n  real {theirs}\n  ours {ours}"));
+        }
+    }
+    diffs
+}
+
+#[test]
+fn answers_are_those_of_a_real_mon() {
+    let mut bench = Bench::new();
+    let mut found = Vec::new();
+    let mut differing = BTreeSet::new();
+    let mut times: BTreeMap<String, usize> = BTreeMap::new();
+    for line in COMMANDS.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        if let Some(seconds) = line.get("sleep").and_then(Value::as_f64) {
+            bench.sleep(Duration::from_secs_f64(seconds));
+        } else if let Some(id) = line.get("stop").and_then(Value::as_i64) {
+            bench.stop(OsdId(id as i32));
+        } else if let Some(pools) = line.get("write").and_then(Value::as_object) {
+            bench.write(pools);
+        } else {
+            let cli = as_typed(&line["cmd"]);
+            let time = times.entry(cli.clone()).or_default();
+            *time += 1;
+            let known = KNOWN.iter().find(|(k, n, _)| *k == cli && (*n == 0 || n == time));
+            for diff in differences(&mut bench, &line) {
+                match known {
+                    Some(known) => drop(differing.insert(known)),
+                    None => found.push(format!("## {cli}: {diff}")),
+                }
+            }
+        }
+    }
+    assert!(times.values().sum::<usize>() > 500);
+    for known in KNOWN {
+        assert!(differing.contains(known), "{known:?} is as it should be; it is no difference");
+    }
+    assert!(found.is_empty(), "{} differences\n{}", found.len(), found.join("\n"));
+}
