@@ -22,7 +22,7 @@ mod status;
 mod tell;
 
 pub(crate) use config::config_for;
-pub(crate) use tell::{Tell, tell_table};
+pub(crate) use tell::{Tell, mon_status, tell_table};
 
 use crate::cluster::Cluster;
 use admin::command::Def;

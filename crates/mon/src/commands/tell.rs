@@ -54,7 +54,8 @@ impl Cluster {
     }
 }
 
-pub(super) fn mon_status(c: &Cluster, now: Now) -> Value {
+/// This mon and its quorum.
+pub(crate) fn mon_status(c: &Cluster, now: Now) -> Value {
     json!({
         "name": c.name,
         "rank": 0,

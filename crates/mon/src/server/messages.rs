@@ -2,7 +2,7 @@
 
 use super::history::{Asked, Reading};
 use super::{Output, Role, Server};
-use crate::commands::{Call, Handler, Reply};
+use crate::commands::{Call, Handler, Reply, mon_status};
 use admin::{Answer, Args, CommandError, Format};
 use bytes::Bytes;
 use denc::DecodeError;
@@ -12,7 +12,7 @@ use types::{Epoch, Errno, Uuid};
 use wire::LinkId;
 use wire::msg::{
     MAuth, MAuthReply, MCommand, MGetPoolStats, MMgrCommand, MMgrCommandReply, MMonCommand,
-    MMonCommandAck, MMonGetMap, MMonGetVersion, MMonGetVersionReply, MMonSubscribe, MPoolOp,
+    MMonCommandAck, MMonGetMap, MMonGetVersion, MMonGetVersionReply, MMonSubscribe, MPing, MPoolOp,
     MStatfs, Message, OutMessage, PaxosHeader, Payload, kind,
 };
 
@@ -65,7 +65,7 @@ impl Server {
                     self.send(link, reply);
                 }
             }
-            kind::PING => {}
+            MPing::TYPE => self.ping(now, link, tid),
             _ => {
                 if !self.on_daemon(now, link, m)? {
                     tracing::debug!("a message of type {:#x} is ignored", m.header.kind);
@@ -75,30 +75,33 @@ impl Server {
         Ok(())
     }
 
+    /// Clients do not name the cluster here.
     fn on_mgr_message(&mut self, now: Now, link: LinkId, m: &Message) -> Result<(), DecodeError> {
         let tid = m.header.tid;
         match m.header.kind {
-            MCommand::TYPE => {
-                let command: MCommand = m.decode()?;
-                if self.is_ours(command.fsid) {
-                    self.on_tell(now, Role::Mgr, link, tid, &command);
-                }
-            }
+            MCommand::TYPE => self.on_tell(now, Role::Mgr, link, tid, &m.decode()?),
             MMgrCommand::TYPE => {
                 let m: MMgrCommand = m.decode()?;
-                if self.is_ours(m.fsid) {
-                    let who = self
-                        .mgr
-                        .peer(link)
-                        .map(|p| format!("{}.{}", p.auth_name.kind.name(), p.auth_name.id));
-                    let from = From { role: Role::Mgr, link, tid };
-                    self.run(now, from, &m.cmd.concat(), &m.data, who.unwrap_or_default());
-                }
+                let who = self.mgr.peer(link).map(|p| p.auth_name.clone());
+                let who = who.map(|who| format!("{}.{}", who.kind.name(), who.id));
+                let from = From { role: Role::Mgr, link, tid };
+                self.run(now, from, &m.cmd.concat(), &m.data, who.unwrap_or_default());
             }
             // What daemons say to a mgr: ours say it to the mon.
             _ => tracing::debug!("the mgr ignores a message of type {:#x}", m.header.kind),
         }
         Ok(())
+    }
+
+    /// `ceph ping mon.NAME`: how this mon and the cluster are.
+    fn ping(&mut self, now: Now, link: LinkId, tid: u64) {
+        let pong = serde_json::json!({
+            "health": self.cluster.health(now).json(false),
+            "mon_status": mon_status(&self.cluster, now),
+        });
+        let text = admin::json::print(&pong, Format::JsonPretty);
+        let reply = OutMessage::new::<MPing>(denc::encode(&text)).with_tid(tid);
+        self.send(link, reply);
     }
 
     /// Whether a request is meant for this cluster. Ceph drops others silently.
