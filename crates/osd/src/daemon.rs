@@ -58,6 +58,8 @@ pub enum Waiter {
     Listing(PgId, Option<OsdId>),
     /// Removing a PG.
     Removal(PgId),
+    /// Trimming snapshots.
+    Trim(PgId),
     /// The transaction that stores maps.
     Maps,
 }
@@ -75,6 +77,8 @@ pub struct Daemon {
     pub(crate) ahead: BTreeMap<Epoch, Vec<pg::Loaded>>,
     /// PGs we lead that have something to recover.
     pub(crate) recovering: BTreeSet<PgId>,
+    /// PGs we lead that have snapshots to trim.
+    pub(crate) trimming: BTreeSet<PgId>,
     pub(crate) removals: BTreeMap<PgId, Removal>,
     pub(crate) ops: HashMap<OpId, Box<ClientOp>>,
     pub(crate) last_op: u64,
@@ -134,6 +138,7 @@ impl Daemon {
             pgs: Hosts::new(),
             ahead: BTreeMap::new(),
             recovering: BTreeSet::new(),
+            trimming: BTreeSet::new(),
             removals: BTreeMap::new(),
             ops: HashMap::default(),
             last_op: 0,
@@ -194,6 +199,7 @@ impl Daemon {
         self.admin.tick(now, fx);
         self.tick(fx);
         self.recover(fx);
+        self.trim(fx);
         self.store.end_turn(now, fx);
         self.drain_store(fx);
         self.msgr.end_turn(now, fx);
@@ -275,6 +281,7 @@ impl Daemon {
             Waiter::Push(pgid, to, object) => self.push_fetched(pgid, to, object, result, fx),
             Waiter::Listing(pgid, target) => self.listing_fetched(pgid, target, result, fx),
             Waiter::Removal(pgid) => self.removal_fetched(pgid, result, fx),
+            Waiter::Trim(pgid) => self.trim_fetched(pgid, result),
             Waiter::Maps => self.maps_fetched(result, fx),
         }
     }
@@ -287,6 +294,7 @@ impl Daemon {
                 Waiter::Op(op, attempt) => self.op_fetched(op, attempt, none, fx),
                 Waiter::Queue(pgid) => self.queue_fetched(pgid, none, fx),
                 Waiter::Removal(pgid) => self.removal_fetched(pgid, none, fx),
+                Waiter::Trim(pgid) => self.trim_fetched(pgid, none),
                 Waiter::Maps => self.maps_fetched(none, fx),
                 Waiter::Loading | Waiter::Push(..) | Waiter::Listing(..) => {}
             }

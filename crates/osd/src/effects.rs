@@ -125,7 +125,9 @@ impl Daemon {
         let Ok(finished) = ops::run(reader, &scene, crate::host::sequencer(pgid)) else { return };
         let gone = match finished.change {
             None => true,
-            Some(change) => self.own_write(pgid, *change, object.clone(), &reads, fx).is_ok(),
+            Some(change) => {
+                self.own_write(pgid, *change, object.clone(), &reads, false, fx).is_ok()
+            }
         };
         let mut out = Vec::new();
         if gone && let Some(host) = self.pgs.get_mut(&pgid) {

@@ -3,6 +3,7 @@
 use crate::mapstate;
 use crate::object::own_object;
 use crate::recover::Transfers;
+use crate::trim::Trimmer;
 use crate::watch::Watches;
 use bytes::Bytes;
 use peer::{BackfillProgressAck, IoCounts, PushAck, RepAck};
@@ -47,11 +48,22 @@ pub struct Queued {
     pub then: Vec<Then>,
 }
 
+/// Where a write comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A request.
+    Op(OpId),
+    /// A watch that timed out.
+    Watch,
+    /// The trimmer.
+    Trimmer,
+}
+
 /// A write that waits until every copy is durable.
 #[derive(Debug)]
 pub struct Write {
-    /// The request it came from; `None` for the OSD's own (a watch that timed out).
-    pub op: Option<OpId>,
+    /// Where it comes from.
+    pub source: Source,
     /// The object whose queue it holds.
     pub object: HObject,
     /// Requests that turned out to be the same one, sent again.
@@ -105,6 +117,8 @@ pub struct PgHost {
     pub watches: Watches,
     /// Objects on their way.
     pub transfers: Transfers,
+    /// Removed snapshots.
+    pub trimmer: Trimmer,
     /// Record changes that go with the next transaction.
     pub backlog: Vec<MetaOp>,
     /// Trim the replicas' logs up to here with the next write.
@@ -149,6 +163,7 @@ impl PgHost {
             waiting: VecDeque::new(),
             watches: Watches::default(),
             transfers: Transfers::default(),
+            trimmer: Trimmer::default(),
             backlog: Vec::new(),
             trim_to: Eversion::ZERO,
             io: IoCounts::default(),
@@ -166,6 +181,7 @@ impl PgHost {
         self.waiting.clear();
         self.in_flight.clear();
         self.transfers = Transfers::default();
+        self.trimmer.interrupted();
     }
 
     /// First epoch of the current interval.

@@ -9,6 +9,7 @@
 //! * `op`, `ops`, `write`, `replica`: a client's request from the socket to the answer;
 //! * `queue`: the stored writes of each PG, in order;
 //! * `peering`, `recover`, `remove`: what becomes of PGs when maps change;
+//! * `trim`: freeing what removed snapshots held;
 //! * `boot`, `mapstate`: loading, joining, leaving, maps;
 //! * `report`, `admin`, `tracker`, `perf`: saying what it does.
 
@@ -33,6 +34,7 @@ mod remove;
 mod replica;
 mod report;
 mod tracker;
+mod trim;
 mod watch;
 mod write;
 

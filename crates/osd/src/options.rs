@@ -55,6 +55,20 @@ pub const OSD: &[OptionDef] = &[
         "objects removed in one transaction when a whole PG goes",
     )
     .within(1.0, 4096.0),
+    OptionDef::new(
+        "osd_max_trimming_pgs",
+        Uint,
+        "2",
+        "PGs that free what removed snapshots held, at the same time",
+    )
+    .within(1.0, 1024.0),
+    OptionDef::new(
+        "osd_pg_max_concurrent_snap_trims",
+        Uint,
+        "2",
+        "objects that a PG trims at the same time",
+    )
+    .within(1.0, 1024.0),
     OptionDef::new("osd_op_history_size", Uint, "20", "ended requests that are kept to be shown")
         .within(0.0, 10_000.0),
     OptionDef::new("osd_op_history_duration", Secs, "600", "for how long they are shown"),
@@ -103,6 +117,10 @@ pub struct Limits {
     pub scan_objects: usize,
     /// Objects removed in one transaction when a whole PG goes.
     pub remove_objects: usize,
+    /// PGs that trim snapshots at the same time.
+    pub trim_pgs: usize,
+    /// Objects that a PG trims at the same time.
+    pub trim_objects: usize,
     /// What is kept of ended requests.
     pub history: HistoryLimits,
     /// From here on a request counts as blocked.
@@ -138,6 +156,8 @@ impl Limits {
             push_omap_entries: count("osd_recovery_max_omap_entries_per_chunk"),
             scan_objects: count("osd_backfill_scan_max"),
             remove_objects: count("osd_target_transaction_size"),
+            trim_pgs: count("osd_max_trimming_pgs"),
+            trim_objects: count("osd_pg_max_concurrent_snap_trims"),
             history: HistoryLimits {
                 ops: count("osd_op_history_size"),
                 duration: settings.duration("osd_op_history_duration"),

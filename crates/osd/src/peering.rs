@@ -21,6 +21,7 @@ impl Daemon {
                 continue;
             }
             self.advance_pg(pgid, old, new, fx);
+            self.note_trimming(pgid);
         }
     }
 

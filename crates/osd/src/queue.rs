@@ -82,7 +82,7 @@ impl Daemon {
         match notice {
             Notice::NewInterval => self.new_interval(pgid),
             Notice::Active => self.went_active(pgid, fx),
-            Notice::Clean => {}
+            Notice::Clean => self.note_trimming(pgid),
             Notice::RemoveSelf => self.begin_removal(pgid, fx),
             Notice::Odd(why) => {
                 tracing::error!("osd.{}: pg {pgid}: {why}", self.cfg.id);

@@ -279,6 +279,7 @@ impl Daemon {
             return;
         }
         if m.next.done {
+            note_arrived_clone(&mut txn, &m);
             let ops = host.pg.arrival_ops(&m.object);
             host.put_meta(&mut txn, ops);
             host.pg.arrived(&m.object, m.version);
@@ -556,6 +557,16 @@ fn temporary(object: &HObject) -> ObjectKey {
     let temporary = own_object(name);
     debug_assert_eq!(temporary.pool, META_POOL);
     temporary.to_key()
+}
+
+/// A clone that has arrived comes into the snapshot index.
+fn note_arrived_clone(txn: &mut Transaction, m: &Push) {
+    if m.exists
+        && !m.object.is_head()
+        && let Ok(meta) = ObjectMeta::decode(&m.meta)
+    {
+        crate::trim::put_rows(txn, m.pgid, &m.object.to_key(), &meta.snaps);
+    }
 }
 
 /// Adds a received part to a transaction.

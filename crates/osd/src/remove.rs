@@ -4,6 +4,7 @@
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{Then, meta_object, put_meta, sequencer};
 use crate::object::key_range;
+use crate::trim::index_of;
 use io::Effects;
 use pg::{MetaOp, PgMsg};
 use store::{ReadSet, StoreError, SubmitError, Transaction};
@@ -83,6 +84,7 @@ impl Daemon {
         let last = listed.len() < at_once;
         if last {
             // The records go with the last objects, so that an unfinished removal is found again.
+            txn.remove(&index_of(pgid));
             txn.remove(&meta_object(pgid).to_key());
         }
         self.submit_removal(pgid, txn, last, fx);

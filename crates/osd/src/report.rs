@@ -4,6 +4,7 @@ use crate::config::{ASK_AGAIN_MS, REPORT_DELAY_MS, REPORT_INTERVAL_S, TICK_MS};
 use crate::daemon::{Daemon, Life};
 use crate::host::PgHost;
 use io::Effects;
+use maps::SnapSet;
 use peer::{OsdAlive, OsdPgTemp, OsdReport, OsdSpace, PgStat};
 use std::time::Duration;
 use types::{Epoch, OsdId, PgId, UTime};
@@ -82,7 +83,8 @@ impl Daemon {
         let mut pgs = Vec::new();
         for host in self.pgs.values_mut().filter(|h| h.dirty && h.started && h.pg.is_primary()) {
             host.dirty = false;
-            pgs.push(pg_stat(host, epoch, wall));
+            let queue = self.maps.current().removed_snaps_queue.get(&host.pg.pgid().pool);
+            pgs.push(pg_stat(host, epoch, wall, queue));
         }
         let usage = self.store.usage();
         let slow =
@@ -143,9 +145,12 @@ impl Daemon {
     }
 }
 
-fn pg_stat(host: &mut PgHost, epoch: Epoch, wall: UTime) -> PgStat {
+fn pg_stat(host: &mut PgHost, epoch: Epoch, wall: UTime, removed: Option<&SnapSet>) -> PgStat {
     let (pg, info) = (&host.pg, host.pg.info());
-    let state = pg.state();
+    let mut state = pg.state();
+    state |= host.trim_bits(removed);
+    let trimmed = host.trimmer.done().clone();
+    let snaps_to_trim = removed.map_or(0, SnapSet::len).saturating_sub(trimmed.len());
     if host.reported.0 != state.0 {
         host.reported = (state.0, wall);
     }
@@ -177,6 +182,8 @@ fn pg_stat(host: &mut PgHost, epoch: Epoch, wall: UTime) -> PgStat {
         recovered_objects: host.recovered.0,
         recovered_bytes: host.recovered.1,
         blocked_by: pg.blocked_by(),
+        trimmed,
+        snaps_to_trim: u32::try_from(snaps_to_trim).unwrap_or(u32::MAX),
     }
 }
 

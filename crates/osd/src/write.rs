@@ -2,7 +2,7 @@
 //! when all of them have it durable.
 
 use crate::daemon::{Daemon, Waiter};
-use crate::host::{OpId, PgHost, Then, Write, put_meta};
+use crate::host::{OpId, PgHost, Source, Then, Write, put_meta};
 use crate::ops::{Change, Finished, MAX_WRITE_OUTPUT_BYTES, Versioned, WatchEffect};
 use crate::tracker::Mark;
 use bytes::Bytes;
@@ -59,7 +59,7 @@ impl Daemon {
             version: ready.entries.last().map(|e| e.version).unwrap_or_default(),
             user_version: ready.user_version,
         };
-        match self.hand_over(pgid, ready, &reads, Some(id), fx) {
+        match self.hand_over(pgid, ready, &reads, Source::Op(id), fx) {
             Ok(()) => {
                 self.next_notify += answer.effects.len() as u64;
                 if let Some(op) = self.ops.get_mut(&id) {
@@ -103,7 +103,7 @@ impl Daemon {
         pgid: PgId,
         ready: Ready,
         reads: &ReadSet,
-        op: Option<OpId>,
+        source: Source,
         fx: &mut Effects,
     ) -> Result<(), SubmitError> {
         let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(()) };
@@ -131,7 +131,8 @@ impl Daemon {
         if let Some(queue) = host.objects.get_mut(&object) {
             queue.writing += 1;
         }
-        host.in_flight.push(version, Write { op, object: object.clone(), duplicates: Vec::new() });
+        host.in_flight
+            .push(version, Write { source, object: object.clone(), duplicates: Vec::new() });
         let (interval, trim_to) = (host.interval(), std::mem::take(&mut host.trim_to));
         self.durable.insert(txn_id, vec![Then::Committed(pgid, interval, version)]);
         self.trim_log(pgid);
@@ -146,7 +147,7 @@ impl Daemon {
             let epoch = self.maps.epoch();
             let rep = RepOp { pgid, epoch, interval, records: records.clone(), trim_to, txn, data };
             self.send_peer(target.osd, rep.encode(), fx);
-            if let Some(id) = op {
+            if let Source::Op(id) = source {
                 self.mark(id, Mark::SentTo(target.osd));
             }
         }
@@ -190,7 +191,7 @@ impl Daemon {
         if host.interval() != interval {
             return;
         }
-        if let Some(id) = host.in_flight.get_mut(version).and_then(|w| w.op)
+        if let Some(Source::Op(id)) = host.in_flight.get_mut(version).map(|w| w.source)
             && let Some(op) = self.ops.get_mut(&id)
         {
             let mark = if osd == self.cfg.id { Mark::LocalDurable } else { Mark::DurableOn(osd) };
@@ -213,7 +214,11 @@ impl Daemon {
 
     fn committed(&mut self, pgid: PgId, version: Eversion, write: Write, fx: &mut Effects) {
         let epoch = self.maps.epoch();
-        let Some(id) = write.op else { return };
+        let id = match write.source {
+            Source::Op(id) => id,
+            Source::Watch => return,
+            Source::Trimmer => return self.trim_committed(pgid),
+        };
         let Some(op) = self.ops.get_mut(&id) else { return };
         op.trace.mark(self.now.mono, Mark::Committed);
         let Some(answer) = op.answer.take() else { return };
@@ -249,23 +254,25 @@ impl Daemon {
         self.reply_op(id, reply);
     }
 
-    /// A write of the OSD's own: the removal of a watch that timed out.
+    /// A write of the OSD's own: the removal of a watch that timed out, or of a clone (`trims`).
     pub(crate) fn own_write(
         &mut self,
         pgid: PgId,
         change: Change,
         object: HObject,
         reads: &ReadSet,
+        trims: bool,
         fx: &mut Effects,
     ) -> Result<(), SubmitError> {
         let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(()) };
         let Versioned { entries, txn, user_version, sums } =
-            change.at(host.pg.next_version(), ReqId::default());
+            change.at(pgid, host.pg.next_version(), ReqId::default());
         let mut total = host.pg.info().sums;
         total.add(&sums);
         let ready = Ready { entries, txn, sums: total, user_version, object: object.clone() };
         host.objects.entry(object).or_default();
-        self.hand_over(pgid, ready, reads, None, fx)
+        let source = if trims { Source::Trimmer } else { Source::Watch };
+        self.hand_over(pgid, ready, reads, source, fx)
     }
 }
 
@@ -277,7 +284,8 @@ fn ready_change(
     finished: &Finished,
     returns: bool,
 ) -> Ready {
-    let Versioned { mut entries, txn, user_version, sums } = change.at(first, reqid);
+    let Versioned { mut entries, txn, user_version, sums } =
+        change.at(host.pg.pgid(), first, reqid);
     let mut total = host.pg.info().sums;
     total.add(&sums);
     let object = entries.last().map(|e| e.object.clone()).unwrap_or_default();

@@ -2,6 +2,7 @@
 
 use crate::payload;
 use denc::{Decode, Encode};
+use maps::SnapSet;
 use pg::{History, ObjectSums, PastIntervals};
 use std::collections::BTreeMap;
 use types::{AddrVec, Epoch, Eversion, OsdId, PgId, UTime, Uuid};
@@ -129,6 +130,10 @@ pub struct PgStat {
     pub recovered_bytes: u64,
     /// Whom it waits for.
     pub blocked_by: Vec<OsdId>,
+    /// Removed snapshots (of those that the map still names) of which nothing is left.
+    pub trimmed: SnapSet,
+    /// How many others there are.
+    pub snaps_to_trim: u32,
 }
 
 /// What fills an OSD's store, in bytes.

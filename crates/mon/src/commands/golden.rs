@@ -221,6 +221,8 @@ impl Bench {
             recovered_objects: 0,
             recovered_bytes: 0,
             blocked_by: Vec::new(),
+            trimmed: Default::default(),
+            snaps_to_trim: 0,
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::cluster::Cluster;
 use crate::store::keys;
 use io::Now;
-use maps::BlocklistAddr;
+use maps::{BlocklistAddr, SnapSet};
 use types::Epoch;
 
 /// Old maps are removed when there are so many too many.
@@ -19,6 +19,25 @@ impl Cluster {
         let over: Vec<BlocklistAddr> = over.map(|(addr, _)| addr.clone()).collect();
         if !over.is_empty() {
             let done = self.change(|inc, _| inc.old_blocklist.extend(over));
+            debug_assert!(done.is_ok());
+        }
+    }
+
+    /// Takes removed snapshots off the map that nothing is left of in any PG of their pool.
+    pub fn purge_snaps(&mut self) {
+        let map = self.map().clone();
+        let purged = map.removed_snaps_queue.iter().filter_map(|(pool, queue)| {
+            let mut gone = queue.clone();
+            for (_, entry) in self.pgmap.all(&map).filter(|(pgid, _)| pgid.pool == *pool) {
+                let trimmed = &entry?.stat.trimmed;
+                let left: SnapSet = gone.iter().filter(|snap| !trimmed.contains(*snap)).collect();
+                gone.subtract(&left);
+            }
+            (!gone.is_empty()).then_some((*pool, gone))
+        });
+        let purged: Vec<_> = purged.collect();
+        if !purged.is_empty() {
+            let done = self.change(|inc, _| inc.new_purged_snaps.extend(purged));
             debug_assert!(done.is_ok());
         }
     }

@@ -155,6 +155,8 @@ mod tests {
             recovered_objects: 0,
             recovered_bytes: 0,
             blocked_by: Vec::new(),
+            trimmed: Default::default(),
+            snaps_to_trim: 0,
         }
     }
 

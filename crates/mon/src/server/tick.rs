@@ -20,6 +20,7 @@ impl Server {
             c.age_mutes(now, &checks);
         }
         c.expire_blocklist(now);
+        c.purge_snaps();
         c.trim_maps();
         // A lost order is no reason for a PG that never comes.
         self.order_pgs(|_| true);

@@ -2,10 +2,11 @@
 
 use super::{Run, WatchEffect, stored_is_visible};
 use crate::object::{ObjectMeta, SNAPSET_ATTR};
+use crate::trim::put_rows;
 use bytes::Bytes;
 use pg::{EntryKind, LogEntry, ObjectSums};
 use store::Transaction;
-use types::{Eversion, HObject, ObjectKey, ReqId, SnapId, UTime};
+use types::{Eversion, HObject, ObjectKey, PgId, ReqId, SnapId, UTime};
 use wire::msg::{ReplyOps, flags};
 
 /// Longest output of an operation of a write that is answered (`osd_max_write_op_reply_len`).
@@ -35,7 +36,8 @@ pub struct Change {
     txn: Transaction,
     /// The head's record, unless the head is gone altogether.
     meta: Option<ObjectMeta>,
-    clone: Option<(SnapId, ObjectMeta)>,
+    clone: Option<(SnapId, CloneChange)>,
+    trimmed_snaps: Vec<SnapId>,
     snapset: Option<Bytes>,
     prior_version: Eversion,
     user_change: bool,
@@ -77,16 +79,22 @@ impl Run<'_> {
         result
     }
 
-    fn change_made(mut self) -> Change {
+    pub(super) fn change_made(mut self) -> Change {
         self.settle_overlap();
-        let clone = self.cloned.map(|id| (id, self.clone_meta(id)));
+        let clone = match self.trimmed.take() {
+            Some(trimmed) => Some(trimmed),
+            None => self.cloned.map(|id| (id, CloneChange::Made(self.clone_meta(id)))),
+        };
         self.count();
         let whiteout = self.now.meta.whiteout && !self.now.exists;
         let keeps_head = self.now.exists || whiteout;
         let has_clones = !self.snapset.clones.is_empty();
         self.now.meta.has_clones = has_clones;
-        let time = self.scene.request.mtime;
-        self.now.meta.mtime = if time.is_zero() { self.scene.now } else { time };
+        // Trimming is no change of the object itself.
+        if clone.as_ref().is_none_or(|(_, c)| matches!(c, CloneChange::Made(_))) {
+            let time = self.scene.request.mtime;
+            self.now.meta.mtime = if time.is_zero() { self.scene.now } else { time };
+        }
         let write_snapset = keeps_head && has_clones && self.snapset_changed;
         Change {
             snapset: write_snapset.then(|| denc::encode(&self.snapset)),
@@ -95,6 +103,7 @@ impl Run<'_> {
             txn: self.txn,
             meta: keeps_head.then_some(self.now.meta),
             clone,
+            trimmed_snaps: self.trimmed_snaps,
             prior_version: self.stored.map(|s| s.meta.version).unwrap_or_default(),
             user_change: self.user_change,
             sums: self.sums,
@@ -128,26 +137,45 @@ pub struct Versioned {
     pub sums: ObjectSums,
 }
 
+/// What happens to a clone.
+#[derive(Debug)]
+pub enum CloneChange {
+    /// It is new.
+    Made(ObjectMeta),
+    /// It serves fewer snapshots.
+    Trimmed(ObjectMeta),
+    /// It is gone; the version it had.
+    Removed(Eversion),
+}
+
+impl CloneChange {
+    fn prior_version(&self) -> Eversion {
+        match self {
+            CloneChange::Made(_) => Eversion::ZERO,
+            CloneChange::Trimmed(meta) => meta.version,
+            CloneChange::Removed(version) => *version,
+        }
+    }
+}
+
 impl Change {
+    /// Removes rows of the snapshot index with it. It frees space, so that it may use the reserve.
+    pub fn drop_rows(&mut self, index: &ObjectKey, rows: Vec<Bytes>) {
+        self.txn.omap_remove(index, rows);
+        self.txn.may_use_reserve = true;
+    }
+
+    /// Snapshots that a trimmed clone served and serves no more.
+    pub fn trimmed_snaps(&self) -> &[SnapId] {
+        &self.trimmed_snaps
+    }
+
     /// Gives it its versions, from `first` on.
-    pub fn at(mut self, first: Eversion, reqid: ReqId) -> Versioned {
+    pub fn at(mut self, pgid: PgId, first: Eversion, reqid: ReqId) -> Versioned {
         let mut entries = Vec::with_capacity(2);
         let mut version = first;
-        if let Some((id, mut meta)) = self.clone.take() {
-            let object = self.head.at_snap(id);
-            meta.version = version;
-            entries.push(LogEntry {
-                kind: EntryKind::Clone,
-                object: object.clone(),
-                version,
-                prior_version: Eversion::ZERO,
-                reqid: ReqId::default(),
-                user_version: meta.user_version,
-                mtime: meta.mtime,
-                result: 0,
-                op_returns: Vec::new(),
-            });
-            self.txn.set_meta(&object.to_key(), denc::encode(&meta));
+        if let Some((id, change)) = self.clone.take() {
+            entries.push(self.put_clone(pgid, id, change, version));
             version.version += 1;
         }
         let (user_version, mtime) = self.put_head_meta(version);
@@ -164,6 +192,42 @@ impl Change {
             op_returns: Vec::new(),
         });
         Versioned { entries, txn: self.txn, user_version, sums: self.sums }
+    }
+
+    fn put_clone(
+        &mut self,
+        pgid: PgId,
+        id: SnapId,
+        change: CloneChange,
+        version: Eversion,
+    ) -> LogEntry {
+        let object = self.head.at_snap(id);
+        let key = object.to_key();
+        let prior_version = change.prior_version();
+        let (kind, meta) = match change {
+            CloneChange::Made(meta) => {
+                put_rows(&mut self.txn, pgid, &key, &meta.snaps);
+                (EntryKind::Clone, Some(meta))
+            }
+            CloneChange::Trimmed(meta) => (EntryKind::Modify, Some(meta)),
+            CloneChange::Removed(_) => (EntryKind::Delete, None),
+        };
+        let (user_version, mtime) =
+            meta.as_ref().map_or((0, UTime::ZERO), |m| (m.user_version, m.mtime));
+        if let Some(meta) = meta {
+            self.txn.set_meta(&key, denc::encode(&ObjectMeta { version, ..meta }));
+        }
+        LogEntry {
+            kind,
+            object,
+            version,
+            prior_version,
+            reqid: ReqId::default(),
+            user_version,
+            mtime,
+            result: 0,
+            op_returns: Vec::new(),
+        }
     }
 
     fn put_head_meta(&mut self, version: Eversion) -> (u64, UTime) {

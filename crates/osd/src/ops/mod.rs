@@ -25,6 +25,7 @@ mod write;
 pub use attr::stored_name;
 pub use check::{MAX_OBJECT_BYTES, check_request};
 pub use copy::{CopiedObject, CopySource};
+use finish::CloneChange;
 pub use finish::{Change, Finished, MAX_WRITE_OUTPUT_BYTES, Versioned};
 pub use list::{ListRange, list_objects};
 pub use reader::{Reader, StoredObject, contents};
@@ -129,6 +130,9 @@ struct Run<'a> {
     txn: Transaction,
     /// The clone made by this request.
     cloned: Option<SnapId>,
+    /// The clone trimmed by this run, and the snapshots it no longer serves.
+    trimmed: Option<(SnapId, CloneChange)>,
+    trimmed_snaps: Vec<SnapId>,
     snapset_changed: bool,
     /// Bytes of the head that changed.
     modified: Ranges,
@@ -187,6 +191,20 @@ pub fn run(reader: Reader<'_>, scene: &Scene<'_>, sequencer: u64) -> Result<Fini
     Ok(run.finish(result))
 }
 
+/// Trims a clone of the request's object: `None` when there is nothing to trim.
+///
+/// # Errors
+/// As of [`run`].
+pub fn trim(
+    reader: Reader<'_>,
+    scene: &Scene<'_>,
+    sequencer: u64,
+    clone: SnapId,
+) -> Result<Option<Change>, Stop> {
+    let mut run = Run::begin(reader, scene, sequencer)?;
+    Ok(if run.trim_clone(clone)? { Some(run.change_made()) } else { None })
+}
+
 impl<'a> Run<'a> {
     fn begin(reader: Reader<'a>, scene: &'a Scene<'a>, sequencer: u64) -> Result<Self, Stop> {
         let request = scene.request;
@@ -220,6 +238,8 @@ impl<'a> Run<'a> {
             snapc,
             txn: Transaction::new(sequencer),
             cloned: None,
+            trimmed: None,
+            trimmed_snaps: Vec::new(),
             snapset_changed: false,
             modified: Ranges::default(),
             sums: ObjectSums::default(),

@@ -3,6 +3,7 @@
 //! Source: Ceph `PrimaryLogPG.cc: make_writeable, _delete_oid, _rollback_to, do_osd_ops
 //! (LIST_SNAPS)`; guide §5.7.
 
+use super::finish::CloneChange;
 use super::{Run, Stop};
 use crate::object::{CloneState, ObjectMeta, Ranges, SNAPSET_ATTR, SnapPlace};
 use bytes::Bytes;
@@ -127,6 +128,53 @@ impl Run<'_> {
             self.snapset_changed = true;
             // What the clone no longer shares is its own.
             self.sums.bytes += before as i64 - after as i64;
+        }
+    }
+
+    /// Takes removed snapshots off a clone; a clone that serves none is removed. False when there is
+    /// nothing to do.
+    pub(super) fn trim_clone(&mut self, id: SnapId) -> Result<bool, Stop> {
+        let Some(state) = self.snapset.clones.get(&id) else { return Ok(false) };
+        let (gone, left): (Vec<_>, Vec<_>) =
+            state.snaps.iter().partition(|snap| self.scene.snaps.is_removed(**snap));
+        if gone.is_empty() {
+            return Ok(false);
+        }
+        let key = self.head.at_snap(id).to_key();
+        let meta = self.reader.object(&key)?.ok_or(Errno::EIO)?.meta;
+        self.trimmed_snaps = gone;
+        self.snapset_changed = true;
+        if left.is_empty() {
+            self.txn.remove(&key);
+            self.forget_clone(id);
+            self.trimmed = Some((id, CloneChange::Removed(meta.version)));
+        } else {
+            if let Some(state) = self.snapset.clones.get_mut(&id) {
+                state.snaps.clone_from(&left);
+            }
+            self.trimmed = Some((id, CloneChange::Trimmed(ObjectMeta { snaps: left, ..meta })));
+        }
+        if self.snapset.clones.is_empty() {
+            self.txn.rm_attr(&self.head_key.clone(), Bytes::from_static(SNAPSET_ATTR));
+            if !self.now.exists {
+                self.txn.remove(&self.head_key.clone());
+                self.now.meta.whiteout = false;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes a clone out of the set. The next older one now shares with the next newer version what
+    /// both shared with it.
+    fn forget_clone(&mut self, id: SnapId) {
+        let Some(removed) = self.snapset.clones.remove(&id) else { return };
+        self.sums.clones -= 1;
+        self.sums.objects -= 1;
+        self.sums.bytes -= removed.size.saturating_sub(removed.overlap.bytes()) as i64;
+        if let Some((_, older)) = self.snapset.clones.range_mut(..id).next_back() {
+            let before = older.overlap.bytes();
+            older.overlap = older.overlap.intersection(&removed.overlap);
+            self.sums.bytes += before as i64 - older.overlap.bytes() as i64;
         }
     }
 

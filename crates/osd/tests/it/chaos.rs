@@ -11,8 +11,10 @@ use crate::model::{Model, Request, State};
 use io::Rng;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use types::{HObject, OsdId, SnapId};
-use wire::msg::{MOsdOpReply, SnapContext, flags};
+use types::{HObject, OsdId, PoolId, SnapId};
+use wire::msg::op::Extent;
+use wire::msg::op_data::ListSnapsOut;
+use wire::msg::{MOsdOpReply, OpCode, OsdOp, SnapContext, flags};
 
 const POOL: i64 = 1;
 const OBJECTS: u64 = 12;
@@ -80,6 +82,22 @@ impl Chaos {
         let tid = self.c.on_client(|c| c.request_with(target, ops, flags::WRITE, snapc));
         self.expected.insert(tid, (name, request, None, expected));
         self.say(format_args!("{:?}", self.expected.last_key_value()));
+    }
+
+    /// A snapshot is not wanted any more. Not while a write is on its way that knows of it: a client
+    /// that writes with a snapshot it has removed gets what it asks for.
+    fn remove_snap(&mut self) {
+        let reads_head = |e: &(String, Request, Option<SnapId>, Expected)| {
+            e.2.is_none() && matches!(e.1, Request::Read)
+        };
+        if self.snapc.snaps.is_empty() || !self.expected.values().all(reads_head) {
+            return;
+        }
+        let at = self.rng.usize(0..self.snapc.snaps.len());
+        let snap = self.snapc.snaps.remove(at);
+        self.model.forget(snap);
+        self.c.on_mon(|m| m.remove_snap(POOL, snap));
+        self.say(format_args!("snapshot {snap} is removed"));
     }
 
     fn say(&self, what: std::fmt::Arguments<'_>) {
@@ -179,6 +197,9 @@ impl Chaos {
             let pause = Duration::from_micros(self.rng.u64(0..20_000));
             self.c.pass(pause);
             self.check_answers();
+            if self.rng.u8(..) < 40 {
+                self.remove_snap();
+            }
             if self.rng.u8(..) < 60 {
                 self.fault();
             }
@@ -201,6 +222,41 @@ impl Chaos {
         self.check_answers();
         assert!(self.expected.is_empty());
         self.c.wait_clean();
+        self.check_trimmed();
+    }
+
+    /// Of removed snapshots nothing is left, and the PGs' sums are right.
+    fn check_trimmed(&mut self) {
+        let queue = |c: &mut Cluster| {
+            c.mon.borrow().map.removed_snaps_queue.get(&PoolId(POOL)).is_none_or(|q| q.is_empty())
+        };
+        self.c.run_until(Duration::from_secs(60), queue);
+        let (mut clones, mut heads) = (0, 0);
+        for i in 0..OBJECTS {
+            let target = HObject { snap: SnapId::SNAPDIR, ..object(POOL, &format!("object{i}")) };
+            let op = OsdOp::new(OpCode::LIST_SNAPS, Extent::default());
+            let reply = self.c.call(target, vec![op], false);
+            if reply.result != 0 {
+                continue;
+            }
+            let listed: ListSnapsOut = denc::decode(&output(&reply, 0)).expect("a list");
+            for clone in listed.clones {
+                if clone.cloneid == SnapId::HEAD {
+                    heads += 1;
+                    continue;
+                }
+                clones += 1;
+                let live = |s: &SnapId| self.snapc.snaps.contains(s);
+                assert!(!clone.snaps.is_empty() && clone.snaps.iter().all(live), "{clone:?}");
+            }
+        }
+        self.c.run_until(Duration::from_secs(30), |c| {
+            let mon = c.mon.borrow();
+            let sums = |f: fn(&pg::ObjectSums) -> i64| -> i64 {
+                mon.stats.values().map(|s| f(&s.sums)).sum()
+            };
+            sums(|s| s.clones) == clones && sums(|s| s.objects) == clones + heads
+        });
     }
 
     /// Every object is what it should be, from every copy.

@@ -139,6 +139,11 @@ impl Model {
         self.snaps.insert(snap, self.objects.clone());
     }
 
+    /// A snapshot is removed.
+    pub fn forget(&mut self, snap: SnapId) {
+        self.snaps.remove(&snap);
+    }
+
     pub fn state(&self, name: &str, snap: Option<SnapId>) -> Option<State> {
         let all = match snap {
             None => &self.objects,

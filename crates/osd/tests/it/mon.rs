@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use types::{Epoch, Mono, OsdId, PgId, PoolId, Uuid};
+use types::{Epoch, Mono, OsdId, PgId, PoolId, SnapId, Uuid};
 use wire::messenger::ListenerConfig;
 use wire::msg::{MMonSubscribe, MOsdMap, Message, Payload};
 use wire::{Identity, LinkId, Messenger, MsgrEvent};
@@ -87,6 +87,24 @@ impl TestMon {
     pub fn delete_pool(&mut self, id: i64) {
         self.next.old_pools.insert(PoolId(id));
         self.stats.retain(|p, _| p.pool != PoolId(id));
+    }
+
+    pub fn remove_snap(&mut self, pool: i64, snap: SnapId) {
+        self.next.new_removed_snaps.entry(PoolId(pool)).or_default().insert(snap);
+    }
+
+    /// Takes removed snapshots off the map that no PG has anything left of.
+    fn purge_snaps(&mut self) {
+        for (pool, queue) in &self.map.removed_snaps_queue {
+            let Some(info) = self.map.pool(*pool) else { continue };
+            for snap in queue.iter() {
+                let gone =
+                    |p| self.stats.get(&p).is_some_and(|s: &PgStat| s.trimmed.contains(snap));
+                if info.pgs(*pool).all(gone) {
+                    self.next.new_purged_snaps.entry(*pool).or_default().insert(snap);
+                }
+            }
+        }
     }
 
     pub fn mark_down(&mut self, osd: OsdId) {
@@ -211,6 +229,7 @@ impl TestMon {
                     }
                 }
                 self.reports.insert(m.osd, m);
+                self.purge_snaps();
             }
             _ => {}
         }

@@ -175,7 +175,7 @@ fn head_json(c: &Cluster, pgid: PgId, entry: Option<&PgEntry>) -> Map<String, Va
         "manifest_stats_invalid",
     ];
     valid.iter().for_each(|name| put(name, false.into()));
-    put("snaptrimq_len", 0.into());
+    put("snaptrimq_len", stat.map_or(0, |s| s.snaps_to_trim).into());
     out
 }
 

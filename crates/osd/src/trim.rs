@@ -1,0 +1,320 @@
+//! Freeing what removed snapshots alone held (Ceph: `PrimaryLogPG::trim_object`, `SnapMapper`).
+//!
+//! Each clone has a row for every snapshot it serves, in the *snapshot index* of its PG: an object of
+//! the OSD's own. The row is written in the transaction that makes the clone or brings it here. So a
+//! removed snapshot costs in proportion to what it holds. A row may outlive its clone (recovery that
+//! removes a clone does not look for rows); trimming finds no clone then, and drops the row.
+//!
+//! The primary of a clean PG goes through the snapshots of its pool that the map says are removed, a
+//! few objects at a time, each by a logged write. A snapshot without rows is done; that is told to
+//! the mon, which takes it off the map when all PGs have said so. Nothing is stored about progress:
+//! after a restart the rows that are left say what is to be done.
+
+use crate::daemon::{Daemon, Waiter};
+use crate::host::PgHost;
+use crate::object::own_object;
+use crate::ops::{self, Reader, Scene, Sender};
+use bytes::Bytes;
+use io::Effects;
+use maps::SnapSet;
+use pg::{Readiness, StateBits};
+use store::{OmapRange, ReadSet, StoreError, SubmitError, Transaction};
+use types::{HObject, ObjectKey, PgId, SnapId};
+use wire::msg::MOsdOp;
+
+/// The index of a PG.
+pub fn index_of(pgid: PgId) -> ObjectKey {
+    own_object(format!("snaps/{pgid}")).to_key()
+}
+
+/// Rows of all snapshots below this one, and of it, begin so.
+fn row_start(snap: SnapId) -> Bytes {
+    Bytes::copy_from_slice(&snap.0.to_be_bytes())
+}
+
+/// The row of a clone for one snapshot: the snapshot (8 bytes, big-endian), the clone's key.
+pub fn row(snap: SnapId, clone: &ObjectKey) -> Bytes {
+    [&snap.0.to_be_bytes(), clone.as_bytes()].concat().into()
+}
+
+fn clone_of_row(row: &[u8]) -> Option<HObject> {
+    ObjectKey::from_bytes(row.get(8..)?).decode().ok()
+}
+
+/// Writes the rows of a clone.
+pub fn put_rows(txn: &mut Transaction, pgid: PgId, clone: &ObjectKey, snaps: &[SnapId]) {
+    if !snaps.is_empty() {
+        let rows = snaps.iter().map(|snap| (row(*snap, clone), Bytes::new()));
+        txn.omap_set(&index_of(pgid), rows.collect());
+    }
+}
+
+/// Where the trimming of a PG stands.
+#[derive(Debug, Default)]
+pub struct Trimmer {
+    /// Removed snapshots that nothing is left of here.
+    done: SnapSet,
+    /// Writes that are not committed.
+    busy: usize,
+    /// Something must be fetched first.
+    waiting: bool,
+    reads: ReadSet,
+    /// It has something to do, and may.
+    pub active: bool,
+}
+
+impl Trimmer {
+    /// Removed snapshots that nothing is left of here.
+    pub fn done(&self) -> &SnapSet {
+        &self.done
+    }
+
+    /// Its writes are forgotten, with all others of the PG.
+    pub fn interrupted(&mut self) {
+        *self = Trimmer { done: std::mem::take(&mut self.done), ..Trimmer::default() };
+    }
+}
+
+impl PgHost {
+    /// What trimming adds to the state: at work, or waiting to be.
+    pub fn trim_bits(&self, queue: Option<&SnapSet>) -> StateBits {
+        let left = || queue.is_some_and(|q| self.next_trim(q).is_some());
+        match () {
+            () if self.trimmer.active => StateBits::SNAPTRIM,
+            () if self.pg.is_primary() && left() => StateBits::SNAPTRIM_WAIT,
+            () => StateBits::default(),
+        }
+    }
+
+    fn next_trim(&self, queue: &SnapSet) -> Option<SnapId> {
+        queue.iter().find(|snap| !self.trimmer.done.contains(*snap))
+    }
+}
+
+/// What a step came to.
+enum Step {
+    /// There may be more to do at once.
+    More,
+    /// It waits: for the disk, for commits, for the PG.
+    Wait,
+    /// Nothing is left of this snapshot.
+    Done(SnapId),
+    /// No snapshot is left.
+    Over,
+}
+
+impl Daemon {
+    /// Looks whether PGs have something to trim: after a new map, and when one became clean.
+    pub(crate) fn note_trimming(&mut self, pgid: PgId) {
+        let map = self.maps.current().clone();
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        match map.removed_snaps_queue.get(&pgid.pool) {
+            Some(queue) => {
+                let forgotten: Vec<SnapId> =
+                    host.trimmer.done.iter().filter(|s| !queue.contains(*s)).collect();
+                for snap in forgotten {
+                    host.trimmer.done.remove(snap);
+                }
+                if host.started && host.pg.is_primary() && host.next_trim(queue).is_some() {
+                    self.trimming.insert(pgid);
+                }
+            }
+            None => host.trimmer.done = SnapSet::new(),
+        }
+    }
+
+    /// Goes on with trimming, as far as the limits allow.
+    pub(crate) fn trim(&mut self, fx: &mut Effects) {
+        if self.trimming.is_empty() || !self.is_up() {
+            return;
+        }
+        let pgids: Vec<PgId> = self.trimming.iter().copied().collect();
+        let mut active = self.pgs.values().filter(|h| h.trimmer.active).count();
+        for pgid in pgids {
+            let Some(host) = self.pgs.get_mut(&pgid) else {
+                self.trimming.remove(&pgid);
+                continue;
+            };
+            let may = host.pg.state().has(StateBits::CLEAN) && host.pg.accepts_io();
+            if !may {
+                host.trimmer.active = false;
+                continue;
+            }
+            if !host.trimmer.active {
+                if active >= self.limits.trim_pgs {
+                    continue;
+                }
+                active += 1;
+                host.trimmer.active = true;
+                host.dirty = true;
+                self.report_soon();
+            }
+            while let Step::More = self.trim_pg(pgid, fx) {}
+        }
+    }
+
+    fn trim_pg(&mut self, pgid: PgId, fx: &mut Effects) -> Step {
+        let step = self.trim_step(pgid, fx);
+        let Some(host) = self.pgs.get_mut(&pgid) else { return Step::Over };
+        match step {
+            Step::Done(snap) => {
+                host.trimmer.done.insert(snap);
+                host.trimmer.reads = ReadSet::new();
+                host.dirty = true;
+                self.report_soon();
+                Step::More
+            }
+            Step::Over => {
+                host.trimmer.active = false;
+                host.dirty = true;
+                self.trimming.remove(&pgid);
+                self.report_soon();
+                Step::Over
+            }
+            step => step,
+        }
+    }
+
+    fn trim_step(&mut self, pgid: PgId, fx: &mut Effects) -> Step {
+        let map = self.maps.current().clone();
+        let Some(host) = self.pgs.get_mut(&pgid) else { return Step::Over };
+        let trimmer = &host.trimmer;
+        if trimmer.waiting || trimmer.busy >= self.limits.trim_objects || !host.queue.is_empty() {
+            return Step::Wait;
+        }
+        let queue = map.removed_snaps_queue.get(&pgid.pool);
+        let Some(snap) = queue.and_then(|q| host.next_trim(q)) else {
+            return if trimmer.busy == 0 { Step::Over } else { Step::Wait };
+        };
+        let start = row_start(snap);
+        let range = OmapRange {
+            from: start.clone(),
+            after: false,
+            prefix: start,
+            max_entries: 1,
+            max_bytes: usize::MAX,
+        };
+        let row = match self.store.omap_list(&index_of(pgid), &range) {
+            Ok(page) => page.unwrap_or_default().entries.into_iter().next().map(|(row, _)| row),
+            Err(miss) => {
+                host.trimmer.waiting = true;
+                self.fetch(miss, Waiter::Trim(pgid), fx);
+                return Step::Wait;
+            }
+        };
+        match row {
+            None if trimmer.busy == 0 => Step::Done(snap),
+            None => Step::Wait,
+            Some(row) => self.trim_row(pgid, Bytes::copy_from_slice(&row), fx),
+        }
+    }
+
+    /// Trims the clone that a row names.
+    fn trim_row(&mut self, pgid: PgId, row: Bytes, fx: &mut Effects) -> Step {
+        let snaps = self.pool_snaps(pgid.pool);
+        let Some(host) = self.pgs.get_mut(&pgid) else { return Step::Over };
+        let Some(clone) = clone_of_row(&row) else {
+            tracing::error!(
+                "osd.{}: pg {pgid}: a row of its snapshot index is damaged",
+                self.cfg.id
+            );
+            return self.drop_row(pgid, row, fx);
+        };
+        let head = clone.head();
+        if host.pg.readiness(&head) != Readiness::Ready
+            || host.pg.readiness(&clone) != Readiness::Ready
+        {
+            return Step::Wait;
+        }
+        let request = MOsdOp { object: head.clone(), ..MOsdOp::default() };
+        let scene = Scene {
+            request: &request,
+            sender: Sender::default(),
+            snaps: &snaps,
+            is_ready: &|_| true,
+            copies: &[],
+            now: self.now.wall,
+            next_notify_id: 0,
+        };
+        let reads = host.trimmer.reads.clone();
+        let reader = Reader { store: &self.store, set: &reads };
+        let change = match ops::trim(reader, &scene, crate::host::sequencer(pgid), clone.snap) {
+            Ok(Some(change)) => change,
+            Ok(None) => return self.drop_row(pgid, row, fx),
+            Err(ops::Stop::Miss(miss)) => {
+                host.trimmer.waiting = true;
+                self.fetch(miss, Waiter::Trim(pgid), fx);
+                return Step::Wait;
+            }
+            Err(stop) => {
+                // The space is not freed, but nothing else depends on it; scrub will name the object.
+                tracing::error!("osd.{}: {clone} cannot be trimmed: {stop:?}", self.cfg.id);
+                self.perf.read_errors += 1;
+                return self.drop_row(pgid, row, fx);
+            }
+        };
+        let (key, removed) = (clone.to_key(), change.trimmed_snaps().to_vec());
+        let mut change = change;
+        change.drop_rows(
+            &index_of(pgid),
+            removed.iter().map(|snap| self::row(*snap, &key)).collect(),
+        );
+        match self.own_write(pgid, change, head, &reads, true, fx) {
+            Ok(()) => {
+                if let Some(host) = self.pgs.get_mut(&pgid) {
+                    host.trimmer.busy += 1;
+                    host.trimmer.reads = ReadSet::new();
+                }
+                Step::More
+            }
+            Err(stop) => self.trim_stopped(pgid, stop, fx),
+        }
+    }
+
+    fn trim_stopped(&mut self, pgid: PgId, stop: SubmitError, fx: &mut Effects) -> Step {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return Step::Over };
+        host.trimmer.waiting = true;
+        match stop {
+            SubmitError::Miss(miss) => self.fetch(miss, Waiter::Trim(pgid), fx),
+            SubmitError::Busy | SubmitError::NoSpace => self.blocked.push(Waiter::Trim(pgid)),
+            SubmitError::Invalid(why) => {
+                let id = self.cfg.id;
+                fx.exit(1, format!("osd.{id}: pg {pgid}: a clone cannot be trimmed: {why}"));
+            }
+        }
+        Step::Wait
+    }
+
+    /// A row that leads nowhere.
+    fn drop_row(&mut self, pgid: PgId, row: Bytes, fx: &mut Effects) -> Step {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return Step::Over };
+        let mut txn = host.transaction();
+        txn.omap_remove(&index_of(pgid), vec![row]);
+        self.submit(pgid, txn, Vec::new(), fx);
+        Step::More
+    }
+
+    /// What trimming lacked is here.
+    pub(crate) fn trim_fetched(&mut self, pgid: PgId, result: Result<ReadSet, StoreError>) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        match result {
+            Ok(reads) => {
+                host.trimmer.reads.merge(reads);
+                host.trimmer.waiting = false;
+            }
+            Err(why) => {
+                tracing::error!("osd.{}: pg {pgid} cannot be trimmed: {why}", self.cfg.id);
+                self.perf.read_errors += 1;
+                host.trimmer.active = false;
+                self.trimming.remove(&pgid);
+            }
+        }
+    }
+
+    /// A write of the trimmer is committed.
+    pub(crate) fn trim_committed(&mut self, pgid: PgId) {
+        if let Some(host) = self.pgs.get_mut(&pgid) {
+            host.trimmer.busy = host.trimmer.busy.saturating_sub(1);
+        }
+    }
+}
