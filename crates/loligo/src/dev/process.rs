@@ -49,7 +49,7 @@ pub fn start(layout: &Layout, state: &State, daemon: DaemonId) -> Result<Started
     match daemon {
         DaemonId::Mon => {
             command.args(["mon", "--name", MON_NAME, "--addr", &state.mon_addr().to_string()]);
-            MON_OPTIONS.iter().for_each(|option| drop(command.args(["--set", option])));
+            command.args(MON_OPTIONS.iter().flat_map(|option| ["--set", option]));
         }
         DaemonId::Osd(id) => {
             command.args(["osd", "--id", &id.to_string()]);

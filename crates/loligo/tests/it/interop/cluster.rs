@@ -17,7 +17,7 @@ const CONF_ENV: &str = "LOLIGO_IT_CONF";
 /// The built binary.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_loligo");
 /// Enough for everything the tests store; the file is given its blocks at once, so not more.
-const OSD_SIZE: &str = "6G";
+const OSD_SIZE: &str = "3G";
 
 /// A running cluster.
 pub struct Cluster {
