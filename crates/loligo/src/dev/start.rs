@@ -23,8 +23,8 @@ use types::{Errno, OsdId};
 
 const DEFAULT_OSDS: u32 = 3;
 const DEFAULT_OSD_BYTES: u64 = 10 << 30;
-/// Left free on the file system when the size is ours to choose.
-const SPARE_BYTES: u64 = 1 << 30;
+/// When the size is ours to choose, all disks together take this part of what is free at most.
+const SHARE_OF_FREE: u64 = 2;
 const POOL: &str = "rbd";
 const POOL_PGS: u32 = 32;
 /// Time for everything that is waited for, from the first process to the last PG.
@@ -47,8 +47,8 @@ pub fn run(args: &DevStart) -> Result<Exit, Failure> {
         Some(state) => state,
         None => State::new(args.port.unwrap_or(DEFAULT_MON_PORT)),
     };
-    shape(&mut state, args, &layout)?;
     check_machine(&state, &layout)?;
+    shape(&mut state, args, &layout)?;
     state.save(&layout)?;
     write_atomically(&layout.conf(), &dev_conf(layout.dir(), state.fsid()?, state.mon_addr()))?;
     format_new_osds(&mut state, &layout)?;
@@ -100,7 +100,7 @@ fn free_bytes(layout: &Layout) -> Result<u64, Failure> {
 fn osd_bytes(args: &DevStart, n: u32, layout: &Layout) -> Result<u64, Failure> {
     let free = free_bytes(layout)?;
     let n = u64::from(n);
-    let fit = free.saturating_sub(SPARE_BYTES) / n;
+    let fit = free / SHARE_OF_FREE / n;
     let bytes = args.osd_size.map_or(DEFAULT_OSD_BYTES.min(fit), |b| b.0);
     let dir = layout.dir().display();
     if bytes < MIN_DISK_BYTES {
@@ -109,8 +109,10 @@ fn osd_bytes(args: &DevStart, n: u32, layout: &Layout) -> Result<u64, Failure> {
             let why = format!("an OSD needs {least} at least");
             return Err(Failure::new(format!("disks of {} are too small", Bytes(bytes)), why));
         }
-        let why =
-            format!("{} are free; {n} OSDs need {least} each, and 1 GiB to spare", Bytes(free));
+        let why = format!(
+            "{} are free, and half of it is left to others; {n} OSDs need {least} each",
+            Bytes(free)
+        );
         return Err(Failure::new(format!("no space for a cluster in {dir}"), why)
             .advise("Free some, ask for fewer --osds, or name a folder on another disk by --dir.")
             .exit(Exit::Machine));

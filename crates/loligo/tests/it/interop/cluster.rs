@@ -36,12 +36,6 @@ pub fn shared() -> &'static Cluster {
     })
 }
 
-/// The shared cluster, for a test that needs more of it than Ceph's protocol: `None` when it is
-/// somebody else's.
-pub fn shared_own() -> Option<&'static Cluster> {
-    Some(shared()).filter(|c| c.dir.is_some())
-}
-
 /// Whether the tests use a cluster that is not ours, and must not start any.
 pub fn is_foreign() -> bool {
     std::env::var_os(CONF_ENV).is_some()
@@ -107,6 +101,12 @@ impl Cluster {
     pub fn pid(&self, daemon: &str) -> i32 {
         let status = self.dev("status").arg("--json").json();
         status["daemons"][daemon]["pid"].as_i64().unwrap() as i32
+    }
+
+    /// `kill -9`, and the wait for its end.
+    pub fn kill(&self, daemon: &str) {
+        let pid = rustix::process::Pid::from_raw(self.pid(daemon)).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
     }
 
     pub fn rados(&self) -> Tool {

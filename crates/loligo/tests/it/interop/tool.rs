@@ -4,7 +4,6 @@ use loligo::wait::Deadline;
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{Read, Write};
-use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -50,11 +49,6 @@ impl Tool {
 
     pub fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(key, value);
-        self
-    }
-
-    pub fn current_dir(mut self, dir: &Path) -> Self {
-        self.command.current_dir(dir);
         self
     }
 
