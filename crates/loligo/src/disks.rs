@@ -1,9 +1,11 @@
 //! The disks of a store: opened, and worked on by a state machine until it has an outcome.
 
 use crate::failure::{Exit, Failure};
+use crate::wait::Deadline;
 use io::disk::DiskDone;
 use io::{Core, Effects, Event, Now};
 use std::path::Path;
+use std::time::Duration;
 use store::Devices;
 use types::Mono;
 use uring::{Device, DeviceError, Open, Unusable};
@@ -12,6 +14,10 @@ use uring::{Device, DeviceError, Open, Unusable};
 pub const BLOCK: &str = "block";
 /// And, if the log has a disk of its own, that one under this.
 pub const BLOCK_WAL: &str = "block.wal";
+
+/// How long the lock of a disk is waited for.
+const LOCK_LIMIT: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The open disks of a store.
 pub struct Disks {
@@ -27,10 +33,10 @@ impl Disks {
     /// # Errors
     /// When one cannot be used.
     pub fn open(data: &Path, wal: Option<&Path>, how: Open) -> Result<Self, Failure> {
-        let data = uring::open(data, how).map_err(explain)?;
+        let data = open_one(data, how).map_err(explain)?;
         // A log device is never made: it is a disk, or part of one, that is there.
         let existing = if how == Open::ReadOnly { how } else { Open::Existing };
-        let wal = wal.map(|p| uring::open(p, existing)).transpose().map_err(explain)?;
+        let wal = wal.map(|p| open_one(p, existing)).transpose().map_err(explain)?;
         let devices =
             Devices { data: data.info.clone(), wal: wal.as_ref().map(|w| w.info.clone()) };
         Ok(Disks { open: std::iter::once(data).chain(wal).collect(), devices })
@@ -47,6 +53,24 @@ impl Disks {
         uring::run(&mut core, self.open, None, &options)
             .map_err(|e| Failure::new("cannot work on the store's disk", e).exit(Exit::Machine))?;
         core.outcome.ok_or_else(|| Failure::new("work on the store's disk", "it has no outcome"))
+    }
+}
+
+/// The kernel lets go of the disk of a process that was killed only some time after its end, when
+/// the last operations of its ring are over.
+fn open_one(path: &Path, how: Open) -> Result<Device, DeviceError> {
+    let mut last = None;
+    let opened = Deadline::after(LOCK_LIMIT).poll(LOOK_EVERY, || match uring::open(path, how) {
+        Err(e) if e.kind == Unusable::InUse => {
+            last = Some(e);
+            None
+        }
+        other => Some(other),
+    });
+    match (opened, last) {
+        (Some(opened), _) => opened,
+        (None, Some(in_use)) => Err(in_use),
+        (None, None) => uring::open(path, how),
     }
 }
 

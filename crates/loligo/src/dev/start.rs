@@ -17,7 +17,7 @@ use crate::sync_client::SyncClient;
 use crate::wait::Deadline;
 use client::{ClientError, Object, ObjectOp};
 use serde_json::{Value, json};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 use types::{Errno, OsdId};
 
@@ -31,6 +31,8 @@ const POOL_PGS: u32 = 32;
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How often is looked.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long a port is waited for.
+const PORT_LIMIT: Duration = Duration::from_secs(2);
 /// Patience of one request.
 const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 
@@ -143,24 +145,33 @@ fn check_machine(state: &State, layout: &Layout) -> Result<(), Failure> {
         .context(|| "cannot run a cluster on this machine".into())
         .map_err(|f| f.exit(Exit::Machine))?;
     check_mon_store(state, layout)?;
-    if process::running(layout, DaemonId::Mon).is_none() {
-        let addr = state.mon_addr();
-        TcpListener::bind(addr).map(drop).map_err(|e| {
-            let what = format!("cannot start the monitor at {addr}");
-            let (why, advice) = if e.kind() == std::io::ErrorKind::AddrInUse {
-                let advice = format!(
-                    "Choose another port by --port, or end that process (`ss -ltnp sport = :{}` \
-                     shows it).",
-                    addr.port()
-                );
-                ("the port is taken by another process".to_owned(), advice)
-            } else {
-                (e.to_string(), "Choose another port by --port.".to_owned())
-            };
-            Failure::new(what, why).advise(advice).exit(Exit::Machine)
-        })?;
-    }
-    Ok(())
+    check_port(state.mon_addr(), layout)
+}
+
+/// Whether the monitor can listen, or does. The port of one that was killed is free only some time
+/// after its end, when the last operations of its ring are over.
+fn check_port(addr: SocketAddr, layout: &Layout) -> Result<(), Failure> {
+    let mut failure = None;
+    let free = Deadline::after(PORT_LIMIT).until(LOOK_EVERY, || {
+        let runs = process::running(layout, DaemonId::Mon).is_some();
+        failure = TcpListener::bind(addr).err().filter(|_| !runs);
+        failure.as_ref().is_none_or(|e| e.kind() != std::io::ErrorKind::AddrInUse)
+    });
+    let Some(e) = failure else {
+        return Ok(());
+    };
+    let (why, advice) = if free {
+        (e.to_string(), "Choose another port by --port.".to_owned())
+    } else {
+        let port = addr.port();
+        let advice = format!(
+            "Choose another port by --port, or end that process (`ss -ltnp sport = :{port}` shows \
+             it)."
+        );
+        ("the port is taken by another process".to_owned(), advice)
+    };
+    let what = format!("cannot start the monitor at {addr}");
+    Err(Failure::new(what, why).advise(advice).exit(Exit::Machine))
 }
 
 /// A monitor without its store would make a new, empty cluster, in which the OSDs' data are nobody's.
@@ -218,11 +229,7 @@ struct BringUp<'a> {
 impl BringUp<'_> {
     /// Everything. How long it took.
     fn all(&mut self) -> Result<Duration, Failure> {
-        for daemon in self.state.daemons() {
-            if process::running(self.layout, daemon).is_none() {
-                self.started.push(process::start(self.layout, self.state, daemon)?);
-            }
-        }
+        self.start_missing()?;
         let conf = ClientConf::load(&self.layout.conf())?;
         let mut client = SyncClient::connect(&conf, REQUEST_LIMIT)?;
         self.wait_for_mon(&mut client)?;
@@ -235,6 +242,18 @@ impl BringUp<'_> {
         Ok(self.deadline.elapsed())
     }
 
+    /// Starts what neither runs nor was started. A process that was killed may seem to run until the
+    /// kernel is done with it, so this is looked at again and again.
+    fn start_missing(&mut self) -> Result<(), Failure> {
+        for daemon in self.state.daemons() {
+            let was_started = self.started.iter().any(|s| s.daemon == daemon);
+            if !was_started && process::running(self.layout, daemon).is_none() {
+                self.started.push(process::start(self.layout, self.state, daemon)?);
+            }
+        }
+        Ok(())
+    }
+
     /// Looks until there is something. Fails as soon as a daemon has ended, and when the time is
     /// over; `look` says what it waits for.
     fn wait<T>(
@@ -245,7 +264,7 @@ impl BringUp<'_> {
         let (deadline, layout) = (self.deadline, self.layout);
         let found = deadline.poll(LOOK_EVERY, || {
             let ended = self.started.iter_mut().find_map(|s| s.failure(layout));
-            if let Some(failure) = ended {
+            if let Some(failure) = ended.or_else(|| self.start_missing().err()) {
                 return Some(Err(failure));
             }
             match look() {

@@ -41,9 +41,20 @@ pub fn is_foreign() -> bool {
     std::env::var_os(CONF_ENV).is_some()
 }
 
-/// A port of 127.0.0.1 that nobody uses now.
+/// A port of 127.0.0.1 that nobody uses now. Not one that the kernel gives away by itself: a client
+/// that dials such a port while nobody listens may be connected with itself, and hold the port.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    const FIRST: u32 = 10_000;
+    const COUNT: u32 = 20_000;
+    let start = std::process::id().wrapping_mul(97);
+    loop {
+        let n = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
+        let port = (FIRST + n) as u16;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// A folder that is removed when the tests are over, and the clusters in it stopped, however the
@@ -103,10 +114,14 @@ impl Cluster {
         status["daemons"][daemon]["pid"].as_i64().unwrap() as i32
     }
 
-    /// `kill -9`, and the wait for its end.
-    pub fn kill(&self, daemon: &str) {
-        let pid = rustix::process::Pid::from_raw(self.pid(daemon)).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    /// `kill -9` of all daemons at once.
+    pub fn kill_all(&self) {
+        use rustix::process::{Pid, Signal, kill_process};
+        let status = self.dev("status").arg("--json").json();
+        let daemons = status["daemons"].as_object().unwrap().values();
+        for pid in daemons.map(|d| d["pid"].as_i64().unwrap()) {
+            kill_process(Pid::from_raw(pid as i32).unwrap(), Signal::KILL).unwrap();
+        }
     }
 
     pub fn rados(&self) -> Tool {

@@ -146,9 +146,12 @@ fn check(client: &mut SyncClient, pool: PoolId, shared: &Shared) {
     assert!(in_order, "an append is lost, twice or out of order: {numbers:?}");
 }
 
-fn kill_everything(cluster: &Cluster) {
-    for name in ["mon.a", "osd.0", "osd.1", "osd.2"] {
-        cluster.kill(name);
+/// Ends the writers, also when a check fails: nobody would end them then.
+struct StopAtEnd<'a>(&'a Shared);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.stop.store(true, Ordering::Relaxed);
     }
 }
 
@@ -177,6 +180,7 @@ fn nothing_acknowledged_is_lost_by_kill_9_of_everything() {
             let (mut client, shared) = (client(), &shared);
             scope.spawn(move || write(&mut client, pool, shared))
         });
+        let stop = StopAtEnd(&shared);
         for round in 0..kills.unwrap_or(DEFAULT_KILLS) {
             let name = format!("round-{round}");
             let bench = |mode: &[&str]| {
@@ -186,7 +190,7 @@ fn nothing_acknowledged_is_lost_by_kill_9_of_everything() {
             // It writes through the kill and ends well.
             let running = bench(&["write", "-b", "4096", "--no-cleanup"]).start();
             wait_for_progress(&shared);
-            kill_everything(&cluster);
+            cluster.kill_all();
             cluster.dev("start").limit(PATIENCE).ok();
             check(&mut reader, pool, &shared);
             let ran = running.wait();
@@ -196,7 +200,7 @@ fn nothing_acknowledged_is_lost_by_kill_9_of_everything() {
             let cleanup = cluster.rados().args(["-p", "rbd", "cleanup", "--run-name", &name]);
             cleanup.limit(PATIENCE).ok();
         }
-        shared.stop.store(true, Ordering::Relaxed);
+        drop(stop);
         for writer in writers {
             writer.join().unwrap().unwrap();
         }
