@@ -375,6 +375,11 @@ impl Daemon {
         if writes && self.answer_duplicate(id, pgid) {
             return Ran::Done;
         }
+        // It may have been shut out while it waited: whoever took its lock relies on that.
+        if let Err(errno) = self.admit(id) {
+            self.refuse_op(id, errno);
+            return Ran::Done;
+        }
         let snaps = self.maps.pool_snaps(pgid.pool);
         let Some(host) = self.pgs.get_mut(&pgid) else { return Ran::Done };
         let Some(op) = self.ops.get_mut(&id) else { return Ran::Done };

@@ -120,3 +120,29 @@ fn a_deleted_pool_leaves_nothing() {
     let got = c.call(object(1, "stays"), vec![read(0, 0)], false);
     assert_eq!(output(&got, 0), &b"here"[..]);
 }
+
+/// A write that waits while its client is blocklisted never lands.
+#[test]
+fn a_waiting_write_of_a_blocklisted_client_is_refused() {
+    let mut c = with_pool(8, 3, 3);
+    c.call(object(1, "a"), vec![write_full(b"old")], true);
+    let leader = c.client.borrow().primary_of(&object(1, "a"));
+    // The first write waits for a replica that does not answer, the second one reads and so waits
+    // for the first.
+    let other = (leader.0 + 1) % 3;
+    let (a, b) = (c.osds[leader.0 as usize], c.osds[other as usize]);
+    c.on_mon(|m| m.notices_deaths = false);
+    c.world.set_cut(a, b, true);
+    let first = c.on_client(|c| c.request(object(1, "a"), vec![write_full(b"first")], true));
+    let late = vec![stat(), write_full(b"late")];
+    let second = c.on_client(|c| c.request(object(1, "a"), late, true));
+    c.pass(Duration::from_millis(500));
+    let host = sim::World::ip(c.client_node);
+    let epoch = c.mon.borrow().map.epoch;
+    c.on_mon(|m| m.blocklist(host));
+    c.run_until(Duration::from_secs(10), |c| c.client.borrow().map.epoch > epoch);
+    c.pass(Duration::from_millis(500));
+    c.world.set_cut(a, b, false);
+    assert_eq!(c.wait_for(first).result, 0, "it was under way already");
+    assert_eq!(c.wait_for(second).result, -Errno::EBLOCKLISTED.0);
+}

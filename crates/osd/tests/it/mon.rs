@@ -4,7 +4,7 @@ use bytes::Bytes;
 use crush::Location;
 use io::net::{ListenAddr, ListenId};
 use io::{Core, Effects, Event, Now, Rng};
-use maps::{FreshOsdMap, Incremental, OsdAddrs, OsdMap, PgPool, PoolType};
+use maps::{BlocklistAddr, FreshOsdMap, Incremental, OsdAddrs, OsdMap, PgPool, PoolType};
 use peer::{
     OsdAlive, OsdBoot, OsdGoingDown, OsdPgTemp, OsdReport, PgCreate, PgCreates, PgStat, View,
     mapping, pool_rules,
@@ -12,7 +12,7 @@ use peer::{
 use pg::{History, PastIntervals, Pg};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use types::{Epoch, Mono, OsdId, PgId, PoolId, SnapId, Uuid};
@@ -105,6 +105,12 @@ impl TestMon {
                 }
             }
         }
+    }
+
+    /// Shuts out all clients of a host.
+    pub fn blocklist(&mut self, host: IpAddr) {
+        let until = types::UTime { sec: u32::MAX, nsec: 0 };
+        self.next.new_blocklist.insert(BlocklistAddr::host(host), until);
     }
 
     pub fn mark_down(&mut self, osd: OsdId) {
