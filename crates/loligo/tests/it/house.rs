@@ -84,11 +84,19 @@ fn sources(folder: &Path, out: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether code (not a comment) of a file has the word.
-fn has_word(text: &str, word: &str) -> bool {
+/// Whether code (not a comment, not a text) of a file has the keyword.
+fn has_keyword(text: &str, word: &str) -> bool {
+    const FOLLOWED_BY: [&str; 6] = ["{", "fn ", "impl ", "extern ", "trait ", "("];
     let code = text.lines().map(|l| l.split("//").next().unwrap_or_default());
-    let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    code.flat_map(|l| l.split(|c| !is_word(c))).any(|w| w == word)
+    let is_keyword = |line: &str| {
+        line.match_indices(word).any(|(at, _)| {
+            let before = line[..at].chars().next_back();
+            let after = &line[at + word.len()..];
+            let apart = before.is_none_or(|c| !c.is_alphanumeric() && c != '_' && c != '"');
+            apart && FOLLOWED_BY.iter().any(|f| after.trim_start().starts_with(f))
+        })
+    };
+    code.into_iter().any(is_keyword)
 }
 
 #[test]
@@ -103,7 +111,7 @@ fn unsafe_is_in_one_crate_only() {
         let mut files = Vec::new();
         sources(&room.folder, &mut files);
         assert!(!files.is_empty(), "`{name}` has no sources");
-        let bad = |f: &PathBuf| has_word(&std::fs::read_to_string(f).unwrap(), &word);
+        let bad = |f: &PathBuf| has_keyword(&std::fs::read_to_string(f).unwrap(), &word);
         found.extend(files.into_iter().filter(bad).map(|f| (name.clone(), f)));
     }
     assert!(found.iter().any(|(name, _)| name == UNSAFE_IN), "the search finds nothing");
