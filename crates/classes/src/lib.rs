@@ -9,7 +9,13 @@
 //! answers [`CallError::Interrupted`], fetches what is missing and runs the whole request again. So a
 //! method passes errors on at once (`?`) and keeps nothing between calls.
 
+mod input;
+mod lock;
 mod object;
+mod omap;
+mod rbd;
+#[cfg(test)]
+mod testing;
 
 pub use object::{CallError, CallResult, Object, OmapPage, Stat};
 
@@ -45,7 +51,7 @@ impl Method {
 }
 
 /// Every class, and its methods.
-const CLASSES: &[(&str, &[Method])] = &[];
+const CLASSES: &[(&str, &[Method])] = &[("lock", lock::METHODS), ("rbd", rbd::METHODS)];
 
 /// Finds a method.
 ///

@@ -29,6 +29,15 @@ impl From<DecodeError> for CallError {
 /// What a method, or a step of it, comes to.
 pub type CallResult<T> = Result<T, CallError>;
 
+/// `None` for what is not there (ENOENT).
+pub(crate) fn if_found<T>(result: CallResult<T>) -> CallResult<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(CallError::Fail(Errno::ENOENT)) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
 /// Size and time of an object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
@@ -120,6 +129,9 @@ pub trait Object {
 
     /// Sets the omap header.
     fn omap_set_header(&mut self, header: Bytes) -> CallResult<()>;
+
+    /// Who watches the object: names and addresses.
+    fn watchers(&mut self) -> CallResult<Vec<(EntityName, EntityAddr)>>;
 
     /// Who calls: name and address.
     fn caller(&self) -> (EntityName, EntityAddr);

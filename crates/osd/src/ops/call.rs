@@ -206,6 +206,11 @@ impl Object for Callee<'_, '_> {
         self.with_input(OpCode::OMAPSETHEADER, header).map(drop)
     }
 
+    fn watchers(&mut self) -> CallResult<Vec<(EntityName, EntityAddr)>> {
+        let watches = &self.run.before.meta.watches;
+        Ok(watches.iter().map(|w| (w.watcher, w.addr)).collect())
+    }
+
     fn caller(&self) -> (EntityName, EntityAddr) {
         (self.run.scene.sender.name, self.run.scene.sender.addr)
     }
