@@ -2,7 +2,7 @@
 //!
 //! There are many small types: the first byte of an input chooses one.
 
-use crate::corpus::{self, CLUSTER, OSD, addrs, blob, object, own, pg, version};
+use crate::corpus::{CLUSTER, OSD, addrs, blob, object, own, pg, version};
 use crate::targets::again;
 use admin::command::{CommandTable, Def};
 use admin::server::AdminServer;
@@ -82,6 +82,8 @@ fn stat() -> PgStat {
         recovered_objects: 4,
         recovered_bytes: 5,
         blocked_by: vec![OsdId(1)],
+        snaps_to_trim: 1,
+        trimmed: Default::default(),
     }
 }
 

@@ -62,6 +62,7 @@ pub fn free_port() -> u16 {
 fn guarded_dir() -> PathBuf {
     static GUARD: OnceLock<(PathBuf, std::process::ChildStdin)> = OnceLock::new();
     static NEXT: AtomicU32 = AtomicU32::new(0);
+    #[expect(clippy::zombie_processes, reason = "it outlives us: that is what it is for")]
     let (root, _pipe) = GUARD.get_or_init(|| {
         let root = tempfile::Builder::new().prefix("loligo-it-").tempdir().unwrap().keep();
         let script = "cat; for d in \"$1\"/*; do \"$2\" dev stop --dir \"$d\"; done; rm -rf \"$1\"";
