@@ -6,6 +6,10 @@
 //! are the same table.
 
 mod auth;
+#[cfg(test)]
+mod behaviour;
+#[cfg(test)]
+mod bench;
 mod config;
 mod config_key;
 mod crush;
@@ -15,6 +19,8 @@ mod golden;
 mod log;
 mod mgr;
 mod mon;
+#[cfg(test)]
+mod nonsense;
 mod osd;
 mod pg;
 mod pool;

@@ -213,6 +213,10 @@ impl Cluster {
             for pgid in map.pg_temp.keys().filter(|p| p.pool == id) {
                 inc.new_pg_temp.insert(*pgid, maps::OsdList::new());
             }
+            let mut crush = crush::CrushMap::clone(map.crush());
+            if crush.remove_weight_set(id.0) {
+                inc.set_crush(&crush);
+            }
             Ok(inc.epoch)
         })?;
         self.forget_orders(id);

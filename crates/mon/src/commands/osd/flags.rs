@@ -170,7 +170,11 @@ fn group(c: &Cluster, words: &[std::borrow::Cow<'_, str>]) -> Group {
 
 fn turn_group(c: &mut Cluster, flags: OsdState, group: &Group, on: bool) -> Reply {
     if group.osds.is_empty() && group.nodes.is_empty() && group.classes.is_empty() {
-        return Err(CommandError::invalid(&group.problems));
+        let problems = match group.problems.as_str() {
+            "" => "no OSD, CRUSH node or device class is named",
+            problems => problems,
+        };
+        return Err(CommandError::invalid(problems));
     }
     let mut said = group.problems.clone();
     let next = |now: OsdState| if on { now.with(flags) } else { now.without(flags) };

@@ -194,6 +194,7 @@ fn destroy_it(c: &mut Cluster, id: OsdId) -> Reply {
     check_down(c, id)?;
     if !c.map().state(id).contains(OsdState::DESTROYED) {
         c.change(|inc, map| destroy(inc, map, id))?;
+        c.forget_key(id);
     }
     Ok(Answer::message(format_args!("destroyed osd.{id}")))
 }

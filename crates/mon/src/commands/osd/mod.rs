@@ -7,6 +7,7 @@ mod ids;
 mod load;
 mod place;
 mod profile;
+mod reweight;
 mod safe;
 mod show;
 mod state;
@@ -22,6 +23,7 @@ pub(super) const THEMES: &[&[CommandDef]] = &[
     show::COMMANDS,
     df::COMMANDS,
     load::COMMANDS,
+    reweight::COMMANDS,
     flags::COMMANDS,
     state::COMMANDS,
     ids::COMMANDS,

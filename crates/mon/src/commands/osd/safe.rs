@@ -13,9 +13,10 @@ use types::{Errno, OsdId, PgId};
 
 pub(super) const COMMANDS: &[CommandDef] = &[
     read(
-        "osd ok-to-stop <ids:String>...",
+        "osd ok-to-stop <ids:String>... [max:Int]",
         "osd",
-        "says whether all data stays available while these OSDs are stopped",
+        "says whether all data stays available while these OSDs are stopped; with max, how many more \
+         beside them could be",
         ok_to_stop,
     ),
     read(
@@ -98,15 +99,15 @@ impl Outlook {
     }
 }
 
-fn ok_to_stop(c: &Cluster, call: &Call) -> Reply {
-    let osds = named(c, call)?;
+/// What becomes of all PGs without some OSDs.
+fn outlook(c: &Cluster, osds: &BTreeSet<OsdId>) -> Result<Outlook, CommandError> {
     let map = c.map();
     let mut outlook = Outlook::default();
     let mut unknown = 0;
     for (pgid, entry) in c.pgmap.all(map) {
         match (entry, map.pool(pgid.pool)) {
             (Some(entry), Some(pool)) => {
-                outlook.add(c.pgmap.state(map, Some(entry)), entry, pool, &osds);
+                outlook.add(c.pgmap.state(map, Some(entry)), entry, pool, osds);
             }
             _ => unknown += 1,
         }
@@ -115,8 +116,42 @@ fn ok_to_stop(c: &Cluster, call: &Call) -> Reply {
         let text = format!("{unknown} pgs have unknown state; cannot draw any conclusions");
         return Err(CommandError::new(Errno::EAGAIN, text));
     }
-    let answer = Answer::json_line(outlook.json(&osds));
-    Ok(match outlook.not_ok() {
+    Ok(outlook)
+}
+
+/// Adds neighbours, the nearest in the hierarchy first, as long as all data stays available.
+fn grow(c: &Cluster, osds: &mut BTreeSet<OsdId>, max: usize) -> Result<(), CommandError> {
+    let crush = c.map().crush();
+    let Some(first) = osds.first().copied() else { return Ok(()) };
+    let above: Vec<i32> = crush.ancestors(first.0).map(crush::Bucket::id).collect();
+    for bucket in above {
+        for id in crush.devices_below(bucket).into_iter().map(OsdId) {
+            if osds.len() >= max {
+                return Ok(());
+            }
+            let mut more = osds.clone();
+            if c.map().exists(id) && more.insert(id) && outlook(c, &more)?.not_ok() == 0 {
+                *osds = more;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn ok_to_stop(c: &Cluster, call: &Call) -> Reply {
+    let mut osds = named(c, call)?;
+    let max = call.args.int("max").unwrap_or(1);
+    let max = usize::try_from(max).unwrap_or(0);
+    if max > 1 && osds.len() > max {
+        return Err(CommandError::invalid("more OSDs are named than max says"));
+    }
+    let mut found = outlook(c, &osds)?;
+    if found.not_ok() == 0 && osds.len() < max {
+        grow(c, &mut osds, max)?;
+        found = outlook(c, &osds)?;
+    }
+    let answer = Answer::json_line(found.json(&osds));
+    Ok(match found.not_ok() {
         0 => answer,
         n => answer
             .with_message(format_args!(

@@ -165,8 +165,17 @@ fn rm(c: &mut Cluster, call: &Call) -> Reply {
 impl Cluster {
     /// An OSD that is removed: what it said of itself goes too.
     pub(super) fn forget_osd(&mut self, id: OsdId) {
+        self.forget_key(id);
         if self.state.osd_metadata.remove(&id).is_some() {
             self.draft.remove(keys::osd(id));
+        }
+    }
+
+    /// An OSD whose data is gone: nobody shall come with its key.
+    pub(super) fn forget_key(&mut self, id: OsdId) {
+        let entity = format!("osd.{id}");
+        if self.state.auth.remove(&entity).is_some() {
+            self.draft.remove(format!("{}{entity}", keys::AUTH));
         }
     }
 }

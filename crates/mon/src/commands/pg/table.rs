@@ -89,7 +89,7 @@ pub(super) fn pgs(c: &Cluster, all: &Pgs<'_>) -> String {
             stamp.clone(),
             "0'0".into(),
             stamp,
-            "0".into(),
+            stat.map_or(0, |s| s.snaps_to_trim).to_string(),
         ]);
         table.row(row);
     }

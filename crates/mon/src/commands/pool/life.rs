@@ -45,11 +45,19 @@ pub(super) const COMMANDS: &[CommandDef] = &[
     ),
     write("osd pool mksnap <pool:Poolname> <snap:String>", "osd", "makes a snapshot", mksnap),
     write("osd pool rmsnap <pool:Poolname> <snap:String>", "osd", "removes a snapshot", rmsnap),
-    write("osd tier add <pool:Poolname> <tierpool:Poolname>", "osd", "makes a cache tier", tier),
+    write(
+        "osd tier add <pool:Poolname> <tierpool:Poolname> \
+         [force_nonempty:Choices,--force-nonempty]",
+        "osd",
+        "makes a cache tier",
+        tier,
+    ),
     write("osd tier rm <pool:Poolname> <tierpool:Poolname>", "osd", "ends a cache tier", tier),
+    old(write("osd tier remove <pool:Poolname> <tierpool:Poolname>", "osd", "see rm", tier)),
+    old(write("osd tier remove-overlay <pool:Poolname>", "osd", "see rm-overlay", tier)),
     write(
         "osd tier cache-mode <pool:Poolname> \
-         <mode:Choices,writeback|proxy|readproxy|readonly|none>",
+         <mode:Choices,writeback|proxy|readproxy|readonly|none> [yes_i_really_mean_it:Bool]",
         "osd",
         "says what a cache tier does",
         tier,

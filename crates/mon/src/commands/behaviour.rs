@@ -1,0 +1,196 @@
+//! What commands about OSDs and pools do, beside what the real mon's answers show.
+
+use super::bench::Bench;
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+/// Result and message of a command.
+fn say(bench: &mut Bench, cmd: Value) -> (i32, String) {
+    let (r, outs, _) = bench.run(&cmd);
+    (r, outs)
+}
+
+fn done(bench: &mut Bench, cmd: Value) {
+    let (r, outs) = say(bench, cmd.clone());
+    assert_eq!(r, 0, "{cmd}: {outs}");
+}
+
+fn json_of(bench: &mut Bench, mut cmd: Value) -> Value {
+    cmd["format"] = "json".into();
+    let (_, _, out) = bench.run(&cmd);
+    serde_json::from_slice(&out).unwrap()
+}
+
+fn with_pool() -> Bench {
+    let mut bench = Bench::new();
+    done(&mut bench, json!({"prefix": "osd pool create", "pool": "p", "pg_num": 16}));
+    bench
+}
+
+#[test]
+fn what_osds_cannot_do_yet_is_refused() {
+    let mut bench = with_pool();
+    let set =
+        |val: &str| json!({"prefix": "osd pool set", "pool": "p", "var": "pg_num", "val": val});
+    let (r, outs) = say(&mut bench, set("32"));
+    assert!(r == -95 && outs.contains("cannot split"), "{outs}");
+    assert_eq!(say(&mut bench, set("16")), (0, String::new()));
+    let erasure = json!({"prefix": "osd pool create", "pool": "e", "pool_type": "erasure"});
+    let (r, outs) = say(&mut bench, erasure);
+    assert!(r == -95 && outs.contains("erasure"), "{outs}");
+    for command in ["pg scrub", "pg repair", "pg force-recovery"] {
+        let (r, outs) = say(&mut bench, json!({"prefix": command, "pgid": ["2.0"]}));
+        assert!(r < 0 && !outs.is_empty(), "{command}: {r} {outs}");
+    }
+    assert_eq!(bench.c.map().pools.len(), 1);
+}
+
+#[test]
+fn one_copy_needs_leave() {
+    let mut bench = with_pool();
+    let allow = |bench: &mut Bench, yes: &str| {
+        bench.c.settings.set(admin::Source::File, "mon_allow_pool_size_one", yes).unwrap();
+    };
+    let create = json!({"prefix": "osd pool create", "pool": "one", "size": 1});
+    let mut set = json!({"prefix": "osd pool set", "pool": "p", "var": "size", "val": "1"});
+    allow(&mut bench, "false");
+    assert_eq!(say(&mut bench, create.clone()).0, -1);
+    set["yes_i_really_mean_it"] = true.into();
+    let (r, outs) = say(&mut bench, set.clone());
+    assert!(r == -1 && outs.contains("disabled by default"), "{outs}");
+    allow(&mut bench, "true");
+    done(&mut bench, create);
+    set["yes_i_really_mean_it"] = false.into();
+    assert_eq!(say(&mut bench, set.clone()).0, -1, "it must be said twice");
+    set["yes_i_really_mean_it"] = true.into();
+    done(&mut bench, set);
+}
+
+#[test]
+fn pools_are_deleted_only_where_that_is_allowed() {
+    let mut bench = with_pool();
+    done(&mut bench, json!({"prefix": "osd crush weight-set create", "pool": "p", "mode": "flat"}));
+    let rm = json!({
+        "prefix": "osd pool rm", "pool": "p", "pool2": "p", "yes_i_really_really_mean_it": true,
+    });
+    bench.c.settings.set(admin::Source::File, "mon_allow_pool_delete", "false").unwrap();
+    let (r, outs) = say(&mut bench, rm.clone());
+    assert!(r == -1 && outs.contains("mon_allow_pool_delete"), "{outs}");
+    bench.c.settings.set(admin::Source::File, "mon_allow_pool_delete", "true").unwrap();
+    done(&mut bench, rm);
+    assert!(bench.c.map().pools.is_empty());
+    assert_eq!(bench.c.map().crush().choose_args().count(), 0, "its weight-set is gone too");
+}
+
+#[test]
+fn the_crush_map_comes_and_goes_as_bytes() {
+    let mut bench = with_pool();
+    let get = json!({"prefix": "osd getcrushmap"});
+    let (r, version, bytes) = bench.run(&get);
+    assert_eq!(r, 0);
+    let set =
+        json!({"prefix": "osd setcrushmap", "prior_version": version.parse::<i64>().unwrap()});
+    let mut crush: crush::CrushMap = denc::decode_all(&bytes).unwrap();
+    crush.reweight_item(0, 0x2_0000).unwrap();
+    let changed = denc::encode(&crush);
+    let (r, next, _) = bench.run_with(&set, changed.clone());
+    assert_eq!((r, next.parse::<i64>().ok()), (0, version.parse::<i64>().ok().map(|v| v + 1)));
+    assert_eq!(bench.run(&get).2, changed);
+    let (r, again, _) = bench.run_with(&set, changed.clone());
+    assert_eq!((r, again), (0, next), "the answer was lost, the command came again");
+    let (r, outs, _) = bench.run_with(&set, bytes);
+    assert_eq!(r, -1, "{outs}");
+    for bad in [Bytes::new(), Bytes::from_static(b"garbage"), changed.slice(..changed.len() / 2)] {
+        let (r, outs, _) = bench.run_with(&json!({"prefix": "osd setcrushmap"}), bad);
+        assert!(r == -22 && outs.contains("parse"), "{outs}");
+    }
+    let mut ruleless = crush.clone();
+    ruleless.remove_rule(0).unwrap();
+    let input = denc::encode(&ruleless);
+    let (r, outs, _) = bench.run_with(&json!({"prefix": "osd setcrushmap"}), input);
+    assert!(r == -2 && outs.contains("crush_rule 0"), "{outs}");
+    assert_eq!(bench.run(&get).2, changed);
+}
+
+#[test]
+fn straw_buckets_become_straw2() {
+    let mut bench = with_pool();
+    let text = crush::decompile(bench.c.map().crush()).replace("\talg straw2\n", "\talg straw\n");
+    let old = crush::compile(&text).unwrap();
+    let straw = |c: &crush::CrushMap, alg| c.buckets().filter(|b| b.algorithm() == alg).count();
+    let count = straw(&old, crush::Algorithm::Straw);
+    assert!(count > 3);
+    let (r, outs, _) = bench.run_with(&json!({"prefix": "osd setcrushmap"}), denc::encode(&old));
+    assert_eq!(r, 0, "{outs}");
+    done(&mut bench, json!({"prefix": "osd crush set-all-straw-buckets-to-straw2"}));
+    assert_eq!(straw(bench.c.map().crush(), crush::Algorithm::Straw2), count);
+}
+
+#[test]
+fn stopping_some_and_more() {
+    let mut bench = with_pool();
+    let ask = |bench: &mut Bench, max: i64| {
+        json_of(bench, json!({"prefix": "osd ok-to-stop", "ids": ["0"], "max": max}))
+    };
+    assert_eq!(ask(&mut bench, 3)["osds"], json!([0]), "min_size is 2");
+    let set = json!({"prefix": "osd pool set", "pool": "p", "var": "min_size", "val": "1"});
+    done(&mut bench, set);
+    let all = ask(&mut bench, 3);
+    assert_eq!((&all["osds"], &all["ok_to_stop"]), (&json!([0, 1]), &json!(true)));
+    assert_eq!(ask(&mut bench, 1)["osds"], json!([0]));
+}
+
+#[test]
+fn osds_with_many_pgs_lose_weight() {
+    let mut bench = with_pool();
+    done(
+        &mut bench,
+        json!({"prefix": "osd pool set", "pool": "p", "var": "size", "val": "1",
+        "yes_i_really_mean_it": true}),
+    );
+    let test = json!({"prefix": "osd test-reweight-by-pg", "oload": 101, "max_osds": 3});
+    let plan = json_of(&mut bench, test);
+    let changes = plan["reweights"].as_array().unwrap().clone();
+    assert!(!changes.is_empty(), "{plan}");
+    assert!(bench.c.map().weights().iter().all(|w| *w == maps::WEIGHT_IN), "it was a test");
+    let act = json!({"prefix": "osd reweight-by-pg", "oload": 101, "max_osds": 3});
+    done(&mut bench, act);
+    for change in &changes {
+        let id = types::OsdId(change["osd"].as_i64().unwrap() as i32);
+        let weight = f64::from(bench.c.map().weight(id)) / 65536.0;
+        assert!((change["new_weight"].as_f64().unwrap() - weight).abs() < 1e-9);
+        assert!((0.94..1.0).contains(&weight), "by no more than max_change: {weight}");
+    }
+}
+
+#[test]
+fn a_purged_osd_leaves_nothing() {
+    let mut bench = with_pool();
+    done(&mut bench, json!({"prefix": "auth get-or-create", "entity": "osd.2"}));
+    bench.stop(types::OsdId(2));
+    let purge = json!({"prefix": "osd purge", "id": 2});
+    assert_eq!(say(&mut bench, purge.clone()).0, -11, "its data may be needed");
+    let mut purge = purge;
+    purge["yes_i_really_mean_it"] = true.into();
+    done(&mut bench, purge);
+    let map = bench.c.map();
+    assert!(!map.exists(types::OsdId(2)) && !map.crush().is_placed(2));
+    assert!(map.crush().item_name(2).is_none());
+    assert!(!bench.c.state.auth.contains_key("osd.2"));
+    assert!(!bench.c.state.osd_metadata.contains_key(&types::OsdId(2)));
+}
+
+#[test]
+fn a_destroyed_osd_gets_a_new_disk() {
+    let mut bench = with_pool();
+    bench.stop(types::OsdId(1));
+    done(&mut bench, json!({"prefix": "osd destroy", "id": 1, "yes_i_really_mean_it": true}));
+    let tree = json_of(&mut bench, json!({"prefix": "osd tree", "states": ["destroyed"]}));
+    assert_eq!(tree["nodes"].as_array().map(Vec::len), Some(3), "{tree}");
+    let uuid = "11111111-2222-3333-4444-555555555555";
+    let new = json!({"prefix": "osd new", "uuid": uuid, "id": 1});
+    assert_eq!(json_of(&mut bench, new), json!({"osdid": 1}));
+    let map = bench.c.map();
+    assert_eq!(map.osd(types::OsdId(1)).unwrap().uuid.to_string(), uuid);
+    assert!(!map.state(types::OsdId(1)).contains(maps::OsdState::DESTROYED));
+}

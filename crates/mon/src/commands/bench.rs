@@ -1,0 +1,242 @@
+//! A cluster without a mon around it, for tests of commands: what they change is committed at once,
+//! and OSDs report as soon as the map changes.
+
+use super::{Call, Handler, table};
+use crate::cluster::Cluster;
+use crate::osds::tidy::tidy;
+use crate::{MonConfig, NewCluster, options, store};
+use admin::settings::Source;
+use admin::{Answer, CommandTable, Settings};
+use bytes::Bytes;
+use io::{Now, Rng};
+use maps::OsdMap;
+use peer::{IoCounts, OsdReport, OsdSpace, PgStat};
+use pg::{ObjectSums, StateBits};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use types::{Epoch, Mono, OsdId, PgId, PoolId};
+
+/// The map it starts from: three OSDs on three hosts of a real cluster.
+const START: &[u8] = include_bytes!("../../vectors/start.osdmap");
+
+/// A cluster without a mon around it.
+pub struct Bench {
+    pub c: Cluster,
+    table: Rc<CommandTable<Handler>>,
+    now: Now,
+    /// What pools hold: objects and bytes.
+    held: BTreeMap<PoolId, (i64, i64)>,
+    io: IoCounts,
+    stopped: BTreeSet<OsdId>,
+}
+
+impl Bench {
+    pub fn new() -> Self {
+        let map: OsdMap = denc::decode_all(&Bytes::from_static(START)).unwrap();
+        let now =
+            Now { mono: Mono(60_000_000_000), wall: map.modified.plus(Duration::from_secs(6)) };
+        let cfg = MonConfig::new("a", "127.0.0.1:7001".parse().unwrap());
+        let (mut state, _) = store::fresh(&cfg, &NewCluster::new(map.fsid), now).unwrap();
+        state.osdmap = Arc::new(map);
+        let said = [
+            ("hostname", "vm"),
+            ("container_name", "box"),
+            (
+                "ceph_version",
+                "ceph version 16.2.15 (618f440892089921c3e944a991122ddc44e60516) pacific (stable)",
+            ),
+        ];
+        let said: BTreeMap<String, String> =
+            said.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+        state.osd_metadata = (0..3).map(|id| (OsdId(id), said.clone())).collect();
+        let mut settings = Settings::new([options::MON]);
+        for name in ["mon_allow_pool_delete", "mon_allow_pool_size_one"] {
+            settings.set(Source::File, name, "true").unwrap();
+        }
+        settings.set(Source::File, "mon_max_pg_per_osd", "400").unwrap();
+        settings.set(Source::File, "osd_pool_default_min_size", "2").unwrap();
+        let c = Cluster::new(&cfg, now, state, settings, Rng::with_seed(1));
+        let (held, io, stopped) = (BTreeMap::new(), IoCounts::default(), BTreeSet::new());
+        let table = Rc::new(table());
+        let mut bench = Bench { c, table, now, held, io, stopped };
+        bench.report();
+        bench
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.now.mono = self.now.mono.after(time);
+        self.now.wall = self.now.wall.plus(time);
+    }
+
+    /// Carries a command out, and commits.
+    pub fn run(&mut self, cmd: &Value) -> (i32, String, Bytes) {
+        self.run_with(cmd, Bytes::new())
+    }
+
+    /// The same with a file (`-i FILE`).
+    pub fn run_with(&mut self, cmd: &Value, input: Bytes) -> (i32, String, Bytes) {
+        self.pass(Duration::from_millis(100));
+        let table = self.table.clone();
+        let parsed = table.parse(&cmd.to_string());
+        let (spec, args) = match parsed {
+            Ok(parsed) => parsed,
+            Err(e) => return Answer::from(e).into_reply(admin::Format::Plain),
+        };
+        let format = args.format();
+        let call = Call { now: self.now, args, input, who: "client.admin".into() };
+        let reply = match spec.def.handler {
+            Handler::Read(f) => f(&self.c, &call),
+            Handler::Write(f) => f(&mut self.c, &call),
+            Handler::Descriptions => Ok(Answer::ok()),
+            // Old maps are another's task, see `server::messages`.
+            Handler::Map(f) => {
+                let map = self.c.state.osdmap.clone();
+                f(&self.c, &call, &map)
+            }
+        };
+        self.commit();
+        reply.unwrap_or_else(Answer::from).into_reply(format)
+    }
+
+    fn commit(&mut self) {
+        if self.c.draft.has_epoch() {
+            self.c.change(tidy).unwrap();
+        }
+        let committed = self.c.state.osdmap.clone();
+        if let Some(new) = self.c.draft.close(&committed, self.now.wall).osdmap {
+            let decoded: OsdMap = denc::decode_all(&new.full_bytes).unwrap();
+            assert_eq!(decoded, *new.map, "the map that is stored is the one that is used");
+            self.c.take_map(new.map);
+            self.report();
+        }
+    }
+
+    /// Each OSD that is up says how it is, and how the PGs are that it leads.
+    fn report(&mut self) {
+        let map = self.c.state.osdmap.clone();
+        for id in map.up_osds().collect::<Vec<_>>() {
+            let mut held = 0;
+            let mut pgs = Vec::new();
+            for (&pool, p) in &map.pools {
+                for pgid in p.pgs(pool) {
+                    let stat = self.pg_stat(&map, pgid);
+                    held += u32::from(stat.acting.contains(&id));
+                    if stat.acting_primary == id.0 {
+                        pgs.push(stat);
+                    }
+                }
+            }
+            let space = OsdSpace {
+                total: 4 << 30,
+                available: 3_897_060 << 10,
+                data: 148 << 10,
+                omap: 0,
+                meta: 297_096 << 10,
+            };
+            let up_from = map.osd(id).unwrap().info.up_from;
+            let report = OsdReport {
+                osd: id,
+                up_from,
+                space,
+                pgs_held: held,
+                commit_latency_us: 0,
+                slow_requests: 0,
+                oldest_request_s: 0,
+                pgs,
+            };
+            self.c.report(self.now, report);
+        }
+    }
+
+    fn pg_stat(&self, map: &OsdMap, pgid: PgId) -> PgStat {
+        let at = map.pg_to_up_acting(pgid);
+        let size = usize::from(map.pool(pgid.pool).unwrap().size);
+        // All objects are in the pool's first PG.
+        let (objects, bytes) = match pgid.seed {
+            0 => self.held.get(&pgid.pool).copied().unwrap_or_default(),
+            _ => (0, 0),
+        };
+        let missing = (size - at.acting.len().min(size)) as u64 * objects as u64;
+        let mut state = StateBits::ACTIVE;
+        if at.acting.len() >= size {
+            state |= StateBits::CLEAN;
+        } else {
+            state |= StateBits::UNDERSIZED;
+            if missing > 0 {
+                state |= StateBits::DEGRADED;
+            }
+        }
+        let primary = |id: Option<OsdId>| id.map_or(-1, |id| id.0);
+        PgStat {
+            pgid,
+            state: state.0,
+            state_since: self.now.wall,
+            epoch: map.epoch,
+            last_update: types::Eversion::ZERO,
+            log_tail: types::Eversion::ZERO,
+            log_entries: 0,
+            log_dups: 0,
+            up: at.up.to_vec(),
+            acting: at.acting.to_vec(),
+            up_primary: primary(at.up_primary),
+            acting_primary: primary(at.acting_primary),
+            mapping_epoch: map.epoch,
+            created: Epoch(1),
+            last_epoch_clean: map.epoch,
+            sums: ObjectSums { bytes, objects, ..ObjectSums::default() },
+            degraded: missing,
+            misplaced: 0,
+            unfound: 0,
+            io: if pgid.seed == 0 { self.io } else { IoCounts::default() },
+            recovered_objects: 0,
+            recovered_bytes: 0,
+            blocked_by: Vec::new(),
+            trimmed: Default::default(),
+            snaps_to_trim: 0,
+        }
+    }
+
+    /// An OSD that was up is stopped.
+    pub fn stop(&mut self, id: OsdId) {
+        self.stopped.insert(id);
+        self.c.change(|inc, _| inc.mark_down(id)).unwrap();
+        self.commit();
+    }
+
+    /// Time passes. OSDs that run come up again.
+    pub fn sleep(&mut self, time: Duration) {
+        self.pass(time);
+        let stopped = &self.stopped;
+        let boots = |inc: &mut maps::Incremental, map: &OsdMap| {
+            for id in map.existing_osds().filter(|&id| map.is_down(id) && !stopped.contains(&id)) {
+                let osd = map.osd(id).unwrap();
+                let addrs = maps::OsdAddrs {
+                    client: osd.client_addrs.clone(),
+                    cluster: osd.cluster_addrs.clone(),
+                    hb_back: osd.hb_back_addrs.clone(),
+                    hb_front: osd.hb_front_addrs.clone(),
+                };
+                inc.mark_up(id, addrs);
+            }
+        };
+        self.c.change(boots).unwrap();
+        self.commit();
+        let map = self.c.state.osdmap.clone();
+        self.c.pgmap.tick(self.now, &map);
+    }
+
+    /// Pools hold so many objects and bytes now; that was written within ten seconds.
+    pub fn write(&mut self, pools: &Map<String, Value>) {
+        self.sleep(Duration::ZERO);
+        for (pool, sums) in pools {
+            let n = |i: usize| sums[i].as_i64().unwrap();
+            self.held.insert(PoolId(pool.parse().unwrap()), (n(0), n(1)));
+        }
+        self.io = IoCounts { reads: 1, read_bytes: 1020, writes: 4750, write_bytes: 9_850_000 };
+        self.report();
+        self.sleep(Duration::from_secs(10));
+    }
+}
