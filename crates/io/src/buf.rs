@@ -1,6 +1,10 @@
 //! Memory that a disk can read and write directly.
+//!
+//! Small buffers are kept by their thread when they are dropped, and used again: page-aligned memory
+//! is dear to get from an allocator, and every request needs some.
 
 use bytes::Bytes;
+use std::cell::RefCell;
 use std::fmt;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -26,13 +30,34 @@ impl AlignedBuf {
     /// # Panics
     /// When the memory cannot be had.
     pub fn zeroed(len: usize) -> Self {
+        let mut buf = match Kept::take(len.div_ceil(BLOCK_BYTES)) {
+            Some(pages) => AlignedBuf { pages, len },
+            None => return Self::fresh(len),
+        };
+        buf.pages.as_mut_slice().zero();
+        buf
+    }
+
+    /// `len` bytes that will all be written: they hold anything, which may be what another buffer
+    /// held.
+    ///
+    /// # Panics
+    /// When the memory cannot be had.
+    pub fn for_overwrite(len: usize) -> Self {
+        match Kept::take(len.div_ceil(BLOCK_BYTES)) {
+            Some(pages) => AlignedBuf { pages, len },
+            None => Self::fresh(len),
+        }
+    }
+
+    fn fresh(len: usize) -> Self {
         let pages = Page::new_vec_zeroed(len.div_ceil(BLOCK_BYTES)).expect("out of memory");
         AlignedBuf { pages, len }
     }
 
     /// A copy of `data`.
     pub fn copy_of(data: &[u8]) -> Self {
-        let mut buf = AlignedBuf::zeroed(data.len());
+        let mut buf = AlignedBuf::for_overwrite(data.len());
         buf.as_mut_slice().copy_from_slice(data);
         buf
     }
@@ -83,6 +108,44 @@ impl AlignedBuf {
     }
 }
 
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        Kept::put(std::mem::take(&mut self.pages));
+    }
+}
+
+/// Buffers of up to so many pages are kept.
+const KEPT_PAGES: usize = 16;
+/// Buffers of each length that are kept at most: 8.5 MiB a thread in the worst case.
+const KEPT_EACH: usize = 16;
+
+/// Dropped buffers of this thread, by their length in pages.
+#[derive(Default)]
+struct Kept([Vec<Vec<Page>>; KEPT_PAGES]);
+
+thread_local! {
+    static KEPT: RefCell<Kept> = RefCell::default();
+}
+
+impl Kept {
+    fn take(pages: usize) -> Option<Vec<Page>> {
+        let class = pages.checked_sub(1)?;
+        KEPT.try_with(|kept| kept.borrow_mut().0.get_mut(class)?.pop()).ok().flatten()
+    }
+
+    fn put(pages: Vec<Page>) {
+        let Some(class) = pages.len().checked_sub(1) else { return };
+        // When the thread ends there is nowhere to keep it, which is as well.
+        let _ = KEPT.try_with(|kept| {
+            if let Some(same) = kept.borrow_mut().0.get_mut(class)
+                && same.len() < KEPT_EACH
+            {
+                same.push(pages);
+            }
+        });
+    }
+}
+
 impl AsRef<[u8]> for AlignedBuf {
     fn as_ref(&self) -> &[u8] {
         self.as_slice()
@@ -109,5 +172,21 @@ mod tests {
         assert!(AlignedBuf::is_aligned(&bytes));
         assert_eq!((bytes[4999], bytes[5000]), (7, 0));
         assert!(!AlignedBuf::is_aligned(&bytes[512..]));
+    }
+
+    #[test]
+    fn a_buffer_that_is_used_again_is_zero_if_asked_for() {
+        let mut buf = AlignedBuf::zeroed(5000);
+        buf.as_mut_slice().fill(7);
+        drop(buf);
+        let again = AlignedBuf::for_overwrite(6000);
+        assert_eq!((again.as_slice()[0], again.capacity()), (7, 8192));
+        drop(again);
+        assert!(AlignedBuf::zeroed(8192).as_slice().iter().all(|b| *b == 0));
+        for _ in 0..100 {
+            let many: Vec<_> = (0..100).map(|_| AlignedBuf::zeroed(4096)).collect();
+            drop(many);
+        }
+        KEPT.with(|kept| assert!(kept.borrow().0.iter().all(|same| same.len() <= KEPT_EACH)));
     }
 }

@@ -47,16 +47,20 @@ impl Ring {
         }
     }
 
-    /// Submits, and waits for at least one completion or until `timeout` has passed (`None`: for
+    /// Submits, and waits for at least `want` completions or until `timeout` has passed (`None`: for
     /// ever, zero: not at all).
-    pub fn submit_and_wait(&mut self, timeout: Option<Duration>) -> std::io::Result<()> {
+    pub fn submit_and_wait(
+        &mut self,
+        want: usize,
+        timeout: Option<Duration>,
+    ) -> std::io::Result<()> {
         let result = match timeout {
             Some(d) => {
                 let ts = Timespec::from(d);
-                let want = usize::from(!d.is_zero());
+                let want = if d.is_zero() { 0 } else { want };
                 self.ring.submitter().submit_with_args(want, &SubmitArgs::new().timespec(&ts))
             }
-            None => self.ring.submit_and_wait(1),
+            None => self.ring.submit_and_wait(want),
         };
         match result {
             Ok(_) => Ok(()),

@@ -22,6 +22,9 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use types::{HashMap, Mono, UTime};
 
+/// How long a send that did not complete at once may keep the runner from other events.
+const SENDS_LATE: Duration = Duration::from_millis(1);
+
 /// Settings of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -72,6 +75,8 @@ pub fn run<C: Core + ?Sized>(
         conns: Slab::new(),
         by_id: HashMap::default(),
         dirty: Vec::new(),
+        sends_in_flight: 0,
+        fresh_sends: 0,
         lingering: Vec::new(),
         devices,
         kv,
@@ -96,6 +101,9 @@ struct Runner {
     by_id: HashMap<ConnId, Index>,
     /// Connections that may want a receive or send started.
     dirty: Vec<Index>,
+    sends_in_flight: usize,
+    /// Those of them that were started in this turn.
+    fresh_sends: usize,
     /// Closed connections that may still send, and until when.
     lingering: Vec<(Mono, Index, ConnId)>,
     devices: Vec<Device>,
@@ -120,27 +128,48 @@ impl Runner {
         let mut done = Vec::new();
         loop {
             let now = self.now();
+            let mut told = false;
             while let Some(event) = self.pending.pop_front() {
                 core.handle(now, event, &mut self.fx);
+                told = true;
             }
             for d in done.drain(..) {
                 if let Some(event) = self.complete(d)? {
                     core.handle(now, event, &mut self.fx);
+                    told = true;
                 }
             }
             if core.next_deadline().is_some_and(|at| at <= now.mono) {
                 core.handle(now, Event::Timer, &mut self.fx);
+                told = true;
             }
-            core.end_turn(now, &mut self.fx);
+            // The end of a send, say, is none of the core's business.
+            if told {
+                core.end_turn(now, &mut self.fx);
+            }
             self.carry_out(now)?;
             if let Some(exit) = self.fx.exit.take() {
                 self.wind_down()?;
                 return Ok(exit);
             }
-            let wait = self.wait_time(core, now);
-            self.ring().submit_and_wait(wait)?;
+            self.wait(core, now)?;
             self.ring().take(&mut done);
         }
+    }
+
+    /// Submits what was started, and waits for something that concerns the core.
+    ///
+    /// A send nearly always completes while it is submitted. Being woken for that alone would cost
+    /// as much as a request, so those of this turn are waited for on top of one other event; when
+    /// one of them does not complete at once, the wait is over after [`SENDS_LATE`].
+    fn wait<C: Core + ?Sized>(&mut self, core: &C, now: Now) -> Result<(), RunError> {
+        let wait = self.wait_time(core, now);
+        let fresh = std::mem::take(&mut self.fresh_sends);
+        if fresh == 0 || self.sends_in_flight > fresh {
+            return Ok(self.ring().submit_and_wait(1, wait)?);
+        }
+        let wait = wait.map_or(SENDS_LATE, |w| w.min(SENDS_LATE));
+        Ok(self.ring().submit_and_wait(1 + fresh, Some(wait))?)
     }
 
     fn ring(&mut self) -> &mut Ring {
@@ -423,6 +452,7 @@ impl Runner {
     }
 
     fn sent(&mut self, index: Index, result: i32) -> Option<Event> {
+        self.sends_in_flight -= 1;
         let conn = &mut self.conns[index];
         conn.in_flight -= 1;
         conn.sending = false;
@@ -540,6 +570,8 @@ impl Runner {
     fn start_send(&mut self, index: Index) -> Result<(), RunError> {
         let conn = &mut self.conns[index];
         let msg = conn.gather();
+        self.sends_in_flight += 1;
+        self.fresh_sends += 1;
         conn.sending = true;
         conn.in_flight += 1;
         let fd = ring_types::Fd(conn.raw());
@@ -569,7 +601,7 @@ impl Runner {
     fn disk_op(&mut self, token: DiskToken, op: DiskOp) -> Result<(), RunError> {
         match op {
             DiskOp::Read { dev, offset, len } => {
-                let mut buf = AlignedBuf::zeroed(len);
+                let mut buf = AlignedBuf::for_overwrite(len);
                 let at = buf.as_mut_slice().as_mut_ptr();
                 let entry = opcode::Read::new(self.dev(dev), at, len as u32).offset(offset).build();
                 self.push(entry, Slot::DiskRead { token, buf })
@@ -617,7 +649,7 @@ impl Runner {
             let _data = WriteData::Pieces { _pieces: data, _vec: vec };
             return self.push(entry, Slot::DiskWrite { token, wanted, _data });
         }
-        let mut buf = AlignedBuf::zeroed(wanted);
+        let mut buf = AlignedBuf::for_overwrite(wanted);
         let mut rest = buf.as_mut_slice();
         for piece in &data {
             let (here, there) = rest.split_at_mut(piece.len());
@@ -641,7 +673,7 @@ impl Runner {
                 return Ok(());
             }
             self.start_transfers()?;
-            self.ring().submit_and_wait(Some(until.since(now.mono)))?;
+            self.ring().submit_and_wait(1, Some(until.since(now.mono)))?;
             self.ring().take(&mut done);
             for d in done.drain(..) {
                 self.complete(d)?;

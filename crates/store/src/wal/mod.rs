@@ -561,11 +561,13 @@ impl Wal {
 impl Batch {
     /// The bytes of the batch; its contents are in them from now on. Gives the header's crc too.
     fn assemble(&mut self, header: &Header) -> (u32, Bytes) {
-        let mut buf = AlignedBuf::zeroed(self.total_blocks() as usize * BLOCK_BYTES);
+        let mut buf = AlignedBuf::for_overwrite(self.total_blocks() as usize * BLOCK_BYTES);
         let out = buf.as_mut_slice();
         let crc = header.encode(out);
         let records = std::mem::take(&mut self.records);
-        out[format::HEADER_BYTES..format::HEADER_BYTES + records.len()].copy_from_slice(&records);
+        let end = format::HEADER_BYTES + records.len();
+        out[format::HEADER_BYTES..end].copy_from_slice(&records);
+        out[end..self.head_blocks as usize * BLOCK_BYTES].fill(0);
         if let Contents::Pieces(pieces) = &self.contents {
             let data = &mut out[self.head_blocks as usize * BLOCK_BYTES..];
             for (place, piece) in data.chunks_exact_mut(BLOCK_BYTES).zip(pieces) {

@@ -371,7 +371,7 @@ fn data_state(preamble: Preamble, body: Bytes) -> State {
     State::Data {
         preamble,
         body,
-        buf: AlignedBuf::zeroed(preamble.data_and_after()),
+        buf: AlignedBuf::for_overwrite(preamble.data_and_after()),
         have: 0,
         lent: false,
     }
