@@ -183,9 +183,9 @@ fn sizes(sum: &OsdSum) -> [String; 6] {
         .map(|bytes| Bytes(bytes).to_string())
 }
 
-/// Two decimals; a plain zero for nothing.
+/// Two decimals; a plain zero for next to nothing (`lowprecision_t`).
 fn two_decimals(x: f64) -> String {
-    if x == 0.0 { "0".to_owned() } else { format!("{x:.2}") }
+    if x < 0.01 { "0".to_owned() } else { format!("{x:.2}") }
 }
 
 fn usage_text(usage: &Usage<'_>, tree: bool) -> String {
@@ -228,4 +228,14 @@ fn usage_text(usage: &Usage<'_>, tree: bool) -> String {
     let (min, max, dev) = usage.spread();
     let (min, max, dev) = (two_decimals(min), two_decimals(max), two_decimals(dev));
     format!("{table}MIN/MAX VAR: {min}/{max}  STDDEV: {dev}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_as_short_as_ceph_prints_them() {
+        assert_eq!([0.0, 0.0031, 0.01, 7.086].map(two_decimals), ["0", "0", "0.01", "7.09"]);
+    }
 }
