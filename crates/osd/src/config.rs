@@ -50,28 +50,9 @@ impl OsdConfig {
         settings
     }
 
-    /// How the memory budget is shared out.
-    pub fn memory(&self) -> Memory {
-        let total = usize::try_from(self.settings().uint("osd_memory_target"));
-        Memory { total: total.unwrap_or(usize::MAX) }
-    }
-}
-
-/// Memory the OSD may use beside code and the allocator's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Memory {
-    total: usize,
-}
-
-impl Memory {
-    /// For the store's caches and log: half.
-    pub fn store_bytes(self) -> usize {
-        self.total / 2
-    }
-
-    /// For client requests in flight, beyond which no more are received: a quarter.
-    pub fn request_bytes(self) -> usize {
-        self.total / 4
+    /// Memory for the store's caches and log: half of all.
+    pub fn store_bytes(&self) -> usize {
+        usize::try_from(self.settings().uint("osd_memory_target") / 2).unwrap_or(usize::MAX)
     }
 }
 

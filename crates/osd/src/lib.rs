@@ -65,8 +65,7 @@ impl Osd {
     /// An OSD with its store on `devices`; the seed is for jitter and identifiers.
     pub fn new(cfg: OsdConfig, devices: Devices, seed: u64) -> Self {
         let expect = Expect { cluster: Some(cfg.cluster), osd: Some(cfg.id), ..Expect::default() };
-        let mount =
-            Box::new(Mount::new(devices, expect, Config::for_memory(cfg.memory().store_bytes())));
+        let mount = Box::new(Mount::new(devices, expect, Config::for_memory(cfg.store_bytes())));
         let (cfg, rng) = (Box::new(cfg), Rng::with_seed(seed));
         Osd(Stage::Mounting { mount, cfg, rng, stop: false })
     }

@@ -651,7 +651,7 @@ impl Daemon {
 
     /// Receives nothing from clients while too many bytes of requests are in flight.
     pub(crate) fn check_request_memory(&mut self, fx: &mut Effects) {
-        let limit = self.cfg.memory().request_bytes();
+        let limit = self.limits.request_bytes;
         let pause = if self.clients_paused {
             self.request_bytes > limit / 4 * 3
         } else {

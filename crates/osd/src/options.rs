@@ -99,6 +99,9 @@ pub const OSD: &[OptionDef] = &[
 /// How much at a time. The defaults suit NVMe; tests make them small to meet every boundary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
+    /// Bytes of client requests in flight, beyond which no more are received: a quarter of the OSD's
+    /// memory.
+    pub request_bytes: usize,
     /// Entries of all PGs' logs together.
     pub log_entries: usize,
     /// No PG's log is kept shorter than this.
@@ -147,6 +150,7 @@ impl Limits {
         let seconds =
             |name| Duration::try_from_secs_f64(settings.float(name)).unwrap_or(Duration::MAX);
         Limits {
+            request_bytes: count("osd_memory_target") / 4,
             log_entries: count("osd_target_pg_log_entries_per_osd"),
             min_log_entries: count("osd_min_pg_log_entries"),
             log_trim_entries: count("osd_pg_log_trim_min"),

@@ -114,7 +114,7 @@ impl Booting {
             let store = Uuid([cfg.id.0 as u8 + 1; 16]);
             let identity = Identity { cluster: FSID, osd: cfg.id, store };
             let config =
-                Config { wal_bytes: 4 << 20, ..Config::for_memory(cfg.memory().store_bytes()) };
+                Config { wal_bytes: 4 << 20, ..Config::for_memory(cfg.store_bytes()) };
             let mkfs = Mkfs::new(devices.clone(), identity, &config, false).expect("a store fits");
             Stage::Making(Box::new(mkfs))
         };

@@ -47,7 +47,7 @@ impl Booting {
         } else {
             let store = Uuid([cfg.id.0 as u8 + 1; 16]);
             let identity = Identity { cluster: FSID, osd: cfg.id, store };
-            let config = small_config(cfg.memory().store_bytes());
+            let config = small_config(cfg.store_bytes());
             let mkfs = Mkfs::new(devices.clone(), identity, &config, false).expect("a store fits");
             Stage::Making(Box::new(mkfs))
         };
