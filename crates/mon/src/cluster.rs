@@ -51,6 +51,8 @@ pub(crate) struct Cluster {
     pub down_since: BTreeMap<OsdId, Mono>,
     recent: VecDeque<Arc<OsdMap>>,
     pub log: ClusterLog,
+    /// What was wrong when the log was last told, by code.
+    pub health_seen: BTreeMap<String, String>,
     pub next_global_id: u64,
     pub rng: Rng,
 }
@@ -84,6 +86,7 @@ impl Cluster {
             down_since: down.map(|id| (id, now.mono)).collect(),
             recent: VecDeque::from([map]),
             log: ClusterLog::default(),
+            health_seen: BTreeMap::new(),
             rng,
         }
     }

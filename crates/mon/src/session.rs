@@ -1,5 +1,6 @@
 //! Who is connected, and what they are subscribed to.
 
+use crate::log::Level;
 use io::Now;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,8 @@ pub(crate) struct Session {
     /// The configuration it was sent last.
     pub config: Option<BTreeMap<String, String>>,
     pub hostname: String,
+    /// The newest entry of the log that it knows of.
+    pub log_seq: u64,
 }
 
 impl Session {
@@ -32,6 +35,7 @@ impl Session {
             is_reading: false,
             config: None,
             hostname: String::new(),
+            log_seq: 0,
         }
     }
 
@@ -47,6 +51,11 @@ impl Session {
         if sub.is_onetime() {
             self.subs.remove(what);
         }
+    }
+
+    /// How important entries of the log must be for it; `None`: it does not want any.
+    pub fn log_level(&self) -> Option<Level> {
+        self.subs.keys().find_map(|what| Level::from_name(what.strip_prefix("log-")?))
     }
 
     /// It was sent OSDMaps up to this one.

@@ -3,6 +3,7 @@
 
 use super::{Call, Handler, table};
 use crate::cluster::Cluster;
+use crate::log::Speaker;
 use crate::osds::tidy::tidy;
 use crate::{MonConfig, NewCluster, options, store};
 use admin::settings::Source;
@@ -86,7 +87,7 @@ impl Bench {
             Err(e) => return Answer::from(e).into_reply(admin::Format::Plain),
         };
         let format = args.format();
-        let call = Call { now: self.now, args, input, who: "client.admin".into() };
+        let call = Call { now: self.now, args, input, from: Speaker::default() };
         let reply = match spec.def.handler {
             Handler::Read(f) => f(&self.c, &call),
             Handler::Write(f) => f(&mut self.c, &call),

@@ -31,6 +31,7 @@ pub(crate) use config::config_for;
 pub(crate) use tell::{Tell, mon_status, tell_table};
 
 use crate::cluster::Cluster;
+use crate::log::Speaker;
 use admin::command::Def;
 use admin::{Answer, Args, CommandError, CommandTable, Format};
 use bytes::Bytes;
@@ -50,8 +51,8 @@ pub(crate) struct Call {
     pub args: Args,
     /// `-i FILE`
     pub input: Bytes,
-    /// As whom the sender authenticated.
-    pub who: String,
+    /// Who sent it.
+    pub from: Speaker,
 }
 
 impl Call {

@@ -10,6 +10,7 @@ mod pools;
 pub(crate) use pgs::ratio_text;
 
 use crate::cluster::Cluster;
+use crate::log::Level;
 use crate::pgmap::Sums;
 use crate::show::since;
 use admin::units::exact_timespan;
@@ -105,6 +106,30 @@ impl Cluster {
         pools::check(self, sums, &mut checks);
         pgs::check(self, now, sums, &mut checks);
         checks
+    }
+
+    /// Notes in the log what has become wrong or well again since the last time.
+    pub fn log_health(&mut self, now: Now, checks: &Checks) {
+        let before = std::mem::take(&mut self.health_seen);
+        for (code, check) in &checks.0 {
+            let text = match before.get(code) {
+                None => format!("Health check failed: {} ({code})", check.summary),
+                Some(old) if *old != check.summary => {
+                    format!("Health check update: {} ({code})", check.summary)
+                }
+                Some(_) => continue,
+            };
+            let is_error = check.severity == Severity::Err;
+            self.say(now, if is_error { Level::Error } else { Level::Warn }, text);
+        }
+        for (code, was) in before.iter().filter(|(code, _)| !checks.0.contains_key(*code)) {
+            self.say(now, Level::Info, format!("Health check cleared: {code} (was: {was})"));
+        }
+        if checks.0.is_empty() && !before.is_empty() {
+            self.say(now, Level::Info, "Cluster is now healthy");
+        }
+        let summaries = checks.0.iter().map(|(code, c)| (code.clone(), c.summary.clone()));
+        self.health_seen = summaries.collect();
     }
 
     /// The health as it is shown.

@@ -80,7 +80,7 @@ impl Cluster {
         if done.is_ok() {
             let text =
                 format!("Marking osd.{id} out (has been down for {} seconds)", after.as_secs());
-            self.log.add(now.wall, "mon", Level::Info, text);
+            self.say(now, Level::Info, text);
         }
     }
 }

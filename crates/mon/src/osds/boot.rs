@@ -61,7 +61,7 @@ impl Cluster {
         }
         self.draft.put(keys::osd(id), denc::encode(&boot.metadata));
         self.state.osd_metadata.insert(id, boot.metadata.clone());
-        self.log.add(now.wall, "mon", Level::Info, format!("osd.{id} {} boot", boot.client_addrs));
+        self.say(now, Level::Info, format!("osd.{id} {} boot", boot.client_addrs));
         BootAnswer::Up
     }
 

@@ -39,7 +39,7 @@ impl Cluster {
             }
         });
         if done.is_ok() {
-            self.log.add(now.wall, "mon", Level::Info, format!("osd.{id} marked itself down"));
+            self.say(now, Level::Info, format!("osd.{id} marked itself down"));
         }
     }
 
@@ -67,7 +67,7 @@ impl Cluster {
     /// Marks an OSD down that is up.
     pub fn mark_down(&mut self, now: Now, id: OsdId, why: &str) {
         if self.change(|inc, _| inc.mark_down(id)).is_ok() {
-            self.log.add(now.wall, "mon", Level::Warn, format!("osd.{id} marked down: {why}"));
+            self.say(now, Level::Warn, format!("osd.{id} marked down: {why}"));
         }
     }
 

@@ -41,7 +41,7 @@ impl Cluster {
                     Some(word) => format!("osd.{id} is {word}: {percent:.1} % used"),
                     None => format!("osd.{id} has space again: {percent:.1} % used"),
                 };
-                self.log.add(now.wall, "mon", Level::Warn, text);
+                self.say(now, Level::Warn, text);
             }
         }
     }
@@ -67,7 +67,7 @@ impl Cluster {
                 let text = format!(
                     "pool '{name}' {what}: max_objects {objects}, max_bytes {bytes} (0: no limit)"
                 );
-                self.log.add(now.wall, "mon", Level::Warn, text);
+                self.say(now, Level::Warn, text);
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::history::{Asked, Reading};
 use super::{Output, Role, Server};
 use crate::commands::{Call, Handler, Reply, mon_status};
+use crate::log::Speaker;
 use admin::{Answer, Args, CommandError, Format};
 use bytes::Bytes;
 use denc::DecodeError;
@@ -82,10 +83,8 @@ impl Server {
             MCommand::TYPE => self.on_tell(now, Role::Mgr, link, tid, &m.decode()?),
             MMgrCommand::TYPE => {
                 let m: MMgrCommand = m.decode()?;
-                let who = self.mgr.peer(link).map(|p| p.auth_name.clone());
-                let who = who.map(|who| format!("{}.{}", who.kind.name(), who.id));
                 let from = From { role: Role::Mgr, link, tid };
-                self.run(now, from, &m.cmd.concat(), &m.data, who.unwrap_or_default());
+                self.run(now, from, &m.cmd.concat(), &m.data);
             }
             // What daemons say to a mgr: ours say it to the mon.
             _ => tracing::debug!("the mgr ignores a message of type {:#x}", m.header.kind),
@@ -147,20 +146,23 @@ impl Server {
             let wrong = CommandError::not_permitted("wrong fsid");
             return self.answer(&from, &m.cmd.concat(), Format::Plain, Err(wrong));
         }
-        let session = self.cluster.sessions.get(&link);
-        let who = session.map(|s| s.entity()).unwrap_or_default();
-        self.run(now, from, &m.cmd.concat(), &m.data, who);
+        self.run(now, from, &m.cmd.concat(), &m.data);
     }
 
     /// Carries out a command of `ceph`.
-    fn run(&mut self, now: Now, from: From, text: &str, input: &Bytes, who: String) {
+    fn run(&mut self, now: Now, from: From, text: &str, input: &Bytes) {
         let (handler, args) = match self.table.parse(text) {
             Ok((spec, args)) => (spec.def.handler, args),
             Err(e) => return self.answer(&from, text, Format::Plain, Err(e)),
         };
-        tracing::debug!("{who}: {text}");
+        let peer = match from.role {
+            Role::Mon => self.msgr.peer(from.link),
+            Role::Mgr => self.mgr.peer(from.link),
+        };
+        let speaker = peer.map(|p| Speaker::of(p)).unwrap_or_default();
+        tracing::debug!("{}: {text}", speaker.rank);
         let format = args.format();
-        let call = Call { now, args, input: input.clone(), who };
+        let call = Call { now, args, input: input.clone(), from: speaker };
         let reply = match handler {
             Handler::Read(f) => f(&self.cluster, &call),
             Handler::Write(f) => f(&mut self.cluster, &call),
@@ -204,7 +206,7 @@ impl Server {
         let from = From { role: asked.role, link: asked.link, tid: asked.tid };
         let Ok((spec, args)) = self.table.parse(&asked.text) else { return };
         let format = args.format();
-        let call = Call { now, args, input: Bytes::new(), who: String::new() };
+        let call = Call { now, args, input: Bytes::new(), from: Speaker::default() };
         let reply = map.and_then(|map| match spec.def.handler {
             Handler::Map(f) => f(&self.cluster, &call, &map),
             _ => Err(CommandError::new(Errno::EINVAL, "command not known")),

@@ -93,6 +93,8 @@ pub(crate) struct Server {
     maps: MapCache,
     /// The newest map, encoded.
     newest_full: Bytes,
+    /// The newest entry of the log when followers were last served.
+    log_served: u64,
     next_tick: Mono,
     stopping: bool,
 }
@@ -119,6 +121,7 @@ impl Server {
             reads: BTreeMap::new(),
             maps: MapCache::default(),
             newest_full,
+            log_served: 0,
             next_tick: Mono::default(),
             stopping: false,
             cluster,
@@ -300,6 +303,7 @@ impl Server {
                 self.tick(now);
             }
             self.look_again(now);
+            self.serve_log();
             self.commit(now, kv, fx);
         }
         if self.committing.is_none() {

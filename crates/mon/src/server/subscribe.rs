@@ -1,8 +1,9 @@
 //! Subscriptions: maps and settings, sent when they are newer than what somebody has.
 
-use super::Server;
 use super::history::{Batch, MAPS_PER_MESSAGE};
+use super::{Output, Role, Server};
 use crate::commands::config_for;
+use crate::log::MLog;
 use crate::session::Session;
 use crate::store::MapKey;
 use io::Now;
@@ -14,6 +15,7 @@ use wire::msg::{MConfig, MMgrMap, MMonMap, MMonSubscribe, MOsdMap, Payload};
 
 impl Server {
     pub(super) fn subscribe(&mut self, now: Now, link: LinkId, m: MMonSubscribe) {
+        let log_seq = self.cluster.log.seq;
         let Some(session) = self.cluster.sessions.get_mut(&link) else { return };
         if !m.hostname.is_empty() {
             session.hostname = m.hostname;
@@ -22,6 +24,10 @@ impl Server {
             // Whoever asks for its settings anew, gets them anew.
             if what == "config" {
                 session.config = None;
+            }
+            // Of the log it wants what is to come.
+            if what.starts_with("log-") && !session.subs.contains_key(&what) {
+                session.log_seq = log_seq;
             }
             if session.subs.len() < MAX_SUBSCRIPTIONS || session.subs.contains_key(&what) {
                 session.subs.insert(what, wish);
@@ -89,6 +95,24 @@ impl Server {
         let mgrmap = denc::encode(&self.cluster.mgrmap());
         self.send(link, MMgrMap { mgrmap }.encode());
         self.session(link).into_iter().for_each(|s| s.sent("mgrmap", epoch));
+    }
+
+    /// Sends everybody who follows the log what is new in it.
+    pub(super) fn serve_log(&mut self) {
+        let (newest, fsid) = (self.cluster.log.seq, self.cluster.state.fsid);
+        if newest == self.log_served {
+            return;
+        }
+        self.log_served = newest;
+        for (&link, session) in &mut self.cluster.sessions {
+            let Some(level) = session.log_level() else { continue };
+            let entries = self.cluster.log.after(session.log_seq, level);
+            session.log_seq = newest;
+            if !entries.is_empty() {
+                let message = MLog { fsid, entries }.encode();
+                self.outbox.push(Output::Message(Role::Mon, link, message));
+            }
+        }
     }
 
     fn serve_osdmap(&mut self, now: Now, link: LinkId) {

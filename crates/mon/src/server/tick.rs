@@ -15,10 +15,9 @@ impl Server {
         c.pgmap.tick(now, &map);
         let sums = c.pgmap.sums(&map);
         c.quotas(now, &sums);
-        if !c.state.mutes.is_empty() {
-            let checks = c.checks(now, &sums);
-            c.age_mutes(now, &checks);
-        }
+        let checks = c.checks(now, &sums);
+        c.log_health(now, &checks);
+        c.age_mutes(now, &checks);
         c.expire_blocklist(now);
         c.purge_snaps();
         c.trim_maps();

@@ -26,7 +26,7 @@ struct Entry {
 fn mask(text: &str) -> String {
     let mut out = String::new();
     let mut word = String::new();
-    let mut end = |word: &mut String, out: &mut String| {
+    let end = |word: &mut String, out: &mut String| {
         out.push_str(&mask_word(word));
         word.clear();
     };
