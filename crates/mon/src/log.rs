@@ -117,6 +117,8 @@ impl ClusterLog {
 /// u64 seq, u16 level, str text, str channel`.
 #[derive(Clone, Debug)]
 pub(crate) struct MLog {
+    /// The log's version: a client takes no message whose version it has.
+    pub paxos: PaxosHeader,
     pub fsid: Uuid,
     pub entries: Vec<LogEntry>,
 }
@@ -128,13 +130,12 @@ impl Payload for MLog {
 
     fn decode(m: &Message) -> Result<Self, DecodeError> {
         let mut d = Decoder::new(&m.front);
-        d.get::<PaxosHeader>()?;
-        Ok(MLog { fsid: d.get()?, entries: d.get()? })
+        Ok(MLog { paxos: d.get()?, fsid: d.get()?, entries: d.get()? })
     }
 
     fn encode(self) -> OutMessage {
         let mut e = Encoder::with_capacity(64 + 128 * self.entries.len());
-        e.put(&PaxosHeader::default()).put(&self.fsid).put(&self.entries);
+        e.put(&self.paxos).put(&self.fsid).put(&self.entries);
         OutMessage::new::<Self>(e.into_bytes())
     }
 }
@@ -200,8 +201,9 @@ mod tests {
         let last: Vec<&str> = log.last(2, Level::Warn).iter().map(|e| e.text.as_str()).collect();
         assert_eq!(last, ["1997", "1999"]);
         let entries = log.after(log.seq - 4, Level::Warn);
-        let message = MLog { fsid: Uuid([3; 16]), entries: entries.clone() }.encode();
+        let paxos = PaxosHeader { version: log.seq };
+        let message = MLog { paxos, fsid: Uuid([3; 16]), entries: entries.clone() }.encode();
         let read: MLog = message.into_message().decode().expect("it can be read");
-        assert_eq!((read.fsid, read.entries), (Uuid([3; 16]), entries));
+        assert_eq!((read.paxos, read.fsid, read.entries), (paxos, Uuid([3; 16]), entries));
     }
 }

@@ -11,7 +11,7 @@ use maps::MgrMap;
 use std::collections::{BTreeMap, VecDeque};
 use types::Epoch;
 use wire::LinkId;
-use wire::msg::{MConfig, MMgrMap, MMonMap, MMonSubscribe, MOsdMap, Payload};
+use wire::msg::{MConfig, MMgrMap, MMonMap, MMonSubscribe, MOsdMap, PaxosHeader, Payload};
 
 impl Server {
     pub(super) fn subscribe(&mut self, now: Now, link: LinkId, m: MMonSubscribe) {
@@ -109,7 +109,8 @@ impl Server {
             let entries = self.cluster.log.after(session.log_seq, level);
             session.log_seq = newest;
             if !entries.is_empty() {
-                let message = MLog { fsid, entries }.encode();
+                let message =
+                    MLog { paxos: PaxosHeader { version: newest }, fsid, entries }.encode();
                 self.outbox.push(Output::Message(Role::Mon, link, message));
             }
         }

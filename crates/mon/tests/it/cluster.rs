@@ -178,8 +178,6 @@ pub struct Cluster {
     pub client: Rc<RefCell<TestClient>>,
     /// When the mon's power fails; taken when it did.
     pub cut: Rc<RefCell<Option<Cut>>>,
-    /// Commits of the mon so far, of all its lives.
-    pub commits: Rc<RefCell<u32>>,
     /// OSDs that the scenario keeps off.
     pub off: Vec<bool>,
 }
@@ -204,7 +202,7 @@ impl Cluster {
         let mut world = World::new(seed);
         let cut = Rc::new(RefCell::new(cut));
         let commits = Rc::new(RefCell::new(0));
-        let mon = add_mon(&mut world, cut.clone(), commits.clone(), options);
+        let mon = add_mon(&mut world, cut.clone(), commits, options);
         let osds: Vec<_> = (0..osds).map(|id| add_osd(&mut world, id)).collect();
         let addrs = AddrVec::msgr2(mon_addr(), 0);
         let me = wire::Identity::client("admin", 77);
@@ -215,7 +213,7 @@ impl Cluster {
         osds.iter().for_each(|n| world.start(*n));
         world.start(client_node);
         world.run_for(Duration::from_millis(1));
-        Cluster { world, mon, osds, client_node, client, cut, commits, off }
+        Cluster { world, mon, osds, client_node, client, cut, off }
     }
 
     /// Adds a client of its own.

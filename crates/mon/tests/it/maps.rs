@@ -189,6 +189,35 @@ fn settings_and_other_maps_are_told_when_they_change() {
     assert_eq!(told[1].config.get("rbd_cache_size").map(String::as_str), Some("9"));
 }
 
+/// `ceph -w`
+#[test]
+fn who_follows_the_log_hears_what_happens() {
+    let mut c = Cluster::new(35, 2);
+    c.run_until(Duration::from_secs(3), |c| c.json("osd stat")["num_up_osds"] == 2);
+    let me = || wire::Identity::client("x", 9);
+    let info = Subscriber::new(&mut c, me(), subscribe("log-info", 0, 0));
+    let warn = Subscriber::new(&mut c, me(), subscribe("log-warn", 0, 0));
+    c.pass(Duration::from_millis(200));
+    assert_eq!(c.ask(r#"{"prefix":"log","logtext":["hello","world"]}"#).result, 0);
+    c.crash_osd(1);
+    c.pass(Duration::from_secs(3));
+    let heard = |s: &Subscriber| {
+        let client = s.client.borrow();
+        let logs: Vec<_> =
+            client.heard.iter().filter(|m| m.header.kind == wire::msg::kind::LOG).collect();
+        let texts: Vec<u8> = logs.iter().flat_map(|m| m.front.to_vec()).collect();
+        let versions: Vec<u64> = logs.iter().map(|m| denc::decode(&m.front).unwrap()).collect();
+        assert!(versions.is_sorted_by(|a, b| a < b), "{versions:?}");
+        String::from_utf8_lossy(&texts).into_owned()
+    };
+    for text in ["hello world", "osd.1 marked down", "Health check failed: 1 osds down (OSD_DOWN)"]
+    {
+        assert!(heard(&info).contains(text), "{text}");
+    }
+    assert!(!heard(&info).contains("boot"), "what was before is not told");
+    assert!(!heard(&warn).contains("hello") && heard(&warn).contains("marked down"));
+}
+
 #[test]
 fn upmaps_that_cannot_be_are_cleared_away() {
     let mut c = Cluster::new(34, 3);
