@@ -32,7 +32,7 @@ enum Life {
     /// A new cluster is being written.
     Founding(Box<State>),
     /// Old maps are being seen again; this one is the last so far.
-    Recalling(Box<Cluster>, Option<OsdMap>),
+    Recalling(Box<Cluster>, Option<Box<OsdMap>>),
     Serving(Box<Server>),
     /// It has said why it ends.
     Over,
@@ -148,7 +148,7 @@ impl Mon {
         &mut self,
         now: Now,
         mut cluster: Box<Cluster>,
-        last: Option<OsdMap>,
+        last: Option<Box<OsdMap>>,
         answer: KvAnswer,
         fx: &mut Effects,
     ) -> Result<Life, String> {
@@ -171,7 +171,7 @@ impl Mon {
         }
         let next = MapKey::Incremental(map.epoch.next());
         self.kv.submit(KvOp::Get { key: next.key().into() }, fx);
-        Ok(Life::Recalling(cluster, Some(map)))
+        Ok(Life::Recalling(cluster, Some(Box::new(map))))
     }
 
     fn serve(&mut self, now: Now, cluster: Cluster, fx: &mut Effects) -> Life {

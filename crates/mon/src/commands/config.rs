@@ -87,7 +87,7 @@ type Place = BTreeMap<String, String>;
 /// Everything an entity is told, with the section each value comes from.
 fn resolve(c: &Cluster, entity: &str, place: &Place) -> BTreeMap<String, (String, String)> {
     let (kind, id) = entity.split_once('.').map_or((entity, None), |(k, i)| (k, Some(i)));
-    let mut fitting: Vec<((u8, usize), &String, &BTreeMap<String, String>)> = Vec::new();
+    let mut fitting = Vec::new();
     for (section, options) in &c.state.config {
         let Some(who) = parse_who(c, section) else { continue };
         let same = who.kind.is_empty() || who.kind == kind;

@@ -159,10 +159,13 @@ impl Cluster {
         }
         let class = boot.device_class.as_str();
         let classless = crush.item_class(id).is_none() && crush.item_name(id).is_some();
-        if classless && !class.is_empty() && self.settings.bool("osd_class_update_on_start") {
-            if let Err(e) = crush.set_device_class(id, class) {
-                tracing::warn!("osd.{id} does not get the device class {class}: {e}");
-            }
+        let update = self.settings.bool("osd_class_update_on_start");
+        if classless
+            && !class.is_empty()
+            && update
+            && let Err(e) = crush.set_device_class(id, class)
+        {
+            tracing::warn!("osd.{id} does not get the device class {class}: {e}");
         }
         (crush != **map.crush()).then_some(crush)
     }

@@ -16,7 +16,7 @@ impl Cluster {
     pub fn expire_blocklist(&mut self, now: Now) {
         let map = self.map();
         let over = map.blocklist.iter().filter(|(_, until)| **until <= now.wall);
-        let over: Vec<BlocklistAddr> = over.map(|(addr, _)| addr.clone()).collect();
+        let over: Vec<BlocklistAddr> = over.map(|(addr, _)| *addr).collect();
         if !over.is_empty() {
             let done = self.change(|inc, _| inc.old_blocklist.extend(over));
             debug_assert!(done.is_ok());

@@ -78,15 +78,18 @@ impl Rate {
     }
 }
 
+/// The counters of each pool.
+type Totals = BTreeMap<PoolId, Counts>;
+
 /// Samples of the counters.
 #[derive(Debug, Default)]
 pub(crate) struct Rates {
-    samples: VecDeque<(Mono, BTreeMap<PoolId, Counts>)>,
+    samples: VecDeque<(Mono, Totals)>,
 }
 
 impl Rates {
     /// Notes where the counters stand.
-    pub fn sample(&mut self, now: Mono, totals: &BTreeMap<PoolId, Counts>) {
+    pub fn sample(&mut self, now: Mono, totals: &Totals) {
         self.samples.push_back((now, totals.clone()));
         // The oldest one kept is just older than the window.
         while self.samples.get(1).is_some_and(|(at, _)| now.since(*at) >= WINDOW) {
@@ -101,7 +104,7 @@ impl Rates {
         }
     }
 
-    fn ends(&self) -> Option<(f64, &BTreeMap<PoolId, Counts>, &BTreeMap<PoolId, Counts>)> {
+    fn ends(&self) -> Option<(f64, &Totals, &Totals)> {
         let ((from, first), (to, last)) = (self.samples.front()?, self.samples.back()?);
         Some((to.since(*from).as_secs_f64(), first, last))
     }

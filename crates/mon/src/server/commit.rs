@@ -26,7 +26,7 @@ impl Server {
     pub(super) fn commit(&mut self, now: Now, kv: &mut Kv, fx: &mut Effects) {
         let c = &mut self.cluster;
         if c.draft.has_epoch() {
-            let tidied = c.change(|inc, map| tidy(inc, map));
+            let tidied = c.change(tidy);
             tidied.expect("clearing away what is void can always be applied");
         }
         if c.draft.is_empty() {
