@@ -162,15 +162,23 @@ fn write_text(
             None => writeln!(out, "  {:8} does not run", p.daemon.to_string())?,
         }
     }
+    let program = program();
     if processes.iter().any(|p| p.pid.is_none()) {
-        return writeln!(out, "Start it: loligo dev start --dir {dir}");
+        return writeln!(out, "Start it: {program} dev start --dir {dir}");
     }
+    let conf = layout.conf();
+    let conf = conf.display();
     writeln!(out, "\nUse it with Ceph's own tools:")?;
-    writeln!(out, "  export CEPH_CONF={}", layout.conf().display())?;
-    writeln!(out, "  rados -p rbd put greeting /etc/hostname")?;
-    writeln!(out, "  rados -p rbd get greeting -")?;
-    writeln!(out, "  ceph -s")?;
-    writeln!(out, "  ceph daemon {} status", layout.admin_socket(DaemonId::Osd(0)).display())?;
-    writeln!(out, "Stop it: loligo dev stop --dir {dir}")?;
+    writeln!(out, "  CEPH_CONF={conf} rados -p rbd put greeting /etc/hostname")?;
+    writeln!(out, "  CEPH_CONF={conf} rados -p rbd get greeting -")?;
+    writeln!(out, "  CEPH_CONF={conf} ceph -s")?;
+    writeln!(out, "  CEPH_CONF={conf} ceph daemon osd.0 status")?;
+    writeln!(out, "or, for all that follows in this shell: export CEPH_CONF={conf}")?;
+    writeln!(out, "Stop it: {program} dev stop --dir {dir}")?;
     writeln!(out, "Logs are in {dir}: mon.{MON_NAME}.log, osd.0.log, ...")
+}
+
+/// How this program can be called again: it need not be in the PATH.
+fn program() -> String {
+    std::env::current_exe().map_or_else(|_| "loligo".to_owned(), |p| p.display().to_string())
 }

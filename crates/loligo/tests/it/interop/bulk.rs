@@ -3,6 +3,9 @@
 use super::cluster::{Pool, pattern, shared};
 use std::time::Duration;
 
+/// The default `--memory` of an OSD, and something for code and what the allocator holds back.
+const MEMORY_LIMIT_BYTES: u64 = (512 + 128) << 20;
+
 /// Seconds of each benchmark; the full list of the acceptance wants 10.
 fn seconds() -> String {
     std::env::var("LOLIGO_IT_BENCH_SECONDS").unwrap_or_else(|_| "1".into())
@@ -27,6 +30,9 @@ fn bench_all(block: &str, threads: &str) {
     for mode in ["seq", "rand"] {
         let read = bench(&pool, mode, &["-t", threads]);
         assert!(!read.contains("mismatch"), "{read}");
+    }
+    for (osd, bytes) in shared().osd_memory() {
+        assert!(bytes < MEMORY_LIMIT_BYTES, "{osd} has {bytes} bytes resident under load");
     }
     pool.rados().arg("cleanup").limit(Duration::from_secs(180)).ok();
     assert!(pool.ls().is_empty(), "{:?}", pool.ls());

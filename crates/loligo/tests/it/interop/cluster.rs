@@ -109,6 +109,17 @@ impl Cluster {
         Tool::new(BINARY).args(["dev", command]).arg("--dir").arg(self.dir())
     }
 
+    /// Resident bytes of each OSD; none of a cluster that is somebody else's.
+    pub fn osd_memory(&self) -> Vec<(String, u64)> {
+        if self.dir.is_none() {
+            return Vec::new();
+        }
+        let status = self.dev("status").arg("--json").json();
+        let daemons = status["daemons"].as_object().unwrap().iter();
+        let osds = daemons.filter(|(name, _)| name.starts_with("osd"));
+        osds.map(|(name, d)| (name.clone(), d["resident_bytes"].as_u64().unwrap())).collect()
+    }
+
     /// The process of a daemon.
     pub fn pid(&self, daemon: &str) -> i32 {
         let status = self.dev("status").arg("--json").json();

@@ -70,7 +70,7 @@ fn a_cluster_lives_stops_and_lives_again_with_its_data() {
     c.dev("stop").ok();
 
     let text = c.dev("start").text();
-    for wanted in ["up and clean", "CEPH_CONF=", "rados -p rbd put", "3 up of 3"] {
+    for wanted in ["up and clean", "ceph.conf rados -p rbd put", "dev stop", "3 up of 3"] {
         assert!(text.contains(wanted), "{text}");
     }
     assert!(rados().args(["get", "kept", "-"]).ok() == data);

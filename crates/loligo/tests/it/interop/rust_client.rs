@@ -5,8 +5,9 @@ use client::{ClientError, Object, ObjectOp, OpReply, Outcome};
 use loligo::SyncClient;
 use std::collections::BTreeMap;
 use types::{ByteString, Errno, PoolId, SnapId};
-use wire::msg::SnapContext;
+use wire::msg::op::{Extent, Xattr};
 use wire::msg::op_data::Keys;
+use wire::msg::{OpArgs, OpCode, OsdOp, SnapContext};
 
 fn errno(result: Result<OpReply, ClientError>) -> Errno {
     result.expect_err("it fails").errno
@@ -168,5 +169,42 @@ fn many_requests_go_at_once_and_in_order() {
     }
     let expected: Vec<u8> = (0..3000u32).flat_map(u32::to_le_bytes).collect();
     assert!(c.get(log()).unwrap() == expected);
+    c.close().unwrap();
+}
+
+/// Operations as no well-behaved client sends them: Ceph's errors, and nothing is applied.
+#[test]
+fn malformed_operations_are_refused_as_a_whole() {
+    let pool = shared().pool("own-malformed");
+    let mut c = pool.cluster.client();
+    let id = c.pool(&pool.name).unwrap();
+    let x = || ObjectOp::new(Object::new(id, "x"));
+    c.op(x().write_full("before")).unwrap();
+    let range = |offset, length| Extent { offset, length, ..Extent::default() };
+    let lies = |name_len, value_len| Xattr { name_len, value_len, ..Xattr::default() };
+    let raw = |code, args: OpArgs, data: &'static [u8]| OsdOp::new(code, args).with_indata(data);
+    let garbage = b"\xff\xff\xff\xffgarbage";
+    let unknown_write = OpCode(0x22ff);
+    let cases = [
+        (raw(unknown_write, OpArgs::default(), b""), Errno::EOPNOTSUPP),
+        (raw(OpCode::SETXATTR, lies(5000, 0).into(), b"short"), Errno::EINVAL),
+        (raw(OpCode::SETXATTR, lies(2, u32::MAX).into(), b"_short"), Errno::EINVAL),
+        (raw(OpCode::OMAPSETVALS, OpArgs::default(), garbage), Errno::EINVAL),
+        (raw(OpCode::OMAPRMKEYS, OpArgs::default(), garbage), Errno::EINVAL),
+        (raw(OpCode::WRITE, range(0, 100).into(), b"ten bytes."), Errno::EINVAL),
+        (raw(OpCode::WRITE, range(u64::MAX, 10).into(), b"ten bytes."), Errno::EFBIG),
+        (raw(OpCode::WRITE, range(128 << 20, 10).into(), b"ten bytes."), Errno::EFBIG),
+        (raw(OpCode::TRUNCATE, range(u64::MAX, 0).into(), b""), Errno::EFBIG),
+        (raw(OpCode::ZERO, range(u64::MAX - 5, 100).into(), b""), Errno::EFBIG),
+        (raw(OpCode::CALL, OpArgs([0xff; 28]), b"x"), Errno::EINVAL),
+    ];
+    for (bad, wanted) in cases {
+        let shown = format!("{:?}", bad.code);
+        // The good part before it must not happen either.
+        let result = c.op(x().write_full("after").set_xattr("k", b"v").op(bad));
+        assert_eq!(errno(result), wanted, "{shown}");
+    }
+    assert_eq!(c.get(Object::new(id, "x")).unwrap(), "before");
+    assert!(c.op(x().get_xattrs()).unwrap().values(0).unwrap().is_empty());
     c.close().unwrap();
 }
