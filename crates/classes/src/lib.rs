@@ -9,13 +9,19 @@
 //! answers [`CallError::Interrupted`], fetches what is missing and runs the whole request again. So a
 //! method passes errors on at once (`?`) and keeps nothing between calls.
 
+#[cfg(test)]
+mod corpus;
 mod input;
+mod journal;
 mod lock;
+mod numops;
 mod object;
 mod omap;
 mod rbd;
+mod refcount;
 #[cfg(test)]
 mod testing;
+mod version;
 
 pub use object::{CallError, CallResult, Object, OmapPage, Stat};
 
@@ -51,7 +57,14 @@ impl Method {
 }
 
 /// Every class, and its methods.
-const CLASSES: &[(&str, &[Method])] = &[("lock", lock::METHODS), ("rbd", rbd::METHODS)];
+const CLASSES: &[(&str, &[Method])] = &[
+    ("lock", lock::METHODS),
+    ("rbd", rbd::METHODS),
+    ("journal", journal::METHODS),
+    ("refcount", refcount::METHODS),
+    ("version", version::METHODS),
+    ("numops", numops::METHODS),
+];
 
 /// Finds a method.
 ///

@@ -401,6 +401,22 @@ mod tests {
     }
 
     #[test]
+    fn types_are_encoded_as_ceph_does() {
+        use crate::corpus::check_type;
+        check_type::<LockerId>("rados__cls__lock__locker_id_t");
+        check_type::<Locker>("rados__cls__lock__locker_info_t");
+        check_type::<Lock>("rados__cls__lock__lock_info_t");
+        check_type::<Lock>("cls_lock_get_info_reply");
+        check_type::<LockArgs>("cls_lock_lock_op");
+        check_type::<UnlockArgs>("cls_lock_unlock_op");
+        check_type::<BreakArgs>("cls_lock_break_op");
+        check_type::<NameArgs>("cls_lock_get_info_op");
+        check_type::<LocksReply>("cls_lock_list_locks_reply");
+        check_type::<AssertArgs>("cls_lock_assert_op");
+        check_type::<SetCookieArgs>("cls_lock_set_cookie_op");
+    }
+
+    #[test]
     fn wrong_input() {
         let mut o = MemObject::empty();
         assert_eq!(lock(&mut o, 1, 0, "c"), Err(E::EINVAL));

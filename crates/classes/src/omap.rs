@@ -60,8 +60,18 @@ pub fn list(
     max: u64,
 ) -> CallResult<Vec<(Bytes, Bytes)>> {
     let prefix = prefix.as_ref();
+    list_after_key(o, prefix, key(prefix, after), max)
+}
+
+/// As [`list`], after a key: with an empty one the empty name is listed too.
+pub fn list_after_key(
+    o: &mut dyn Object,
+    prefix: impl AsRef<[u8]>,
+    mut last: Bytes,
+    max: u64,
+) -> CallResult<Vec<(Bytes, Bytes)>> {
+    let prefix = prefix.as_ref();
     let mut found = Vec::new();
-    let mut last = key(prefix, after);
     loop {
         let wanted = max.saturating_sub(found.len() as u64).min(PAGE_KEYS);
         if wanted == 0 {

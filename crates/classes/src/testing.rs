@@ -21,6 +21,8 @@ pub struct State {
 pub struct MemObject {
     pub state: State,
     pub client: u64,
+    /// Calls instead of the client.
+    pub inst: Option<(EntityName, EntityAddr)>,
     pub now: UTime,
     pub watchers: Vec<(EntityName, EntityAddr)>,
     rng: u8,
@@ -44,7 +46,14 @@ impl MemObject {
     /// No object yet; client.1 calls.
     pub fn new() -> Self {
         let now = UTime { sec: 1_800_000_000, nsec: 0 };
-        MemObject { state: State::default(), client: 1, now, watchers: Vec::new(), rng: 0 }
+        MemObject {
+            state: State::default(),
+            client: 1,
+            inst: None,
+            now,
+            watchers: Vec::new(),
+            rng: 0,
+        }
     }
 
     /// An object without anything.
@@ -71,7 +80,7 @@ impl MemObject {
             now: &mut now,
             writes: method.writes,
             clock: self.now,
-            caller: MemObject::client_inst(self.client),
+            caller: self.inst.unwrap_or_else(|| MemObject::client_inst(self.client)),
             watchers: self.watchers.clone(),
             rng: &mut self.rng,
         };

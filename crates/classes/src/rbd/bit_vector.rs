@@ -189,3 +189,61 @@ impl Decode for BitVector {
         Ok(found)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_encoded_as_ceph_does() {
+        crate::corpus::check_type::<BitVector>("BitVector2");
+    }
+
+    #[test]
+    fn states_lie_four_to_a_byte() {
+        let mut map = BitVector::new(6);
+        (0..6).for_each(|i| map.set(i, (i % 4) as u8));
+        assert_eq!(map.data(), [0b00_01_10_11, 0b00_01_00_00]);
+        assert_eq!((map.get(3), map.get(5), map.get(6)), (Some(3), Some(1), None));
+        map.resize(11, 2);
+        let states: Vec<_> = (0..11).map(|i| map.get(i).unwrap()).collect();
+        assert_eq!(states, [0, 1, 2, 3, 0, 1, 2, 2, 2, 2, 2]);
+        map.resize(5, 0);
+        map.resize(7, 3);
+        assert_eq!((map.get(4), map.get(5), map.get(6)), (Some(0), Some(3), Some(3)));
+    }
+
+    #[test]
+    fn any_damage_is_noticed() {
+        let mut map = BitVector::new(40_000);
+        map.set(39_999, 1);
+        let bytes = denc::encode(&map);
+        assert_eq!(denc::decode_all::<BitVector>(&bytes).as_ref(), Ok(&map));
+        for i in [4, 12, 18, 5000, bytes.len() - 20, bytes.len() - 1] {
+            let mut damaged = bytes.to_vec();
+            damaged[i] ^= 1;
+            assert!(denc::decode_all::<BitVector>(&damaged.into()).is_err(), "byte {i}");
+        }
+    }
+
+    #[test]
+    fn a_part_is_what_holds_the_objects() {
+        // 40,000 objects: 10,000 bytes in three blocks.
+        let part = |start, end| Part::new(40_000, start, end);
+        let sums = 18 + 10_000 + 12;
+        assert_eq!(
+            part(0, 1),
+            Part { data_at: 18, data_bytes: 4096, sums_at: sums, sums_bytes: 4, first: 0 }
+        );
+        assert_eq!(part(0, 16_384), part(0, 1));
+        assert_eq!(part(16_383, 16_385).sums_bytes, 8);
+        let last = Part {
+            data_at: 18 + 8192,
+            data_bytes: 10_000 - 8192,
+            sums_at: sums + 8,
+            sums_bytes: 4,
+            first: 32_768,
+        };
+        assert_eq!(part(39_999, 40_000), last);
+    }
+}

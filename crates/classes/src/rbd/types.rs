@@ -369,3 +369,22 @@ impl Decode for MigrationSpec {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::corpus::check_type;
+
+    #[test]
+    fn types_are_encoded_as_ceph_does() {
+        check_type::<SnapNamespace>("cls__rbd__SnapshotNamespace");
+        check_type::<SnapInfo>("cls__rbd__SnapshotInfo");
+        check_type::<SnapRecord>("cls_rbd_snap");
+        check_type::<ParentSpec>("cls__rbd__ParentImageSpec");
+        check_type::<Parent>("cls_rbd_parent");
+        check_type::<ChildSpec>("cls__rbd__ChildImageSpec");
+        check_type::<GroupSpec>("cls__rbd__GroupSpec");
+        check_type::<GroupImageSpec>("cls__rbd__GroupImageSpec");
+        check_type::<ImageSnapSpec>("cls__rbd__ImageSnapshotSpec");
+    }
+}
