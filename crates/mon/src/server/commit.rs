@@ -9,13 +9,14 @@ use admin::settings::Source;
 use io::kv::KvToken;
 use io::{Effects, Now};
 use std::collections::BTreeSet;
-use types::OsdId;
+use types::{Mono, OsdId};
 
 /// A commit under way.
 #[derive(Debug)]
 pub(super) struct Committing {
     token: KvToken,
     map: Option<NewMap>,
+    since: Mono,
     config_changed: bool,
     /// What leaves when it is done.
     outbox: Vec<Output>,
@@ -46,6 +47,7 @@ impl Server {
         let token = kv.commit(batch, fx);
         self.committing = Some(Committing {
             token,
+            since: now.mono,
             map: closed.osdmap,
             config_changed: closed.config_changed,
             outbox: std::mem::take(&mut self.outbox),
@@ -57,6 +59,8 @@ impl Server {
         let Some(done) = self.committing.take_if(|c| c.token == token) else { return };
         let later = std::mem::replace(&mut self.outbox, done.outbox);
         self.outbox.extend(later);
+        self.counters.commits += 1;
+        self.counters.commit_time += now.mono.since(done.since);
         let mut creators = BTreeSet::new();
         if let Some(new) = done.map {
             creators = self.new_map(new);
@@ -76,6 +80,7 @@ impl Server {
 
     fn new_map(&mut self, new: NewMap) -> BTreeSet<OsdId> {
         let epoch = new.map.epoch;
+        self.counters.epochs += 1;
         tracing::debug!("osdmap e{epoch}");
         self.maps.put(MapKey::Full(epoch), new.full_bytes.clone());
         self.maps.put(MapKey::Incremental(epoch), new.inc_bytes);

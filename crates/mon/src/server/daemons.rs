@@ -46,6 +46,7 @@ impl Server {
                 }
             }
             _ => {
+                self.counters.reports += 1;
                 let report: OsdReport = m.decode()?;
                 if is_senders(sender, report.osd) {
                     self.cluster.report(now, report);

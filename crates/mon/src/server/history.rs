@@ -95,6 +95,7 @@ impl Server {
                 Reading::Command(asked) => Some(MapKey::Full(asked.epoch)),
             };
             if let Some(key) = key {
+                self.counters.map_reads += 1;
                 let token = kv.submit(KvOp::Get { key: key.key().into() }, fx);
                 self.reads.insert(token, reading);
             }

@@ -19,6 +19,7 @@ use wire::msg::{
 
 impl Server {
     pub(super) fn on_message(&mut self, now: Now, role: Role, link: LinkId, m: &Message) {
+        self.counters.messages += 1;
         let done = match role {
             Role::Mon => self.on_mon_message(now, link, m),
             Role::Mgr => self.on_mgr_message(now, link, m),
@@ -155,6 +156,7 @@ impl Server {
             Ok((spec, args)) => (spec.def.handler, args),
             Err(e) => return self.answer(&from, text, Format::Plain, Err(e)),
         };
+        self.counters.commands += 1;
         let peer = match from.role {
             Role::Mon => self.msgr.peer(from.link),
             Role::Mgr => self.mgr.peer(from.link),

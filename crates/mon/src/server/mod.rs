@@ -10,6 +10,7 @@
 
 mod admin_socket;
 mod commit;
+mod counters;
 mod daemons;
 mod history;
 mod messages;
@@ -25,6 +26,7 @@ use crate::store::MapCache;
 use admin::{AdminEvent, AdminServer, Answer, CommandError, CommandTable};
 use bytes::Bytes;
 use commit::Committing;
+use counters::Counters;
 use history::Reading;
 use io::kv::{KvAnswer, KvToken};
 use io::net::{ConnId, ListenAddr, ListenId, NetEvent};
@@ -93,6 +95,7 @@ pub(crate) struct Server {
     maps: MapCache,
     /// The newest map, encoded.
     newest_full: Bytes,
+    counters: Counters,
     /// The newest entry of the log when followers were last served.
     log_served: u64,
     next_tick: Mono,
@@ -121,6 +124,7 @@ impl Server {
             reads: BTreeMap::new(),
             maps: MapCache::default(),
             newest_full,
+            counters: Counters::default(),
             log_served: 0,
             next_tick: Mono::default(),
             stopping: false,

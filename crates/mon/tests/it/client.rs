@@ -14,6 +14,8 @@ const REDIAL: Duration = Duration::from_millis(50);
 pub struct TestClient {
     msgr: Messenger,
     mon: AddrVec,
+    /// What answers there.
+    pub kind: EntityType,
     fsid: Uuid,
     link: Option<LinkId>,
     open: bool,
@@ -33,6 +35,7 @@ impl TestClient {
         TestClient {
             msgr: Messenger::new(identity, Rng::with_seed(seed)),
             mon,
+            kind: EntityType::MON,
             fsid,
             link: None,
             open: false,
@@ -103,7 +106,7 @@ impl Core for TestClient {
         self.msgr.tick(now, fx, &mut events);
         self.on_events(now, events);
         if self.link.is_none() && self.redial_at <= now.mono {
-            let dial = Dial::new(self.mon.clone(), EntityType::MON, Policy::mon_client());
+            let dial = Dial::new(self.mon.clone(), self.kind, Policy::mon_client());
             self.link = Some(self.msgr.dial(now, dial, fx));
         }
         if let Some(link) = self.link.filter(|_| self.open) {

@@ -113,8 +113,7 @@ impl Booting {
         } else {
             let store = Uuid([cfg.id.0 as u8 + 1; 16]);
             let identity = Identity { cluster: FSID, osd: cfg.id, store };
-            let config =
-                Config { wal_bytes: 4 << 20, ..Config::for_memory(cfg.store_bytes()) };
+            let config = Config { wal_bytes: 4 << 20, ..Config::for_memory(cfg.store_bytes()) };
             let mkfs = Mkfs::new(devices.clone(), identity, &config, false).expect("a store fits");
             Stage::Making(Box::new(mkfs))
         };
@@ -218,8 +217,19 @@ impl Cluster {
 
     /// Adds a client of its own.
     pub fn add_client(&mut self, me: wire::Identity) -> (NodeId, Rc<RefCell<TestClient>>) {
-        let addrs = AddrVec::msgr2(mon_addr(), 0);
-        let client = Rc::new(RefCell::new(TestClient::new(addrs, FSID, me, 5)));
+        self.add_client_of(AddrVec::msgr2(mon_addr(), 0), EntityType::MON, me)
+    }
+
+    /// The same, of somebody else than the mon.
+    pub fn add_client_of(
+        &mut self,
+        addrs: AddrVec,
+        kind: EntityType,
+        me: wire::Identity,
+    ) -> (NodeId, Rc<RefCell<TestClient>>) {
+        let mut client = TestClient::new(addrs, FSID, me, 5);
+        client.kind = kind;
+        let client = Rc::new(RefCell::new(client));
         let node = add_shared(&mut self.world, client.clone());
         self.world.start(node);
         self.world.run_for(Duration::from_millis(1));

@@ -8,3 +8,4 @@ mod golden;
 mod hostile;
 mod life;
 mod maps;
+mod roles;

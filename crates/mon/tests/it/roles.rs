@@ -1,0 +1,95 @@
+//! The mon as itself, and as mgr.
+
+use crate::cluster::{Cluster, FSID};
+use serde_json::Value;
+use std::time::Duration;
+use types::EntityType;
+use wire::msg::{
+    MCommand, MCommandReply, MMgrCommand, MMgrCommandReply, MMgrMap, MMonSubscribe, MPing, Payload,
+    Subscription, kind,
+};
+
+fn tell(prefix: &str) -> MCommand {
+    let cmd = vec![format!(r#"{{"prefix":"{prefix}","format":"json"}}"#)];
+    MCommand { fsid: FSID, cmd, ..MCommand::default() }
+}
+
+#[test]
+fn what_is_asked_of_this_daemon_is_answered() {
+    let mut c = Cluster::new(41, 2);
+    c.run_until(Duration::from_secs(3), |c| c.json("osd stat")["num_up_osds"] == 2);
+    c.pass(Duration::from_secs(1));
+    let asked = ["version", "mon_status", "sessions", "perf dump", "config show", "nosuch"];
+    for prefix in asked {
+        c.on_client(|client| client.say(tell(prefix).encode()));
+    }
+    c.on_client(|client| client.say(MPing {}.encode()));
+    c.pass(Duration::from_millis(100));
+    let replies = c.client.borrow().all::<MCommandReply>();
+    let results: Vec<i32> = replies.iter().map(|r| r.result).collect();
+    assert_eq!(results, [0, 0, 0, 0, 0, -22]);
+    let json = |i: usize| -> Value { serde_json::from_slice(&replies[i].data).expect("JSON") };
+    assert_eq!(json(0)["release"], "pacific");
+    assert_eq!(json(1)["name"], "a");
+    assert_eq!(json(2).as_array().map(Vec::len), Some(3), "two OSDs and us");
+    let perf = &json(3)["mon"];
+    assert!(perf["osdmap_epochs"].as_u64() >= Some(1) && perf["osd_reports"].as_u64() >= Some(2));
+    assert!(perf["commit_latency"]["avgcount"].as_u64() >= Some(2));
+    assert_eq!(json(4)["mon_max_pg_per_osd"], "250");
+    let client = c.client.borrow();
+    let pong = client.heard.iter().find(|m| m.header.kind == kind::PING).expect("a pong");
+    let text: String = denc::decode(&pong.front).expect("a text");
+    let pong: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(pong["mon_status"]["state"], "leader");
+}
+
+#[test]
+fn settings_made_on_the_daemon_count_until_it_ends() {
+    let mut c = Cluster::new(42, 0);
+    c.pass(Duration::from_millis(100));
+    let pools =
+        |c: &mut Cluster| c.ask(r#"{"prefix":"osd pool create","pool":"p","pg_num":64}"#).result;
+    let set = r#"{"prefix":"config set","var":"mon_max_pool_pg_num","val":["32"]}"#;
+    let set = MCommand { fsid: FSID, cmd: vec![set.into()], ..MCommand::default() };
+    c.on_client(|client| client.say(set.encode()));
+    assert_eq!(pools(&mut c), -34);
+    c.world.crash(c.mon);
+    c.world.start(c.mon);
+    assert_eq!(pools(&mut c), 0);
+}
+
+#[test]
+fn the_mgr_is_where_its_map_says_and_answers_commands() {
+    let mut c = Cluster::new(43, 1);
+    let wish = |what: &str| (what.to_owned(), Subscription { start: 0, flags: 0 });
+    let subscribe = MMonSubscribe { what: [wish("mgrmap")].into(), ..MMonSubscribe::default() };
+    let mut epochs = Vec::new();
+    for _ in 0..2 {
+        c.on_client(|client| client.heard.clear());
+        c.on_client(|client| client.say(subscribe.clone().encode()));
+        c.pass(Duration::from_millis(500));
+        let map = c.client.borrow().all::<MMgrMap>().remove(0);
+        let map: maps::MgrMap = denc::decode(&map.mgrmap).expect("a map");
+        epochs.push(map.epoch);
+        let me = wire::Identity { global_id: 4200, ..wire::Identity::client("x", 9) };
+        let (node, mgr) = c.add_client_of(map.active_addrs.clone(), EntityType::MGR, me);
+        for text in [r#"{"prefix":"pg stat","format":"json"}"#, r#"{"prefix":"nosuch"}"#] {
+            // Ceph's clients do not say for which cluster.
+            let m = MMgrCommand { cmd: vec![text.into()], ..MMgrCommand::default() };
+            c.world.with_core(node, |_, _, _| mgr.borrow_mut().say(m.encode()));
+        }
+        c.world.with_core(node, |_, _, _| mgr.borrow_mut().say(tell("version").encode()));
+        c.pass(Duration::from_millis(500));
+        let replies = mgr.borrow().all::<MMgrCommandReply>();
+        assert_eq!(replies.iter().map(|r| r.result).collect::<Vec<_>>(), [0, -22]);
+        let stat: Value = serde_json::from_slice(&replies[0].data).expect("JSON");
+        assert_eq!(stat["pg_ready"], true);
+        assert_eq!(mgr.borrow().all::<MCommandReply>()[0].result, 0);
+        // After a restart it is another mgr, under a newer map.
+        c.world.crash(node);
+        c.world.crash(c.mon);
+        c.world.start(c.mon);
+        c.pass(Duration::from_secs(1));
+    }
+    assert!(epochs[0] < epochs[1], "{epochs:?}");
+}
