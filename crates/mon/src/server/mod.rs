@@ -157,8 +157,10 @@ impl Server {
 
     pub fn next_deadline(&self) -> Option<Mono> {
         let admin = self.admin.as_ref().and_then(AdminServer::next_deadline);
-        let others = [self.msgr.next_deadline(), self.mgr.next_deadline(), admin];
-        others.into_iter().flatten().chain([self.next_tick]).min()
+        // What goes by the clock waits for a commit under way.
+        let tick = self.committing.is_none().then_some(self.next_tick);
+        let all = [self.msgr.next_deadline(), self.mgr.next_deadline(), admin, tick];
+        all.into_iter().flatten().min()
     }
 
     // ---- inputs ----

@@ -41,8 +41,8 @@ struct Fragile {
 }
 
 /// How long a commit hangs before the power fails: enough for a message that should not have left
-/// to arrive.
-const HANG: Duration = Duration::from_millis(20);
+/// to arrive, and for what goes by the clock to be due.
+const HANG: Duration = Duration::from_millis(1500);
 
 impl Fragile {
     fn look(&mut self, now: Now, fx: &mut Effects) {
