@@ -11,6 +11,8 @@
 
 #[cfg(test)]
 mod corpus;
+#[cfg(test)]
+mod hostile;
 mod input;
 mod journal;
 mod lock;

@@ -58,9 +58,12 @@ impl MemObject {
 
     /// An object without anything.
     pub fn empty() -> Self {
-        let mut o = MemObject::new();
-        o.state.exists = true;
-        o
+        MemObject::with(State { exists: true, ..State::default() })
+    }
+
+    /// An object that is so.
+    pub fn with(state: State) -> Self {
+        MemObject { state, ..MemObject::new() }
     }
 
     /// Name and address of a client.

@@ -2,6 +2,8 @@
 //! the readers and the tags; entries are appended to `journal_data.*`.
 
 mod tag;
+#[cfg(test)]
+mod tests;
 mod types;
 
 use crate::input::{ListArgs, args};

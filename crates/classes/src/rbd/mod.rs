@@ -14,6 +14,8 @@ mod object_map;
 mod old;
 mod parent;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 mod trash;
 mod types;
 

@@ -95,7 +95,8 @@ pub fn load(o: &mut dyn Object) -> CallResult<Option<Header>> {
     let Ok((count, (_, names_len))) = d.get::<(u32, (u32, u64))>() else {
         return Ok(None);
     };
-    let len = (u64::from(count) * SNAP_BYTES).saturating_add(names_len) + FIXED_BYTES;
+    let snaps_len = u64::from(count) * SNAP_BYTES;
+    let len = FIXED_BYTES.saturating_add(snaps_len).saturating_add(names_len);
     if len > MAX_BYTES {
         return Err(Errno::EINVAL.into());
     }

@@ -4,7 +4,7 @@
 pub mod image;
 pub mod peer;
 pub mod status;
-mod types;
+pub mod types;
 
 use crate::input::args;
 use crate::object::if_found;
