@@ -465,11 +465,12 @@ impl Pg {
         if self.stage != Stage::Active || !self.is_recovered() {
             return;
         }
-        if self.mapping.acting != self.mapping.up {
-            // We go on serving until the map changes.
-            if let Some(choice) = self.choice().filter(|c| c.want != self.mapping.acting) {
-                fx.want_pg_temp = Some(self.pg_temp_for(&choice));
-            }
+        if self.mapping.acting != self.mapping.up
+            && let Some(choice) = self.choice().filter(|c| c.want != self.mapping.acting)
+        {
+            // We go on serving until the map changes. Where CRUSH finds too few OSDs the acting set
+            // stays as it is, and is as clean as can be.
+            fx.want_pg_temp = Some(self.pg_temp_for(&choice));
             return;
         }
         if self.acting_count() < self.rules.size as usize {

@@ -123,7 +123,9 @@ impl Pg {
             }
         } else if self.is_backfilling() {
             *bits |= StateBits::BACKFILLING;
-        } else if full && self.mapping.up == self.mapping.acting {
+        } else if full
+            && self.info.history.last_epoch_clean >= self.info.history.same_interval_since
+        {
             *bits |= StateBits::CLEAN;
         }
     }

@@ -146,3 +146,26 @@ fn a_waiting_write_of_a_blocklisted_client_is_refused() {
     assert_eq!(c.wait_for(first).result, 0, "it was under way already");
     assert_eq!(c.wait_for(second).result, -Errno::EBLOCKLISTED.0);
 }
+
+/// Where CRUSH finds two OSDs for three copies, the third one goes on serving: clean and remapped.
+#[test]
+fn an_osd_that_is_out_without_a_substitute_keeps_its_copies() {
+    let mut c = with_pool(9, 3, 3);
+    c.call(object(1, "a"), vec![write_full(b"here")], true);
+    c.on_mon(|m| m.set_weight(OsdId(0), 0));
+    c.run_until(Duration::from_secs(60), |c| {
+        let mon = c.mon.borrow();
+        let settled = |s: &peer::PgStat| {
+            let state = pg::StateBits(s.state);
+            s.up.len() == 2
+                && s.acting.len() == 3
+                && state.has(pg::StateBits::CLEAN)
+                && state.has(pg::StateBits::REMAPPED)
+        };
+        mon.stats.len() == 8 && mon.stats.values().all(settled)
+    });
+    let got = c.call(object(1, "a"), vec![read(0, 0)], false);
+    assert_eq!(output(&got, 0), &b"here"[..]);
+    c.on_mon(|m| m.set_weight(OsdId(0), 0x10000));
+    c.wait_clean();
+}

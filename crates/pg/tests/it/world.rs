@@ -587,7 +587,8 @@ impl Osd {
         const AT_ONCE: usize = 3;
         let mut rest = self.mem.range(begin.clone()..);
         let objects = rest.by_ref().take(AT_ONCE).map(|(o, (v, _))| (o.clone(), *v)).collect();
-        let end = rest.next().map_or(HObject::max(), |(o, _)| o.clone());
+        // Not between the clones of an object and its head: up to before the first of them.
+        let end = rest.next().map_or(HObject::max(), |(o, _)| o.at_snap(types::SnapId(0)));
         Listing { begin: begin.clone(), end, objects }
     }
 
