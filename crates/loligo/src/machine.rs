@@ -5,11 +5,6 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// The version of this program, as Ceph's daemons say theirs.
-pub fn version() -> String {
-    format!("loligo version {}", env!("CARGO_PKG_VERSION"))
-}
-
 /// The machine's name.
 pub fn hostname() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -26,8 +21,9 @@ pub fn facts() -> BTreeMap<String, String> {
     let kib = |key: &str| field(&memory, key, ':').trim_end_matches("kB").trim().to_owned();
     let facts = [
         ("arch", std::env::consts::ARCH.to_owned()),
-        ("ceph_version", version()),
-        ("ceph_version_short", env!("CARGO_PKG_VERSION").to_owned()),
+        ("ceph_release", admin::common::RELEASE.to_owned()),
+        ("ceph_version", admin::common::version_line()),
+        ("ceph_version_short", admin::common::VERSION.to_owned()),
         ("cpu", field(&cpu, "model name", ':').to_owned()),
         ("distro", os("ID")),
         ("distro_description", os("PRETTY_NAME")),
