@@ -22,8 +22,10 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use types::{HashMap, Mono, UTime};
 
-/// How long a send that did not complete at once may keep the runner from other events.
-const SENDS_LATE: Duration = Duration::from_millis(1);
+/// How long a short send that did not complete at once may keep the runner from other events.
+const SENDS_LATE: Duration = Duration::from_millis(20);
+/// A send of up to so many bytes is expected to complete while it is submitted: sockets buffer more.
+const SHORT_SEND_BYTES: usize = 32 << 10;
 
 /// Settings of a run.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +78,7 @@ pub fn run<C: Core + ?Sized>(
         by_id: HashMap::default(),
         dirty: Vec::new(),
         sends_in_flight: 0,
-        fresh_sends: 0,
+        fresh_short_sends: 0,
         lingering: Vec::new(),
         devices,
         kv,
@@ -102,8 +104,8 @@ struct Runner {
     /// Connections that may want a receive or send started.
     dirty: Vec<Index>,
     sends_in_flight: usize,
-    /// Those of them that were started in this turn.
-    fresh_sends: usize,
+    /// Those of them that were started in this turn and are short.
+    fresh_short_sends: usize,
     /// Closed connections that may still send, and until when.
     lingering: Vec<(Mono, Index, ConnId)>,
     devices: Vec<Device>,
@@ -159,12 +161,13 @@ impl Runner {
 
     /// Submits what was started, and waits for something that concerns the core.
     ///
-    /// A send nearly always completes while it is submitted. Being woken for that alone would cost
-    /// as much as a request, so those of this turn are waited for on top of one other event; when
-    /// one of them does not complete at once, the wait is over after [`SENDS_LATE`].
+    /// A short send nearly always completes while it is submitted. Being woken for that alone would
+    /// cost as much as a request, so those of this turn are waited for on top of one other event.
+    /// When one of them does not complete at once, since its peer is slow, the wait is over after
+    /// [`SENDS_LATE`], and while it is in flight nothing is waited for on top.
     fn wait<C: Core + ?Sized>(&mut self, core: &C, now: Now) -> Result<(), RunError> {
         let wait = self.wait_time(core, now);
-        let fresh = std::mem::take(&mut self.fresh_sends);
+        let fresh = std::mem::take(&mut self.fresh_short_sends);
         if fresh == 0 || self.sends_in_flight > fresh {
             return Ok(self.ring().submit_and_wait(1, wait)?);
         }
@@ -571,7 +574,7 @@ impl Runner {
         let conn = &mut self.conns[index];
         let msg = conn.gather();
         self.sends_in_flight += 1;
-        self.fresh_sends += 1;
+        self.fresh_short_sends += usize::from(conn.queued_bytes <= SHORT_SEND_BYTES);
         conn.sending = true;
         conn.in_flight += 1;
         let fd = ring_types::Fd(conn.raw());
