@@ -97,21 +97,25 @@ impl PgEntry {
         let s = &mut self.stamps;
         let active = |b: StateBits| b.has(StateBits::ACTIVE);
         let peered = |b: StateBits| active(b) || b.has(StateBits::PEERED);
+        // A new primary may date the state from when it last was primary itself. What was reported
+        // since then says otherwise.
+        let is_void = before.0 != 0 && stat.state_since < s.fresh;
+        let since = if is_void { now } else { stat.state_since };
         s.fresh = now;
         s.unstale = now;
         if before != after {
-            s.change = stat.state_since;
+            s.change = since;
         }
         if active(after) && !active(before) {
-            s.became_active = stat.state_since;
+            s.became_active = since;
         }
         if peered(after) && !peered(before) {
-            s.became_peered = stat.state_since;
+            s.became_peered = since;
         }
         // PGs are reported when they change: one that was well was so until then.
         let until = |stamp: &mut UTime, well: &dyn Fn(StateBits) -> bool| match () {
             () if well(after) => *stamp = now,
-            () if well(before) && before.0 != 0 => *stamp = stat.state_since,
+            () if well(before) && before.0 != 0 => *stamp = since,
             () => {}
         };
         until(&mut s.active, &active);
@@ -179,5 +183,22 @@ mod tests {
         assert_eq!((s.active, s.change, s.became_active), (at(9001), at(9000), at(90)));
         pgmap.pg_stat(at(9500), OsdId(0), Epoch(1), stat(degraded, 9000));
         assert_eq!(stamps(&pgmap).clean, at(9000), "it stays so");
+    }
+
+    #[test]
+    fn a_new_primary_does_not_know_since_when() {
+        let mut pgmap = PgMap::default();
+        let (mut clean, mut degraded) = (StateBits::ACTIVE, StateBits::ACTIVE);
+        clean |= StateBits::CLEAN;
+        degraded |= StateBits::DEGRADED;
+        let at = |sec| UTime { sec, nsec: 0 };
+        pgmap.pg_stat(at(100), OsdId(0), Epoch(1), stat(degraded, 99));
+        pgmap.pg_stat(at(200), OsdId(1), Epoch(1), stat(clean, 199));
+        // The first one leads again; to it the PG never was anything else.
+        let mut again = stat(degraded, 99);
+        again.mapping_epoch = Epoch(2);
+        pgmap.pg_stat(at(300), OsdId(0), Epoch(1), again);
+        let s = pgmap.reported().next().unwrap().1.stamps;
+        assert_eq!([s.clean, s.change, s.undegraded], [at(300); 3]);
     }
 }
