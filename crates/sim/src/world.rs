@@ -41,7 +41,11 @@ enum Due {
     /// The other end is gone, after the bytes before.
     PeerClosed(ConnId, CloseReason),
     /// A dial arrives.
-    Dial { from: NodeId, conn: ConnId, addr: SocketAddr },
+    Dial {
+        from: NodeId,
+        conn: ConnId,
+        addr: SocketAddr,
+    },
     DiskDone(u64),
 }
 
@@ -344,7 +348,8 @@ impl World {
         for event in events {
             self.events += 1;
             let mark = (node.0 as u64) << 56 ^ self.now.0 ^ event_kind(&event);
-            self.fingerprint = (self.fingerprint.rotate_left(5) ^ mark).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            self.fingerprint =
+                (self.fingerprint.rotate_left(5) ^ mark).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             core.handle(now, event, &mut n.fx);
         }
         core.end_turn(now, &mut n.fx);
@@ -592,7 +597,9 @@ fn event_kind(event: &Event) -> u64 {
         Event::Stop => 3,
         Event::Disk(d) => 4 ^ d.token.0 << 8,
         Event::Kv(k) => 5 ^ k.token.0 << 8,
-        Event::Net(NetEvent::Received { conn, data }) => 6 ^ conn.0 << 8 ^ (data.len() as u64) << 32,
+        Event::Net(NetEvent::Received { conn, data }) => {
+            6 ^ conn.0 << 8 ^ (data.len() as u64) << 32
+        }
         Event::Net(_) => 7,
     }
 }
