@@ -71,10 +71,11 @@ impl Run<'_> {
     }
 
     pub(super) fn op_setxattr(&mut self, op: &OsdOp) -> Result<i32, Stop> {
-        let (name, value) = xattr_in(op)?;
-        if name.len() > MAX_ATTR_NAME_BYTES {
+        // Before the name is looked at, as Ceph does.
+        if op.args.xattr().name_len as usize > MAX_ATTR_NAME_BYTES {
             return Err(Errno::ENAMETOOLONG.into());
         }
+        let (name, value) = xattr_in(op)?;
         self.change_existing();
         let key = self.head_key.clone();
         self.txn.set_attr(&key, stored_name(&name), value);

@@ -1,6 +1,6 @@
 //! Our own client against the cluster.
 
-use super::cluster::{pattern, shared};
+use super::cluster::{is_foreign, pattern, shared};
 use client::{ClientError, Object, ObjectOp, OpReply, Outcome};
 use loligo::SyncClient;
 use std::collections::BTreeMap;
@@ -175,6 +175,10 @@ fn many_requests_go_at_once_and_in_order() {
 /// Operations as no well-behaved client sends them: Ceph's errors, and nothing is applied.
 #[test]
 fn malformed_operations_are_refused_as_a_whole() {
+    if is_foreign() {
+        // An OSD of Ceph 16.2 aborts on some of these.
+        return;
+    }
     let pool = shared().pool("own-malformed");
     let mut c = pool.cluster.client();
     let id = c.pool(&pool.name).unwrap();
@@ -187,7 +191,8 @@ fn malformed_operations_are_refused_as_a_whole() {
     let unknown_write = OpCode(0x22ff);
     let cases = [
         (raw(unknown_write, OpArgs::default(), b""), Errno::EOPNOTSUPP),
-        (raw(OpCode::SETXATTR, lies(5000, 0).into(), b"short"), Errno::EINVAL),
+        (raw(OpCode::SETXATTR, lies(5000, 0).into(), b"short"), Errno::ENAMETOOLONG),
+        (raw(OpCode::SETXATTR, lies(20, 0).into(), b"short"), Errno::EINVAL),
         (raw(OpCode::SETXATTR, lies(2, u32::MAX).into(), b"_short"), Errno::EINVAL),
         (raw(OpCode::OMAPSETVALS, OpArgs::default(), garbage), Errno::EINVAL),
         (raw(OpCode::OMAPRMKEYS, OpArgs::default(), garbage), Errno::EINVAL),
@@ -198,12 +203,16 @@ fn malformed_operations_are_refused_as_a_whole() {
         (raw(OpCode::ZERO, range(u64::MAX - 5, 100).into(), b""), Errno::EFBIG),
         (raw(OpCode::CALL, OpArgs([0xff; 28]), b"x"), Errno::EINVAL),
     ];
+    let mut others = Vec::new();
     for (bad, wanted) in cases {
-        let shown = format!("{:?}", bad.code);
+        let shown = format!("{bad:?}");
         // The good part before it must not happen either.
-        let result = c.op(x().write_full("after").set_xattr("k", b"v").op(bad));
-        assert_eq!(errno(result), wanted, "{shown}");
+        let got = errno(c.op(x().write_full("after").set_xattr("k", b"v").op(bad)));
+        if got != wanted {
+            others.push((shown, wanted, got));
+        }
     }
+    assert!(others.is_empty(), "{others:#?}");
     assert_eq!(c.get(Object::new(id, "x")).unwrap(), "before");
     assert!(c.op(x().get_xattrs()).unwrap().values(0).unwrap().is_empty());
     c.close().unwrap();
