@@ -38,9 +38,14 @@ pub fn all_sizes(folder: &str, wanted: impl Fn(&str) -> bool) -> Vec<Vec<u8>> {
     paths.iter().filter_map(|p| std::fs::read(p).ok()).collect()
 }
 
+/// One file; empty if it is not there.
+pub fn one(path: &str) -> Vec<u8> {
+    std::fs::read(root().join(path)).unwrap_or_default()
+}
+
 /// The built-in instances of a type of Ceph's.
 pub fn instances(name: &str) -> Vec<Vec<u8>> {
-    let text = std::fs::read(root().join(format!("vectors/enc/{name}.json"))).unwrap_or_default();
+    let text = one(&format!("vectors/enc/{name}.json"));
     let value: Value = serde_json::from_slice(&text).unwrap_or_default();
     let tests = value["tests"].as_array().cloned().unwrap_or_default();
     tests.iter().filter_map(|t| hex(t["hex"].as_str()?)).collect()
@@ -48,7 +53,7 @@ pub fn instances(name: &str) -> Vec<Vec<u8>> {
 
 /// Captured messages: where the front ends (two bytes), front, data.
 pub fn messages() -> Vec<Vec<u8>> {
-    let text = std::fs::read(root().join("vectors/enc/live-messages.json")).unwrap_or_default();
+    let text = one("vectors/enc/live-messages.json");
     let value: Value = serde_json::from_slice(&text).unwrap_or_default();
     let all = value.as_array().cloned().unwrap_or_default();
     let one = |m: &Value| {
@@ -65,7 +70,7 @@ pub fn streams() -> Vec<Vec<u8>> {
     all.into_iter().map(|s| [&[0xfe][..], &s].concat()).collect()
 }
 
-fn hex(text: &str) -> Option<Vec<u8>> {
+pub fn hex(text: &str) -> Option<Vec<u8>> {
     let digit = |c: u8| char::from(c).to_digit(16);
     let pair = |p: &[u8]| match p {
         [high, low] => u8::try_from(digit(*high)? * 16 + digit(*low)?).ok(),

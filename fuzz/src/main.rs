@@ -8,6 +8,7 @@
 //! There is no coverage feedback, so that it runs on a stable toolchain; samples of every type and
 //! damage at the places that matter (lengths, counts, versions, ends) make up for much of it.
 
+mod classes;
 mod corpus;
 mod disk;
 mod mutate;
@@ -126,6 +127,7 @@ fn run(target: &Target, cli: &Cli) -> Result<(), String> {
         return one(target, cli, &samples, only);
     }
     // As they are: a decoder that refuses its own samples is not tested by damaged ones.
+    say_current(format!("a sample of {}, as it is", target.name));
     let accepted = samples.iter().filter(|s| (target.feed)(s)).count();
     if accepted == 0 {
         return Err(format!("{} accepts none of its {} samples", target.name, samples.len()));

@@ -3,7 +3,7 @@
 //! What can be decoded is also encoded and decoded again, and used: a map that places nothing
 //! without a panic is not decoded well.
 
-use crate::{corpus, disk, ours};
+use crate::{classes, corpus, disk, ours};
 use bytes::Bytes;
 use crush::CrushMap;
 use denc::{Decode, Encode};
@@ -107,6 +107,12 @@ pub const TARGETS: &[Target] = &[
         what: "the disk of an OSD, checked by fsck",
         samples: disk::samples,
         feed: disk::feed,
+    },
+    Target {
+        name: "classes",
+        what: "methods of object classes, on an object full of nonsense",
+        samples: classes::samples,
+        feed: classes::feed,
     },
     Target {
         name: "commands",
