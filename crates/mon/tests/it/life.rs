@@ -86,3 +86,34 @@ fn pools_are_finished_whatever_crashes_while_they_are_made() {
         }
     }
 }
+
+/// A pool is made while its OSDs are away; epochs pass, the mon is started anew and sees the old maps
+/// again; then the OSDs come, and are told of PGs with the history they have.
+#[test]
+fn pgs_that_nobody_has_reported_keep_their_history_over_a_restart() {
+    let mut c = Cluster::new(50, 3);
+    c.run_until(Duration::from_secs(3), |c| up(c) == 3);
+    (0..3).for_each(|osd| c.crash_osd(osd));
+    c.run_until(Duration::from_secs(1), |c| up(c) == 0);
+    c.create_pool("rbd");
+    c.pass(Duration::from_millis(100));
+    let created = c.json("osd stat")["epoch"].as_u64().expect("a number");
+    for _ in 0..30 {
+        for prefix in ["osd set", "osd unset"] {
+            c.ask(&format!(r#"{{"prefix":"{prefix}","key":"noscrub"}}"#));
+        }
+    }
+    assert_eq!(c.clean(), (0, PGS));
+    c.world.crash(c.mon);
+    c.world.start(c.mon);
+    c.pass(Duration::from_secs(1));
+    (0..3).for_each(|osd| c.start_osd(osd));
+    c.wait_clean(PGS);
+    let stats = c.json("pg dump");
+    let pgs = stats["pg_map"]["pg_stats"].as_array().expect("PGs");
+    assert_eq!(pgs.len() as u64, PGS);
+    for pg in pgs {
+        assert_eq!(pg["created"], created, "{}", pg["pgid"]);
+        assert!(pg["mapping_epoch"].as_u64() > Some(created + 60));
+    }
+}
