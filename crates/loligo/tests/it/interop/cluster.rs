@@ -136,6 +136,11 @@ impl Cluster {
         }
     }
 
+    /// What clients are given as CEPH_CONF.
+    pub fn conf(&self) -> &Path {
+        &self.conf
+    }
+
     pub fn rados(&self) -> Tool {
         Tool::new("rados").env("CEPH_CONF", &self.conf)
     }

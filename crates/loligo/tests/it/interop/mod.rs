@@ -8,6 +8,7 @@ mod library;
 mod meta;
 mod objects;
 mod placement;
+mod rbd;
 mod rust_client;
 mod snaps;
 mod tool;

@@ -1,0 +1,488 @@
+//! Block images through the real `rbd`, librbd and fio.
+
+use super::cluster::{Pool, pattern, shared};
+use super::tool::Tool;
+use loligo::wait::Deadline;
+use serde_json::Value;
+use std::path::PathBuf;
+use std::time::Duration;
+use tempfile::TempDir;
+
+const MIB: u64 = 1 << 20;
+/// Exit codes of `rbd` are errno.
+const ENOENT: i32 = 2;
+const EBUSY: i32 = 16;
+const EEXIST: i32 = 17;
+const EINVAL: i32 = 22;
+const ERANGE: i32 = 34;
+const ENOTEMPTY: i32 = 39;
+const EDQUOT: i32 = 122;
+
+/// A pool for images, and a folder for files.
+struct Images {
+    pool: Pool,
+    dir: TempDir,
+}
+
+impl Images {
+    fn new(name: &str) -> Self {
+        let pool = shared().pool(name);
+        let images = Images { pool, dir: tempfile::tempdir().unwrap() };
+        images.ok(&format!("pool init {}", images.pool.name));
+        images
+    }
+
+    /// `rbd ...` with this pool as the default, without progress on stderr.
+    fn rbd(&self, line: &str) -> Tool {
+        let tool = Tool::new("rbd").env("CEPH_CONF", self.pool.cluster.conf());
+        tool.env("CEPH_ARGS", format!("--rbd-default-pool {}", self.pool.name))
+            .args(line.split(' '))
+    }
+
+    /// Runs a line of `rbd` that must succeed; gives its output.
+    fn ok(&self, line: &str) -> String {
+        self.rbd(line).text().trim_end().to_owned()
+    }
+
+    fn json(&self, line: &str) -> Value {
+        self.rbd(line).args(["--format", "json"]).json()
+    }
+
+    fn fails(&self, line: &str, code: i32) -> String {
+        self.rbd(line).fails(code)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The whole content of an image or snapshot.
+    fn content(&self, image: &str) -> Vec<u8> {
+        self.rbd(&format!("export {image} -")).args(["--no-progress"]).ok()
+    }
+
+    /// Makes an image with a content.
+    fn import(&self, image: &str, data: &[u8]) {
+        let file = self.file("import");
+        std::fs::write(&file, data).unwrap();
+        self.rbd("import --no-progress").arg(&file).arg(image).ok();
+    }
+
+    /// Some random writes.
+    fn scribble(&self, image: &str) {
+        self.ok(&format!(
+            "bench --io-type write --io-size 4K --io-threads 8 --io-total 512K --io-pattern rand {image}"
+        ));
+    }
+
+    /// Names of what `rbd ls` and the like give.
+    fn names(&self, line: &str) -> Vec<String> {
+        let listed = self.json(line);
+        let name = |v: &Value| v["name"].as_str().or(v.as_str()).unwrap().to_owned();
+        listed.as_array().unwrap().iter().map(name).collect()
+    }
+}
+
+#[test]
+fn an_image_lives_and_dies() {
+    let i = Images::new("rbd-life");
+    let data = shared().pool("rbd-life-data");
+    i.ok("create plain --size 64M");
+    i.ok("create striped --size 64M --object-size 1M --stripe-unit 64K --stripe-count 4");
+    i.ok(&format!("create apart --size 64M --data-pool {}", data.name));
+    assert_eq!(i.names("ls"), ["apart", "plain", "striped"]);
+    let info = i.json("info striped");
+    assert_eq!((&info["stripe_unit"], &info["stripe_count"]), (&65536.into(), &4.into()));
+    assert_eq!(i.json("info apart")["data_pool"], data.name.as_str());
+    let plain = i.json("info plain");
+    assert_eq!((&plain["size"], &plain["objects"]), (&(64 * MIB).into(), &16.into()));
+    let features = ["layering", "exclusive-lock", "object-map", "fast-diff", "deep-flatten"];
+    assert_eq!(plain["features"], serde_json::json!(features));
+    for image in ["plain", "striped", "apart"] {
+        i.scribble(image);
+    }
+    let names = data.ls();
+    assert!(names.iter().filter(|name| name.starts_with("rbd_data.")).count() > 4, "{names:?}");
+    i.ok("resize plain --size 80M");
+    assert_eq!(i.json("info plain")["size"], 80 * MIB);
+    i.fails("resize plain --size 8M", EINVAL);
+    i.ok("resize plain --size 8M --allow-shrink");
+    assert_eq!(i.content("plain").len() as u64, 8 * MIB);
+    assert_eq!(i.json("du plain")["images"][0]["provisioned_size"], 8 * MIB);
+    assert_eq!(i.json("status plain")["watchers"], serde_json::json!([]));
+    i.ok("rename plain renamed");
+    i.fails("rename striped renamed", EEXIST);
+    i.fails("create renamed --size 1M", EEXIST);
+    i.fails("info plain", ENOENT);
+    let stats = i.json(&format!("pool stats {}", i.pool.name));
+    assert_eq!(stats["images"]["count"], 3);
+    for image in ["renamed", "striped", "apart"] {
+        i.ok(&format!("rm --no-progress {image}"));
+    }
+    i.fails("rm --no-progress renamed", ENOENT);
+    for pool in [&data, &i.pool] {
+        let left = pool.ls();
+        let of_an_image = |name: &&String| name.contains("data") || name.contains("header");
+        assert_eq!(left.iter().find(of_an_image), None, "{left:?}");
+    }
+}
+
+#[test]
+fn ten_tebibytes_take_no_space() {
+    let i = Images::new("rbd-big");
+    i.ok("create big --size 10T");
+    assert_eq!(i.json("du big")["images"][0]["used_size"], 0);
+    i.fails("create too-big --size 2000T", EINVAL);
+    i.ok("rm --no-progress big");
+}
+
+#[test]
+fn snapshots_keep_what_was() {
+    let i = Images::new("rbd-snaps");
+    let old = pattern(9 * MIB as usize, 1);
+    i.import("x", &old);
+    i.ok("snap create --no-progress x@a");
+    i.scribble("x");
+    let new = i.content("x");
+    assert!(new != old && i.content("x@a") == old);
+    i.ok("snap create --no-progress x@b");
+    i.fails("snap create --no-progress x@b", EEXIST);
+    i.ok("snap rename x@b x@c");
+    assert_eq!(i.names("snap ls x"), ["a", "c"]);
+    assert!(!i.json("diff x --from-snap a").as_array().unwrap().is_empty());
+    assert_eq!(i.json("diff x --from-snap c"), serde_json::json!([]));
+    assert_eq!(i.json("du x")["images"].as_array().unwrap().len(), 3);
+    i.ok("snap protect x@a");
+    i.fails("snap rm --no-progress x@a", EBUSY);
+    let left = i.ok("snap purge --no-progress x");
+    assert!(left.contains("which is protected"), "{left}");
+    i.ok("snap unprotect x@a");
+    i.ok("snap create --no-progress x@c2");
+    i.ok("snap rollback --no-progress x@a");
+    assert!(i.content("x") == old && i.content("x@c2") == new);
+    i.ok("snap limit set x --limit 2");
+    i.fails("snap create --no-progress x@d", EDQUOT);
+    i.fails("snap limit set x --limit 1", ERANGE);
+    i.ok("snap limit clear x");
+    i.fails("rm --no-progress x", ENOTEMPTY);
+    i.fails("snap rm --no-progress x@nosuch", ENOENT);
+    i.ok("snap rm --no-progress x@a");
+    assert!(i.content("x") == old && i.content("x@c2") == new);
+    i.ok("snap purge --no-progress x");
+    assert_eq!(i.names("snap ls x"), [""; 0]);
+    i.ok("rm --no-progress x");
+}
+
+#[test]
+fn clones_of_both_formats() {
+    let i = Images::new("rbd-clones");
+    let data = pattern(17 * MIB as usize, 2);
+    i.import("parent", &data);
+    i.ok("snap create --no-progress parent@s");
+    i.fails("clone --rbd-default-clone-format 1 parent@s early", EINVAL);
+    i.ok("snap protect parent@s");
+    i.ok("clone --rbd-default-clone-format 1 parent@s one");
+    i.ok("snap create --no-progress parent@t");
+    i.ok("clone --rbd-default-clone-format 2 parent@t two");
+    assert_eq!(i.json("children parent@s")[0]["image"], "one");
+    assert_eq!(i.json("children parent@t")[0]["image"], "two");
+    assert_eq!(i.json("info one")["parent"]["snapshot"], "s");
+    i.fails("snap unprotect parent@s", EBUSY);
+    i.fails("rm --no-progress parent", ENOTEMPTY);
+    // A snapshot that has clones of format 2 can be removed: it waits for them in its trash.
+    i.ok("snap rm --no-progress parent@t");
+    for clone in ["one", "two"] {
+        assert!(i.content(clone) == data);
+        i.scribble(clone);
+        let written = i.content(clone);
+        assert!(written != data);
+        i.ok(&format!("snap create --no-progress {clone}@mine"));
+        i.scribble(clone);
+        let after = i.content(clone);
+        i.ok(&format!("flatten --no-progress {clone}"));
+        assert!(i.content(clone) == after && i.content(&format!("{clone}@mine")) == written);
+        assert_eq!(i.json(&format!("info {clone}"))["parent"], Value::Null);
+    }
+    assert!(i.content("parent") == data);
+    i.ok("snap unprotect parent@s");
+    i.ok("snap purge --no-progress parent");
+    i.ok("rm --no-progress parent");
+}
+
+#[test]
+fn copies_exports_and_differences() {
+    let i = Images::new("rbd-copies");
+    let mut data = pattern(6 * MIB as usize, 3);
+    data.resize(20 * MIB as usize, 0);
+    i.import("x", &data);
+    assert!(i.content("x") == data);
+    let base = i.json("du x")["images"][0]["used_size"].as_u64().unwrap();
+    assert!(base <= 8 * MIB, "zeros were not written: {base}");
+    i.ok("snap create --no-progress x@a");
+    i.scribble("x");
+    i.ok("snap create --no-progress x@b");
+    i.scribble("x");
+    let (at_a, at_b, now) = (i.content("x@a"), i.content("x@b"), i.content("x"));
+    i.ok("cp --no-progress x flat");
+    assert!(i.content("flat") == now && i.names("snap ls flat").is_empty());
+    i.ok("deep cp --no-progress x deep");
+    assert!(i.content("deep@a") == at_a && i.content("deep@b") == at_b && i.content("deep") == now);
+
+    let path = |name: &str| i.file(name).to_str().unwrap().to_owned();
+    let whole = path("whole");
+    i.ok(&format!("export --no-progress --export-format 2 x {whole}"));
+    i.ok(&format!("import --no-progress --export-format 2 {whole} whole"));
+    assert!(i.content("whole@a") == at_a && i.content("whole") == now);
+
+    let (d0, d1, d2, merged) = (path("d0"), path("d1"), path("d2"), path("merged"));
+    i.ok(&format!("export-diff --no-progress x@a {d0}"));
+    i.ok(&format!("export-diff --no-progress --from-snap a x@b {d1}"));
+    i.ok(&format!("export-diff --no-progress --from-snap b --whole-object x {d2}"));
+    i.ok(&format!("merge-diff --no-progress {d0} {d1} {merged}"));
+    i.ok("create by-diff --size 20M");
+    i.ok(&format!("import-diff --no-progress {merged} by-diff"));
+    assert!(i.content("by-diff@b") == at_b && i.names("snap ls by-diff") == ["b"]);
+    i.ok(&format!("import-diff --no-progress {d2} by-diff"));
+    assert!(i.content("by-diff") == now);
+    i.fails(&format!("import-diff --no-progress {d1} by-diff"), EINVAL);
+}
+
+#[test]
+fn features_object_maps_and_sparse_images() {
+    let i = Images::new("rbd-features");
+    let mut data = vec![0; 12 * MIB as usize];
+    data[5 * MIB as usize..6 * MIB as usize].copy_from_slice(&pattern(MIB as usize, 4));
+    i.ok("create x --size 12M");
+    i.scribble("x");
+    i.ok("feature disable x fast-diff object-map");
+    i.scribble("x");
+    i.ok("feature enable x object-map fast-diff");
+    let flags = &i.json("info x")["flags"];
+    assert_eq!(flags, &serde_json::json!(["object map invalid", "fast diff invalid"]));
+    i.ok("object-map rebuild --no-progress x");
+    assert_eq!(i.json("info x")["flags"], serde_json::json!([]));
+    i.ok("object-map check --no-progress x");
+    i.fails("feature disable x layering", EINVAL);
+    i.ok("feature disable x deep-flatten");
+    i.fails("feature enable x deep-flatten", EINVAL);
+
+    // Zeros that were written take space until they are looked for.
+    i.ok("create zeros --size 12M");
+    let file = i.file("zeros");
+    std::fs::write(&file, &data).unwrap();
+    let whole = "import --no-progress --sparse-size 16M";
+    i.rbd(whole).arg(&file).arg("full").ok();
+    let before = i.content("full");
+    i.ok("sparsify --no-progress full");
+    assert!(i.content("full") == before && before == data);
+    let used: u64 =
+        i.json("diff full").as_array().unwrap().iter().map(|d| d["length"].as_u64().unwrap()).sum();
+    assert!(used <= 2 * MIB, "{used} bytes are left");
+}
+
+#[test]
+fn metadata_locks_and_settings() {
+    let i = Images::new("rbd-meta");
+    i.ok("create x --size 8M");
+    i.ok("image-meta set x key value");
+    assert_eq!(i.ok("image-meta get x key"), "value");
+    assert_eq!(i.json("image-meta ls x"), serde_json::json!({"key": "value"}));
+    i.ok("image-meta rm x key");
+    i.fails("image-meta get x key", ENOENT);
+    i.ok("config image set x rbd_cache false");
+    assert_eq!(i.ok("config image get x rbd_cache"), "false");
+    i.ok("config image rm x rbd_cache");
+    let pool = &i.pool.name;
+    i.ok(&format!("config pool set {pool} rbd_cache false"));
+    assert_eq!(i.ok(&format!("config pool get {pool} rbd_cache")), "false");
+    i.ok(&format!("config pool rm {pool} rbd_cache"));
+
+    i.ok("lock add x mine");
+    i.fails("lock add x other", EBUSY);
+    let locks = i.json("lock ls x");
+    assert_eq!(locks[0]["id"], "mine");
+    let locker = locks[0]["locker"].as_str().unwrap();
+    i.ok(&format!("lock rm x mine {locker}"));
+    assert_eq!(i.json("lock ls x"), serde_json::json!([]));
+    i.ok("lock add --shared t x a");
+    i.ok("lock add --shared t x b");
+    assert_eq!(i.json("lock ls x").as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn trash_namespaces_and_groups() {
+    let i = Images::new("rbd-sets");
+    let pool = i.pool.name.as_str();
+    for image in ["a", "b", "c"] {
+        i.ok(&format!("create {image} --size 8M"));
+        i.scribble(image);
+    }
+    i.ok("trash mv a");
+    i.ok("trash mv b --expires-at tomorrow");
+    assert_eq!(i.names("ls"), ["c"]);
+    let trash = i.json("trash ls");
+    let id = |name: &str| {
+        let entry = trash.as_array().unwrap().iter().find(|t| t["name"] == name).unwrap();
+        entry["id"].as_str().unwrap().to_owned()
+    };
+    i.ok(&format!("trash restore {}", id("b")));
+    i.ok("trash purge --no-progress");
+    assert_eq!(i.json("trash ls"), serde_json::json!([]));
+    i.fails(&format!("trash rm --no-progress {}", id("a")), ENOENT);
+
+    i.ok(&format!("namespace create {pool}/apart"));
+    i.fails(&format!("namespace create {pool}/apart"), EEXIST);
+    i.ok(&format!("create {pool}/apart/b --size 8M"));
+    assert_eq!(i.names(&format!("ls {pool}/apart")), ["b"]);
+    assert_eq!(i.names(&format!("namespace ls {pool}")), ["apart"]);
+    i.fails(&format!("namespace rm {pool}/apart"), EBUSY);
+    i.ok(&format!("rm --no-progress {pool}/apart/b"));
+    i.ok(&format!("namespace rm {pool}/apart"));
+
+    i.ok("group create g");
+    i.ok("group image add g b");
+    i.ok("group image add g c");
+    assert_eq!(i.json("group image ls g").as_array().unwrap().len(), 2);
+    let before = (i.content("b"), i.content("c"));
+    i.ok("group snap create g@s");
+    i.fails("group snap create g@s", EEXIST);
+    i.scribble("b");
+    i.scribble("c");
+    i.ok("group snap rename g@s t");
+    i.ok("group snap rollback --no-progress g@t");
+    assert!((i.content("b"), i.content("c")) == before);
+    assert_eq!(i.json("group snap ls g")[0]["snapshot"], "t");
+    assert!(!i.rbd("rm --no-progress b").run().status.success(), "it is in a group");
+    i.ok("group snap rm g@t");
+    i.ok("group image rm g b");
+    i.ok("group rename g h");
+    i.ok("group rm h");
+    i.ok("rm --no-progress c");
+}
+
+#[test]
+fn images_migrate() {
+    let i = Images::new("rbd-migration");
+    let data = shared().pool("rbd-migration-data");
+    i.import("x", &pattern(9 * MIB as usize, 5));
+    i.ok("snap create --no-progress x@s");
+    i.scribble("x");
+    let (now, then) = (i.content("x"), i.content("x@s"));
+    i.ok(&format!("migration prepare x y --data-pool {}", data.name));
+    assert_eq!(i.json("status y")["migration"]["state"], "prepared");
+    assert!(i.content("y") == now, "it can be used at once");
+    i.ok("migration execute --no-progress y");
+    i.ok("migration commit --no-progress y");
+    assert!(i.content("y") == now && i.content("y@s") == then);
+    i.fails("info x", ENOENT);
+    i.ok("migration prepare y z");
+    i.scribble("z");
+    let changed = i.content("z");
+    i.ok("migration abort --no-progress z");
+    assert!(i.content("y") == changed && i.content("y@s") == then, "changes are taken back along");
+    assert_eq!(i.names("ls"), ["y"]);
+}
+
+#[test]
+fn journals_and_mirroring() {
+    let i = Images::new("rbd-journal");
+    let pool = i.pool.name.as_str();
+    i.ok("create x --size 8M --image-feature exclusive-lock,journaling");
+    i.scribble("x");
+    let clients = i.json("journal status --image x");
+    assert!(clients.to_string().contains("client"), "{clients}");
+    i.ok("snap create --no-progress x@s");
+    i.ok("journal inspect --image x");
+    i.ok("journal reset --image x");
+    i.scribble("x");
+    i.ok(&format!("mirror pool enable {pool} image"));
+    i.ok("mirror image enable x journal");
+    assert_eq!(i.json("info x")["mirroring"]["state"], "enabled");
+    i.ok("mirror image demote x");
+    i.ok("mirror image promote x");
+    let peer = i.ok(&format!("mirror pool peer add {pool} client.far@away"));
+    let info = i.json(&format!("mirror pool info {pool}"));
+    assert_eq!(
+        (&info["mode"], &info["peers"][0]["uuid"]),
+        (&"image".into(), &peer.as_str().into())
+    );
+    let err = i.fails(&format!("mirror pool peer add {pool} client.far@away"), EINVAL);
+    assert!(err.contains("multiple RX peers"), "{err}");
+    i.fails(&format!("mirror pool disable {pool}"), EBUSY);
+    i.ok(&format!("mirror pool status {pool}"));
+    i.ok("mirror image disable x");
+    i.ok(&format!("mirror pool peer remove {pool} {peer}"));
+    i.ok(&format!("mirror pool disable {pool}"));
+    assert_eq!(i.json("info x")["features"], serde_json::json!(["exclusive-lock"]));
+    i.ok("feature enable x journaling");
+    i.scribble("x");
+    i.ok("feature disable x journaling");
+    i.ok("snap purge --no-progress x");
+    i.ok("rm --no-progress x");
+    assert!(!i.pool.ls().iter().any(|name| name.contains("journal")));
+}
+
+#[test]
+fn fio_finds_what_it_wrote() {
+    let i = Images::new("rbd-fio");
+    i.ok("create x --size 32M");
+    for job in ["--rw=randwrite --bs=4k --iodepth=64 --size=4M", "--rw=write --bs=1M --iodepth=4"] {
+        let fio = Tool::new("fio").env("CEPH_CONF", i.pool.cluster.conf());
+        let image = ["--name=x", "--ioengine=rbd", "--clientname=admin", "--rbdname=x"];
+        let verify = ["--verify=crc32c", "--verify_fatal=1", "--do_verify=1"];
+        let ran = fio.args(image).arg(format!("--pool={}", i.pool.name));
+        ran.args(verify).args(job.split(' ')).ok();
+    }
+}
+
+#[test]
+fn two_writers_take_turns() {
+    let i = Images::new("rbd-turns");
+    i.ok("create x --size 16M");
+    let bench =
+        "bench --io-type write --io-size 4K --io-threads 4 --io-total 2M --io-pattern rand x";
+    let both = [i.rbd(bench).start(), i.rbd(bench).start()];
+    for running in both {
+        let ran = running.wait();
+        assert!(ran.status.success(), "{ran:?}");
+    }
+    i.ok("object-map check --no-progress x");
+}
+
+#[test]
+fn a_killed_holder_is_shut_out() {
+    let i = Images::new("rbd-killed");
+    i.ok("create x --size 16M");
+    let long =
+        "bench --io-type write --io-size 4K --io-threads 4 --io-total 64G --io-pattern rand x";
+    let running = i.rbd(long).start();
+    let holds = || i.json("lock ls x").as_array().is_some_and(|locks| locks.len() == 1);
+    assert!(Deadline::after(Duration::from_secs(30)).until(Duration::from_millis(200), holds));
+    let holder = i.json("lock ls x")[0]["address"].as_str().unwrap().to_owned();
+    i.fails("rm --no-progress x", EBUSY);
+    running.kill();
+    // Its watch is over after 30 s; then the next writer blocklists it and takes the lock.
+    i.scribble("x");
+    let listed = i.pool.cluster.ceph().args(["osd", "blocklist", "ls"]).text();
+    assert!(listed.contains(&holder), "{holder} is not in {listed}");
+    i.pool.cluster.ceph().args(["osd", "blocklist", "rm", &holder]).ok();
+    i.ok("object-map check --no-progress x");
+    i.ok("rm --no-progress x");
+}
+
+#[test]
+fn broken_headers_are_errors_not_hangs() {
+    let i = Images::new("rbd-broken");
+    i.ok("create x --size 16M");
+    let header = format!("rbd_header.{}", i.json("info x")["id"].as_str().unwrap());
+    i.pool.rados().args(["setomapval", &header, "size", "short"]).ok();
+    let err = i.fails("info x", 5);
+    assert!(err.contains("Input/output error"), "{err}");
+    i.pool.ok(&format!("rmomapkey {header} size"));
+    i.fails("info x", ENOENT);
+    i.pool.ok(&format!("rm {header}"));
+    i.fails("info x", ENOENT);
+    assert_eq!(i.names("ls"), ["x"]);
+    i.ok("rm --no-progress x");
+    assert_eq!(i.names("ls"), [""; 0]);
+}
