@@ -16,8 +16,10 @@ use std::time::Duration;
 const CONF_ENV: &str = "LOLIGO_IT_CONF";
 /// The built binary.
 pub const BINARY: &str = env!("CARGO_BIN_EXE_loligo");
-/// Enough for everything the tests store; the file is given its blocks at once, so not more.
-const OSD_SIZE: &str = "3G";
+/// Enough for everything the tests store; the files are given their blocks at once, so not more.
+const OSD_SIZE: &str = "2G";
+/// The same when benchmarks run for more than a moment.
+const LONG_OSD_SIZE: &str = "8G";
 
 /// A running cluster.
 pub struct Cluster {
@@ -32,6 +34,7 @@ static SHARED: OnceLock<Cluster> = OnceLock::new();
 pub fn shared() -> &'static Cluster {
     SHARED.get_or_init(|| match std::env::var_os(CONF_ENV) {
         Some(conf) => Cluster { conf: conf.into(), dir: None },
+        None if super::bulk::seconds() > 2 => Cluster::start(3, LONG_OSD_SIZE),
         None => Cluster::start(3, OSD_SIZE),
     })
 }

@@ -168,7 +168,7 @@ fn nothing_acknowledged_is_lost_by_kill_9_of_everything() {
         return;
     }
     let kills = std::env::var(KILLS_ENV).ok().and_then(|n| n.parse().ok());
-    let cluster = Cluster::start(3, "2G");
+    let cluster = Cluster::start(3, "1G");
     let conf = ClientConf::load(&cluster.dir().join("ceph.conf")).unwrap();
     let client = || SyncClient::connect(&conf, PATIENCE).unwrap();
     let mut reader = client();
