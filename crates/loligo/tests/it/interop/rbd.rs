@@ -429,7 +429,9 @@ fn fio_finds_what_it_wrote() {
     for job in ["--rw=randwrite --bs=4k --iodepth=64 --size=4M", "--rw=write --bs=1M --iodepth=4"] {
         let fio = Tool::new("fio").env("CEPH_CONF", i.pool.cluster.conf());
         let image = ["--name=x", "--ioengine=rbd", "--clientname=admin", "--rbdname=x"];
-        let verify = ["--verify=crc32c", "--verify_fatal=1", "--do_verify=1"];
+        // It would leave a file in the working directory else.
+        let state = "--verify_state_save=0";
+        let verify = ["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", state];
         let ran = fio.args(image).arg(format!("--pool={}", i.pool.name));
         ran.args(verify).args(job.split(' ')).ok();
     }
