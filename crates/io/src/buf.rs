@@ -116,12 +116,15 @@ impl Drop for AlignedBuf {
 
 /// Buffers of up to so many pages are kept.
 const KEPT_PAGES: usize = 16;
-/// Buffers of each length that are kept at most: 8.5 MiB a thread in the worst case.
-const KEPT_EACH: usize = 16;
+/// Pages that a thread keeps in all: 16 MiB. A log gives back what it held in bursts.
+const KEPT_IN_ALL: usize = 4096;
 
 /// Dropped buffers of this thread, by their length in pages.
 #[derive(Default)]
-struct Kept([Vec<Vec<Page>>; KEPT_PAGES]);
+struct Kept {
+    by_length: [Vec<Vec<Page>>; KEPT_PAGES],
+    pages: usize,
+}
 
 thread_local! {
     static KEPT: RefCell<Kept> = RefCell::default();
@@ -130,17 +133,25 @@ thread_local! {
 impl Kept {
     fn take(pages: usize) -> Option<Vec<Page>> {
         let class = pages.checked_sub(1)?;
-        KEPT.try_with(|kept| kept.borrow_mut().0.get_mut(class)?.pop()).ok().flatten()
+        let take = |kept: &mut Kept| {
+            let found = kept.by_length.get_mut(class)?.pop()?;
+            kept.pages -= pages;
+            Some(found)
+        };
+        KEPT.try_with(|kept| take(&mut kept.borrow_mut())).ok().flatten()
     }
 
     fn put(pages: Vec<Page>) {
-        let Some(class) = pages.len().checked_sub(1) else { return };
+        let count = pages.len();
+        let Some(class) = count.checked_sub(1) else { return };
         // When the thread ends there is nowhere to keep it, which is as well.
         let _ = KEPT.try_with(|kept| {
-            if let Some(same) = kept.borrow_mut().0.get_mut(class)
-                && same.len() < KEPT_EACH
+            let kept = &mut *kept.borrow_mut();
+            if kept.pages + count <= KEPT_IN_ALL
+                && let Some(same) = kept.by_length.get_mut(class)
             {
                 same.push(pages);
+                kept.pages += count;
             }
         });
     }
@@ -183,10 +194,14 @@ mod tests {
         assert_eq!((again.as_slice()[0], again.capacity()), (7, 8192));
         drop(again);
         assert!(AlignedBuf::zeroed(8192).as_slice().iter().all(|b| *b == 0));
-        for _ in 0..100 {
-            let many: Vec<_> = (0..100).map(|_| AlignedBuf::zeroed(4096)).collect();
-            drop(many);
-        }
-        KEPT.with(|kept| assert!(kept.borrow().0.iter().all(|same| same.len() <= KEPT_EACH)));
+        let many: Vec<_> = (0..2 * KEPT_IN_ALL).map(|_| AlignedBuf::zeroed(4096)).collect();
+        drop(many);
+        let one_more = AlignedBuf::zeroed(4096);
+        KEPT.with(|kept| {
+            let kept = kept.borrow();
+            let counted: usize = kept.by_length.iter().flatten().map(Vec::len).sum();
+            assert_eq!((kept.pages, counted), (KEPT_IN_ALL - 1, KEPT_IN_ALL - 1));
+        });
+        drop(one_more);
     }
 }
