@@ -58,16 +58,14 @@ pub struct OmapPage {
 
 /// The object that a method is called on.
 ///
-/// Reads see what was there before the request. Changes fail with EPERM when the method is none that
-/// writes.
+/// Reads see what was there before the request; of an object that is not there, nothing. A request
+/// that only reads never gets here without an object. Changes fail with EPERM when the method is none
+/// that writes.
 pub trait Object {
     /// Size and time; `None` when the object is not there (operations of the same request count).
     fn stat(&mut self) -> CallResult<Option<Stat>>;
 
     /// Bytes from `offset` on, `len` at most, up to the end.
-    ///
-    /// # Errors
-    /// ENOENT without an object.
     fn read(&mut self, offset: u64, len: u64) -> CallResult<Bytes>;
 
     /// Makes the object if it is not there.
@@ -122,6 +120,9 @@ pub trait Object {
     fn omap_set(&mut self, entries: Vec<(Bytes, Bytes)>) -> CallResult<()>;
 
     /// Removes keys; those that are not there do not matter.
+    ///
+    /// # Errors
+    /// ENOENT without an object.
     fn omap_remove(&mut self, keys: &[Bytes]) -> CallResult<()>;
 
     /// Removes all entries and the header.

@@ -46,13 +46,17 @@ pub fn put_raw(o: &mut dyn Object, key: &[u8], value: Bytes) -> CallResult<()> {
     o.omap_set(vec![(Bytes::copy_from_slice(key), value)])
 }
 
-/// Removes a key.
+/// Removes a key; ENOENT without an object.
 pub fn remove(o: &mut dyn Object, key: &[u8]) -> CallResult<()> {
     o.omap_remove(&[Bytes::copy_from_slice(key)])
 }
 
+/// Removes keys, if there is an object.
+pub fn remove_any(o: &mut dyn Object, keys: &[Bytes]) -> CallResult<()> {
+    if_found(o.omap_remove(keys)).map(drop)
+}
+
 /// Names (keys without `prefix`) after the name `after`, with their values; `max` of them at most.
-/// ENOENT without an object.
 pub fn list(
     o: &mut dyn Object,
     prefix: impl AsRef<[u8]>,

@@ -87,6 +87,9 @@ impl MemObject {
             watchers: self.watchers.clone(),
             rng: &mut self.rng,
         };
+        if !method.writes && !call.now.exists {
+            return Err(Errno::ENOENT);
+        }
         match (method.run)(&mut call, &input) {
             Ok(out) => {
                 self.state = now;
@@ -141,7 +144,7 @@ impl Object for Call<'_> {
     }
 
     fn read(&mut self, offset: u64, len: u64) -> CallResult<Bytes> {
-        let data = &self.seen()?.data;
+        let data = &self.before.data;
         let from = offset.min(data.len() as u64) as usize;
         let to = offset.saturating_add(len).min(data.len() as u64) as usize;
         Ok(Bytes::copy_from_slice(&data[from..to]))
@@ -213,13 +216,13 @@ impl Object for Call<'_> {
     }
 
     fn omap_get(&mut self, key: &[u8]) -> CallResult<Bytes> {
-        self.seen()?.omap.get(key).cloned().ok_or(Errno::ENOENT.into())
+        self.before.omap.get(key).cloned().ok_or(Errno::ENOENT.into())
     }
 
     fn omap_list(&mut self, after: &[u8], prefix: &[u8], max: u64) -> CallResult<OmapPage> {
         // Smaller pages than are asked for, so that tests see several.
         let max = max.min(3) as usize;
-        let omap = &self.seen()?.omap;
+        let omap = &self.before.omap;
         let mut entries: Vec<_> = omap
             .iter()
             .filter(|(k, _)| &k[..] > after && k.starts_with(prefix))
@@ -231,7 +234,7 @@ impl Object for Call<'_> {
     }
 
     fn omap_header(&mut self) -> CallResult<Bytes> {
-        Ok(self.seen()?.omap_header.clone())
+        Ok(self.before.omap_header.clone())
     }
 
     fn omap_set(&mut self, entries: Vec<(Bytes, Bytes)>) -> CallResult<()> {
@@ -240,6 +243,7 @@ impl Object for Call<'_> {
     }
 
     fn omap_remove(&mut self, keys: &[Bytes]) -> CallResult<()> {
+        self.seen()?;
         let omap = &mut self.changed()?.omap;
         keys.iter().for_each(|key| drop(omap.remove(key)));
         Ok(())

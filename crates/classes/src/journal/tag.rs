@@ -4,7 +4,6 @@
 use super::types::{Client, Tag};
 use super::{CLIENT, NEXT_TAG_CLASS, NEXT_TAG_TID, all_clients, get};
 use crate::input::args;
-use crate::object::if_found;
 use crate::{CallResult, Object, omap};
 use bytes::Bytes;
 use denc::Decode;
@@ -19,12 +18,12 @@ fn key(tid: u64) -> String {
 
 /// All tags in order; EINVAL when one does not stand where it should.
 fn all(o: &mut dyn Object) -> CallResult<Vec<Tag>> {
-    let listed = if_found(omap::list_as::<Tag>(o, PREFIX, b"", omap::ALL))?;
+    let listed = omap::list_as::<Tag>(o, PREFIX, b"", omap::ALL)?;
     let in_place = |(name, tag): (Bytes, Tag)| {
         let stands = name[..] == *format!("{:016x}", tag.tid).as_bytes();
         if stands { Ok(tag) } else { Err(Errno::EINVAL.into()) }
     };
-    listed.into_iter().flatten().map(in_place).collect()
+    listed.into_iter().map(in_place).collect()
 }
 
 /// The newest tag of each class among those before the first that `least` is in.

@@ -113,9 +113,12 @@ impl BitVector {
         let old = std::mem::replace(&mut self.len, len);
         let bytes = usize::try_from(len.div_ceil(OBJECTS_PER_BYTE)).unwrap_or(usize::MAX);
         self.data.resize(bytes, (state & 3) * 0b0101_0101);
-        // The last byte that was there before may have room for the first of the new ones.
-        for i in old..len.min(old.next_multiple_of(OBJECTS_PER_BYTE)) {
-            self.set(i, state);
+        // The last byte that was there before may have room for the first of the new ones, and the
+        // last one now for more than there are: those are zero, as with Ceph.
+        let in_last = old.next_multiple_of(OBJECTS_PER_BYTE);
+        (old..len.min(in_last)).for_each(|i| self.set(i, state));
+        if len > in_last {
+            (len..len.next_multiple_of(OBJECTS_PER_BYTE)).for_each(|i| self.set(i, 0));
         }
     }
 

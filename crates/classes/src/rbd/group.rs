@@ -14,14 +14,12 @@ const SNAP: &str = "snapshot_";
 const GROUP_REF: &[u8] = b"rbd_group_ref";
 
 impl GroupImageSpec {
-    /// `%016x_<image id>`, what follows the prefix in the key. Empty without a pool, which is before
-    /// all others.
-    fn name(&self) -> Vec<u8> {
-        if self.pool == NO_POOL {
-            return Vec::new();
+    /// `image_%016x_<image id>`; empty without a pool, which is before all others.
+    fn key(&self) -> Bytes {
+        match self.pool {
+            NO_POOL => Bytes::new(),
+            pool => omap::key(format!("{IMAGE}{pool:016x}_"), &self.image_id),
         }
-        let pool = format!("{:016x}_", self.pool);
-        [pool.as_bytes(), &self.image_id].concat()
     }
 
     fn from_name(name: &Bytes) -> Option<Self> {
@@ -34,21 +32,22 @@ impl GroupImageSpec {
 
 pub fn group_image_set(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes> {
     let status: GroupImageStatus = args(input)?;
-    omap::put(o, &omap::key(IMAGE, &status.spec.name()), &status.state)?;
+    omap::put(o, &status.spec.key(), &status.state)?;
     Ok(Bytes::new())
 }
 
 pub fn group_image_remove(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes> {
     let spec: GroupImageSpec = args(input)?;
-    omap::remove(o, &omap::key(IMAGE, &spec.name()))?;
+    omap::remove(o, &spec.key())?;
     Ok(Bytes::new())
 }
 
 pub fn group_image_list(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes> {
     let (after, max): (GroupImageSpec, u64) = args(input)?;
-    let listed = omap::list_as::<u8>(o, IMAGE, &after.name(), max)?;
-    let status = |(name, state): (Bytes, u8)| {
+    let listed = omap::list_after_key(o, IMAGE, after.key(), max)?;
+    let status = |(name, state): (Bytes, Bytes)| {
         let spec = GroupImageSpec::from_name(&name).ok_or(Errno::EIO)?;
+        let state = omap::stored(&state)?;
         Ok(GroupImageStatus { spec, state })
     };
     let images: Vec<_> = listed.into_iter().map(status).collect::<CallResult<_>>()?;
@@ -91,8 +90,8 @@ pub fn group_snap_set(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes> {
     if snap.name.is_empty() || snap.id.is_empty() {
         return Err(Errno::EINVAL.into());
     }
-    let others = if_found(omap::list_as::<GroupSnap>(o, SNAP, b"", omap::ALL))?;
-    if others.iter().flatten().any(|(_, s)| s.name == snap.name && s.id != snap.id) {
+    let others = omap::list_as::<GroupSnap>(o, SNAP, b"", omap::ALL)?;
+    if others.iter().any(|(_, s)| s.name == snap.name && s.id != snap.id) {
         return Err(Errno::EEXIST.into());
     }
     let key = omap::key(SNAP, &snap.id);

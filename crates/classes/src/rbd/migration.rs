@@ -75,7 +75,7 @@ pub fn migration_get(o: &mut dyn Object, _: &Bytes) -> CallResult<Bytes> {
 }
 
 pub fn migration_remove(o: &mut dyn Object, _: &Bytes) -> CallResult<Bytes> {
-    omap::remove(o, KEY)?;
+    omap::remove_any(o, &[Bytes::from_static(KEY)])?;
     match mark(o)? {
         (Mark::Text, true) => o.write(0, Bytes::from_static(old::TEXT))?,
         (Mark::Text, false) => return Err(Errno::EINVAL.into()),

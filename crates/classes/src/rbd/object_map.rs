@@ -1,6 +1,7 @@
 //! Which objects of an image exist (`rbd_object_map.<id>`).
 
 use super::bit_vector::{self, BitVector, HEADER_BYTES, Part};
+use super::header::must_exist;
 use crate::input::args;
 use crate::object::if_found;
 use crate::{CallResult, Object};
@@ -62,6 +63,7 @@ struct UpdateArgs {
 /// Reads and writes only the blocks that hold the objects, as a map may be tens of MiB long.
 pub fn object_map_update(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes> {
     let UpdateArgs { start, end, new, current } = args(input)?;
+    must_exist(o)?;
     let header = o.read(0, HEADER_BYTES)?;
     let (len, _) = bit_vector::decode_header(&mut Decoder::new(&header))?;
     if start >= end || end > len {

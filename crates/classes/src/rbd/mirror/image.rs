@@ -20,6 +20,15 @@ fn load(o: &mut dyn Object, id: &[u8]) -> CallResult<Image> {
     omap::get(o, &omap::key(PREFIX, id))
 }
 
+/// Whether an image with this global id is mirrored.
+pub fn is_enabled(o: &mut dyn Object, global_id: &[u8]) -> CallResult<bool> {
+    let Some(id) = omap::find::<Bytes>(o, &omap::key(GLOBAL, global_id))? else {
+        return Ok(false);
+    };
+    let image = omap::find::<Image>(o, &omap::key(PREFIX, &id))?;
+    Ok(image.is_some_and(|image| image.state == Image::ENABLED))
+}
+
 pub fn mirror_image_list(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes> {
     let (after, max): ListArgs = args(input)?;
     let images = omap::list_as::<Image>(o, PREFIX, &after, max)?;
@@ -80,7 +89,7 @@ pub fn mirror_image_map_update(o: &mut dyn Object, input: &Bytes) -> CallResult<
 
 pub fn mirror_image_map_remove(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes> {
     let global_id: Bytes = args(input)?;
-    omap::remove(o, &omap::key(MAP, &global_id))?;
+    omap::remove_any(o, &[omap::key(MAP, &global_id)])?;
     Ok(Bytes::new())
 }
 

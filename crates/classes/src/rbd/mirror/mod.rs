@@ -58,7 +58,7 @@ pub fn mirror_mode_set(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes> {
             if !peer::all(o)?.is_empty() {
                 return Err(Errno::EBUSY.into());
             }
-            o.omap_remove(&[Bytes::from_static(MODE), Bytes::from_static(UUID)])?;
+            omap::remove_any(o, &[Bytes::from_static(MODE), Bytes::from_static(UUID)])?;
         }
         _ => return Err(Errno::EINVAL.into()),
     }

@@ -3,7 +3,6 @@
 use super::types::{Peer, direction};
 use super::{is_enabled, own_uuid};
 use crate::input::args;
-use crate::object::if_found;
 use crate::rbd::snapshot::new_uuid;
 use crate::rbd::types::NO_POOL;
 use crate::{CallResult, Object, omap};
@@ -12,10 +11,10 @@ use types::{Errno, UTime};
 
 const PREFIX: &str = "mirror_peer_";
 
-/// All peers; none without an object.
+/// All peers.
 pub fn all(o: &mut dyn Object) -> CallResult<Vec<Peer>> {
-    let listed = if_found(omap::list_as(o, PREFIX, b"", omap::ALL))?;
-    Ok(listed.into_iter().flatten().map(|(_, peer)| peer).collect())
+    let listed = omap::list_as(o, PREFIX, b"", omap::ALL)?;
+    Ok(listed.into_iter().map(|(_, peer)| peer).collect())
 }
 
 fn load(o: &mut dyn Object, uuid: &[u8]) -> CallResult<Peer> {
@@ -104,7 +103,7 @@ pub fn mirror_peer_add(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes> {
 
 pub fn mirror_peer_remove(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes> {
     let uuid: Bytes = args(input)?;
-    omap::remove(o, &omap::key(PREFIX, &uuid))?;
+    omap::remove_any(o, &[omap::key(PREFIX, &uuid)])?;
     Ok(Bytes::new())
 }
 

@@ -41,8 +41,7 @@ fn load(o: &mut dyn Object, global_id: &[u8], watchers: &[Inst]) -> CallResult<S
     if let Some(stored) = omap::find(o, &key(global_id, b""))? {
         sites.push(shown(stored, Bytes::new()));
     }
-    let listed = if_found(omap::list_as(o, remote_prefix(global_id), b"", omap::ALL))?;
-    for (mirror_uuid, stored) in listed.into_iter().flatten() {
+    for (mirror_uuid, stored) in omap::list_as(o, remote_prefix(global_id), b"", omap::ALL)? {
         sites.push(shown(stored, mirror_uuid));
     }
     if sites.is_empty() { Err(Errno::ENOENT.into()) } else { Ok(Status { sites }) }
@@ -50,14 +49,18 @@ fn load(o: &mut dyn Object, global_id: &[u8], watchers: &[Inst]) -> CallResult<S
 
 /// Removes what all sites say about an image.
 pub fn forget(o: &mut dyn Object, global_id: &[u8]) -> CallResult<()> {
-    let listed = if_found(omap::list(o, remote_prefix(global_id), b"", omap::ALL))?;
+    let listed = omap::list(o, remote_prefix(global_id), b"", omap::ALL)?;
     let mut keys = vec![key(global_id, b"")];
-    keys.extend(listed.into_iter().flatten().map(|(uuid, _)| key(global_id, &uuid)));
-    o.omap_remove(&keys)
+    keys.extend(listed.into_iter().map(|(uuid, _)| key(global_id, &uuid)));
+    omap::remove_any(o, &keys)
 }
 
 pub fn mirror_image_status_set(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes> {
     let (global_id, said): (Bytes, SiteStatus) = args(input)?;
+    if !image::is_enabled(o, &global_id)? {
+        // It is too late: nobody asks for it any more.
+        return Ok(Bytes::new());
+    }
     let key = key(&global_id, &said.mirror_uuid);
     let last_update = o.now();
     // The site stands in the key.
@@ -153,7 +156,7 @@ pub fn mirror_image_status_remove_down(o: &mut dyn Object, _: &Bytes) -> CallRes
             }
         }
     }
-    o.omap_remove(&down)?;
+    omap::remove_any(o, &down)?;
     Ok(Bytes::new())
 }
 

@@ -57,6 +57,8 @@ pub struct Image {
 impl Image {
     /// State before it is removed.
     pub const DISABLING: u8 = 0;
+    /// State while it is mirrored.
+    pub const ENABLED: u8 = 1;
 }
 
 /// Which instance of rbd-mirror handles an image: MirrorImageMap V(1,1).
