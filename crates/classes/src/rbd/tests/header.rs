@@ -36,6 +36,20 @@ fn what_is_not_there_is_enoent() {
 }
 
 #[test]
+fn to_a_write_what_is_not_there_is_empty() {
+    let mut o = MemObject::new();
+    let spec = super::super::types::MigrationSpec { end: 1, ..Default::default() };
+    assert_eq!(o.run("rbd.migration_set", spec), Err(E::ENXIO));
+    assert_eq!(o.run("rbd.snap_add", ("a", 3u64)), Err(E::EINVAL));
+    assert_eq!(o.run("rbd.mirror_image_map_remove", "g"), Ok(()));
+    assert_eq!(o.run("rbd.mirror_image_status_remove_down", ()), Ok(()));
+    assert_eq!(o.run("rbd.metadata_remove", "k"), Err(E::ENOENT));
+    assert!(!o.state.exists);
+    assert_eq!(o.run("rbd.snapshot_set_limit", 5u64), Ok(()));
+    assert_eq!(o.get("rbd.snapshot_get_limit", ()), Ok(5u64));
+}
+
+#[test]
 fn features_are_mutable_or_not() {
     let mut o = image(DEFAULT);
     let mut set = |value: u64, mask: u64| o.run("rbd.set_features", (value, mask));

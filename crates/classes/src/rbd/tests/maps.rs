@@ -38,6 +38,13 @@ fn a_map_grows_and_shrinks() {
 }
 
 #[test]
+fn bits_beyond_the_last_object_are_zero() {
+    let mut o = MemObject::new();
+    o.run("rbd.object_map_resize", (33u64, 3u8)).unwrap();
+    assert_eq!(o.state.data[18..27], [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xc0]);
+}
+
+#[test]
 fn only_objects_in_the_expected_state_change() {
     let mut o = MemObject::new();
     o.run("rbd.object_map_save", map(&[0, 1, 2, 3, 0])).unwrap();

@@ -126,9 +126,10 @@ fn images() {
     let listed = BTreeMap::from([(Bytes::from_static(b"1"), Bytes::from_static(b"g1"))]);
     assert_eq!(o.get("rbd.mirror_image_list", ("", 5u64)), Ok(listed));
     assert_eq!(o.run("rbd.mirror_image_remove", "1"), Err(E::EBUSY));
-    assert_eq!(o.run("rbd.mirror_image_set", ("1", image_of("g1", 0))), Ok(()));
     said(&mut o, 3, "g1", "", 4).unwrap();
     said(&mut o, 3, "g1", "site", 4).unwrap();
+    assert_eq!(o.state.omap.len(), 4);
+    assert_eq!(o.run("rbd.mirror_image_set", ("1", image_of("g1", 0))), Ok(()));
     assert_eq!(o.run("rbd.mirror_image_remove", "1"), Ok(()));
     assert!(o.state.omap.is_empty(), "what was said of it is gone too: {:?}", o.state.omap);
     assert_eq!(o.run("rbd.mirror_image_remove", "1"), Err(E::ENOENT));
@@ -179,6 +180,17 @@ fn what_is_said_counts_while_who_said_it_watches() {
     o.watchers.clear();
     assert_eq!(o.ask("rbd.mirror_image_instance_get", "g"), Err(E::ESTALE));
     assert_eq!(o.run("rbd.mirror_image_status_remove", "g"), Ok(()));
+    assert_eq!(o.ask("rbd.mirror_image_status_get", "g"), Err(E::ENOENT));
+}
+
+#[test]
+fn of_an_image_that_is_not_mirrored_nothing_is_kept() {
+    let mut o = MemObject::new();
+    assert_eq!(said(&mut o, 3, "g", "", 4), Ok(()));
+    assert!(!o.state.exists);
+    o.run("rbd.mirror_image_set", ("1", image_of("g", 1))).unwrap();
+    o.run("rbd.mirror_image_set", ("1", image_of("g", Image::DISABLING))).unwrap();
+    assert_eq!(said(&mut o, 3, "g", "", 4), Ok(()));
     assert_eq!(o.ask("rbd.mirror_image_status_get", "g"), Err(E::ENOENT));
 }
 
