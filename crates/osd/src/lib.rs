@@ -6,7 +6,7 @@
 //!
 //! * [`daemon`]: the state, and how events find their way;
 //! * `links`: sessions with clients, other OSDs and the mon;
-//! * `op`, `ops`, `write`, `replica`: a client's request from the socket to the answer;
+//! * `op`, `object_queue`, `pg_op`, `ops`, `write`, `replica`: a client's request from the socket to the answer;
 //! * `queue`: the stored writes of each PG, in order;
 //! * `peering`, `recover`, `remove`: what becomes of PGs when maps change;
 //! * `trim`: freeing what removed snapshots held;
@@ -23,11 +23,13 @@ mod host;
 mod links;
 mod mapstate;
 mod object;
+mod object_queue;
 mod op;
 mod ops;
 pub mod options;
 mod peering;
 mod perf;
+mod pg_op;
 mod queue;
 mod recover;
 mod remove;

@@ -5,20 +5,16 @@
 //! are committed on every copy, so that nobody sees what might be lost. Writes that read nothing
 //! follow each other without waiting.
 
-use crate::daemon::{Daemon, Waiter};
+use crate::daemon::Daemon;
 use crate::host::OpId;
 use crate::mapstate::PoolSnaps;
-use crate::ops::{
-    self, Class, CopiedObject, CopySource, ListRange, Reader, Scene, Sender, Stop, check_request,
-    classify,
-};
+use crate::ops::{Class, CopiedObject, CopySource, Sender, check_request, classify};
 use crate::tracker::{Mark, Trace, Tracked};
 use crate::write::Answer;
 use io::Effects;
 use maps::{OsdMapFlags, PgIdExt, PoolFlags};
-use pg::Readiness;
 use std::rc::Rc;
-use store::{ReadSet, StoreError};
+use store::ReadSet;
 use types::{Errno, HObject, OsdId, PgId, PoolId, ReqId};
 use wire::LinkId;
 use wire::msg::{MOsdOp, MOsdOpReply, Message, OpCode, Payload, flags};
@@ -78,16 +74,6 @@ impl ClientOp {
     pub fn pgid(&self) -> PgId {
         self.request.pgid.pgid
     }
-}
-
-/// What became of an attempt to run a request.
-enum Ran {
-    /// It was answered, or is a write on its way.
-    Done,
-    /// It waits for the disk, and others may pass that do not conflict.
-    Fetching,
-    /// It waits, and so does everything behind it.
-    Stalled,
 }
 
 impl Daemon {
@@ -194,7 +180,7 @@ impl Daemon {
     }
 
     /// What is refused whatever the state of the PG (guide §5.8).
-    fn admit(&self, id: OpId) -> Result<(), Errno> {
+    pub(crate) fn admit(&self, id: OpId) -> Result<(), Errno> {
         let Some(op) = self.ops.get(&id) else { return Ok(()) };
         if !op.request.is_for_pg() {
             check_request(&op.request, op.class.writes)?;
@@ -259,347 +245,6 @@ impl Daemon {
         self.pump_object(pgid, &head, fx);
     }
 
-    /// Runs the reads for COPY_FROM that stand aside of the queue.
-    fn pump_urgent(&mut self, pgid: PgId, head: &HObject, fx: &mut Effects) {
-        while let Some(queue) = self.queue_of(pgid, head) {
-            if queue.writing > 0 {
-                return;
-            }
-            let Some(id) = queue.urgent.pop_front() else { return };
-            if let Ran::Fetching = self.attempt(id, pgid, fx)
-                && let Some(queue) = self.queue_of(pgid, head)
-            {
-                queue.reading += 1;
-            }
-        }
-    }
-
-    /// A request that was applied already is answered as then; one in flight is joined. This is
-    /// looked up when a request is about to run, not when it arrives: its first sending may stand
-    /// in the same queue.
-    fn answer_duplicate(&mut self, id: OpId, pgid: PgId) -> bool {
-        let Some(op) = self.ops.get_mut(&id) else { return true };
-        let Some(host) = self.pgs.get_mut(&pgid) else { return true };
-        let Some(dup) = host.pg.log().find_request(&op.reqid) else { return false };
-        if let Some(write) = host.in_flight.get_mut(dup.version) {
-            op.trace.mark(self.now.mono, Mark::WaitingForDuplicate);
-            write.duplicates.push(id);
-            return true;
-        }
-        let epoch = self.maps.epoch();
-        let mut reply = MOsdOpReply::answer(&op.request, epoch);
-        reply.result = dup.result;
-        for (op, ret) in reply.ops.iter_mut().zip(&dup.op_returns) {
-            op.rval = ret.rval;
-            if !ret.outdata.is_empty() {
-                op.outdata.push(ret.outdata.clone());
-            }
-        }
-        let reply = reply.with_versions(dup.version, dup.user_version);
-        self.reply_op(id, reply);
-        true
-    }
-
-    /// Runs the requests on an object as far as they may.
-    pub(crate) fn pump_object(&mut self, pgid: PgId, head: &HObject, fx: &mut Effects) {
-        loop {
-            let Some(host) = self.pgs.get_mut(&pgid) else { return };
-            let Some(queue) = host.objects.get_mut(head) else { return };
-            if queue.is_idle() {
-                host.objects.remove(head);
-                return;
-            }
-            if !queue.urgent.is_empty() && queue.writing == 0 {
-                self.pump_urgent(pgid, head, fx);
-                continue;
-            }
-            if queue.stalled {
-                return;
-            }
-            let Some(&id) = queue.waiting.front() else { return };
-            let Some(op) = self.ops.get_mut(&id) else {
-                queue.waiting.pop_front();
-                continue;
-            };
-            let blocked = if op.class.writes {
-                queue.reading > 0 || (op.class.reads && queue.writing > 0)
-            } else {
-                queue.writing > 0
-            };
-            if blocked || !host.queue.is_empty() {
-                op.trace.mark(self.now.mono, Mark::WaitingForObject);
-                return;
-            }
-            let ready = host.pg.readiness(head);
-            let usable = match ready {
-                Readiness::Ready => true,
-                Readiness::Degraded => !op.class.writes,
-                Readiness::Missing => false,
-            };
-            if !usable {
-                op.trace.mark(self.now.mono, Mark::WaitingForRecovery);
-                host.pg.hurry(head);
-                return;
-            }
-            match self.attempt(id, pgid, fx) {
-                Ran::Done => self.leave_queue(pgid, head),
-                Ran::Fetching => {
-                    self.leave_queue(pgid, head);
-                    if let Some(q) = self.queue_of(pgid, head) {
-                        q.reading += 1;
-                    }
-                }
-                Ran::Stalled => {
-                    if let Some(q) = self.queue_of(pgid, head) {
-                        q.stalled = true;
-                    }
-                    return;
-                }
-            }
-        }
-    }
-
-    fn queue_of(&mut self, pgid: PgId, head: &HObject) -> Option<&mut crate::host::ObjectQueue> {
-        self.pgs.get_mut(&pgid)?.objects.get_mut(head)
-    }
-
-    fn leave_queue(&mut self, pgid: PgId, head: &HObject) {
-        if let Some(queue) = self.queue_of(pgid, head) {
-            queue.waiting.pop_front();
-        }
-    }
-
-    /// Runs a request once.
-    fn attempt(&mut self, id: OpId, pgid: PgId, fx: &mut Effects) -> Ran {
-        let writes = self.ops.get(&id).is_some_and(|op| op.class.writes);
-        if writes && self.answer_duplicate(id, pgid) {
-            return Ran::Done;
-        }
-        // It may have been shut out while it waited: whoever took its lock relies on that.
-        if let Err(errno) = self.admit(id) {
-            self.refuse_op(id, errno);
-            return Ran::Done;
-        }
-        let snaps = self.maps.pool_snaps(pgid.pool);
-        let Some(host) = self.pgs.get_mut(&pgid) else { return Ran::Done };
-        let Some(op) = self.ops.get_mut(&id) else { return Ran::Done };
-        op.attempt += 1;
-        op.trace.mark(self.now.mono, Mark::Started);
-        let pg = &host.pg;
-        // What a write takes from a clone, every copy must take from its own.
-        let is_ready = |o: &HObject| match pg.readiness(o) {
-            Readiness::Ready => true,
-            Readiness::Degraded => !op.class.writes,
-            Readiness::Missing => false,
-        };
-        let scene = Scene {
-            request: &op.request,
-            sender: op.sender,
-            snaps: &snaps,
-            is_ready: &is_ready,
-            copies: &op.copies,
-            now: self.now.wall,
-            next_notify_id: u64::from(self.maps.epoch().0) << 32 | (self.next_notify & 0xffff_ffff),
-        };
-        let reader = Reader { store: &self.store, set: &op.reads };
-        let ran = ops::run(reader, &scene, crate::host::sequencer(pgid));
-        match ran {
-            Ok(finished) => self.op_finished(id, pgid, finished, fx),
-            Err(stop) => self.op_stopped(id, pgid, stop, fx),
-        }
-    }
-
-    fn op_stopped(&mut self, id: OpId, pgid: PgId, stop: Stop, fx: &mut Effects) -> Ran {
-        let now = self.now.mono;
-        let Some(op) = self.ops.get_mut(&id) else { return Ran::Done };
-        match stop {
-            Stop::Miss(miss) => {
-                op.trace.mark(now, Mark::WaitingForRead);
-                let write = op.class.writes;
-                op.is_reading = !write;
-                let waiter = Waiter::Op(id, op.attempt);
-                self.fetch(miss, waiter, fx);
-                if write { Ran::Stalled } else { Ran::Fetching }
-            }
-            Stop::NotReady(object) => {
-                op.trace.mark(now, Mark::WaitingForRecovery);
-                if let Some(host) = self.pgs.get_mut(&pgid) {
-                    host.pg.hurry(&object);
-                }
-                Ran::Stalled
-            }
-            Stop::Copy(source) => {
-                self.begin_copy(id, source, fx);
-                Ran::Stalled
-            }
-            Stop::Fail(e) => self.op_failed(id, pgid, e.wire(), fx),
-            Stop::Result(n) => self.op_failed(id, pgid, n, fx),
-        }
-    }
-
-    fn op_failed(&mut self, id: OpId, pgid: PgId, result: i32, fx: &mut Effects) -> Ran {
-        let Some(op) = self.ops.get(&id) else { return Ran::Done };
-        let ops = op.request.ops.iter().map(wire::msg::ReplyOp::from).collect();
-        let finished =
-            ops::Finished { result, ops, user_version: 0, effects: Vec::new(), change: None };
-        self.op_finished(id, pgid, finished, fx)
-    }
-
-    fn op_finished(
-        &mut self,
-        id: OpId,
-        pgid: PgId,
-        finished: ops::Finished,
-        fx: &mut Effects,
-    ) -> Ran {
-        let Some(op) = self.ops.get(&id) else { return Ran::Done };
-        if !op.class.writes {
-            self.finish_read(id, pgid, finished, fx);
-            return Ran::Done;
-        }
-        match self.begin_write(id, pgid, finished, fx) {
-            Ok(()) => Ran::Done,
-            Err(()) => Ran::Stalled,
-        }
-    }
-
-    fn finish_read(&mut self, id: OpId, pgid: PgId, mut finished: ops::Finished, fx: &mut Effects) {
-        let Some(op) = self.ops.get(&id) else { return };
-        let epoch = self.maps.epoch();
-        let mut reply = MOsdOpReply::answer(&op.request, epoch);
-        reply.result = finished.result;
-        reply.ops = std::mem::take(&mut finished.ops);
-        let mut reply = reply.with_versions(types::Eversion::ZERO, finished.user_version);
-        if finished.result == Errno::ENOENT.wire() {
-            self.set_enoent_versions(pgid, &mut reply);
-        }
-        let out: usize = reply.ops.iter().map(wire::msg::ReplyOp::len).sum();
-        if let Some(host) = self.pgs.get_mut(&pgid) {
-            host.io.reads += 1;
-            host.io.read_bytes += out as u64;
-        }
-        if finished.result >= 0 {
-            let failed =
-                self.carry_out_effects(id, pgid, finished.effects, finished.user_version, fx);
-            if let Some(e) = failed {
-                reply.result = e.wire();
-                if let Some(first) = reply.ops.first_mut() {
-                    first.rval = e.wire();
-                }
-            }
-        }
-        self.reply_op(id, reply);
-    }
-
-    /// On ENOENT the client is told how far the PG is, so that it can order what it saw.
-    pub(crate) fn set_enoent_versions(&self, pgid: PgId, reply: &mut MOsdOpReply) {
-        if let Some(host) = self.pgs.get(&pgid) {
-            reply.bad_replay_version = host.pg.info().last_update;
-            reply.user_version = host.pg.info().last_user_version;
-        }
-    }
-
-    /// Bytes came for a request, or writes are taken again: run it once more.
-    pub(crate) fn op_fetched(
-        &mut self,
-        id: OpId,
-        attempt: u32,
-        result: Result<ReadSet, StoreError>,
-        fx: &mut Effects,
-    ) {
-        let Some(op) = self.ops.get_mut(&id).filter(|op| op.attempt == attempt) else { return };
-        let (pgid, head, was_reading) = (op.pgid(), op.head(), op.is_reading);
-        let failed = match result {
-            Ok(reads) => {
-                op.reads.merge(reads);
-                false
-            }
-            Err(error) => {
-                tracing::error!("osd.{}: {}: {error}", self.cfg.id, op.request.object);
-                self.perf.read_errors += 1;
-                true
-            }
-        };
-        if self.is_pg_op(id) {
-            if failed {
-                self.refuse_op(id, Errno::EIO)
-            } else {
-                self.run_pg_op(id, pgid, fx)
-            }
-            return;
-        }
-        if failed {
-            self.unstall(pgid, &head, was_reading);
-            self.op_failed(id, pgid, Errno::EIO.wire(), fx);
-            if !was_reading {
-                self.leave_queue(pgid, &head);
-            }
-        } else if was_reading {
-            self.rerun_read(id, pgid, &head, fx);
-            return;
-        } else {
-            self.unstall(pgid, &head, false);
-        }
-        self.pump_object(pgid, &head, fx);
-    }
-
-    fn rerun_read(&mut self, id: OpId, pgid: PgId, head: &HObject, fx: &mut Effects) {
-        match self.attempt(id, pgid, fx) {
-            Ran::Fetching => {}
-            Ran::Done => {
-                self.unstall(pgid, head, true);
-                self.pump_object(pgid, head, fx);
-            }
-            Ran::Stalled => {
-                // It needs something that takes longer: back to the head of the queue.
-                self.unstall(pgid, head, true);
-                if let Some(op) = self.ops.get_mut(&id) {
-                    op.is_reading = false;
-                }
-                if let Some(queue) = self.queue_of(pgid, head) {
-                    queue.waiting.push_front(id);
-                    queue.stalled = true;
-                }
-            }
-        }
-    }
-
-    /// The first request of a queue can go on, or a read is over.
-    pub(crate) fn unstall(&mut self, pgid: PgId, head: &HObject, was_reading: bool) {
-        if let Some(queue) = self.queue_of(pgid, head) {
-            if was_reading {
-                queue.reading = queue.reading.saturating_sub(1);
-            } else {
-                queue.stalled = false;
-            }
-        }
-    }
-
-    /// Everything that waits in a PG's queues may go on: recovery came along, or its transactions.
-    pub(crate) fn pump_all(&mut self, pgid: PgId, fx: &mut Effects) {
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let mut heads: Vec<_> = host
-            .objects
-            .iter()
-            .filter(|(_, q)| !q.waiting.is_empty())
-            .map(|(o, _)| o.clone())
-            .collect();
-        heads.sort_unstable();
-        for head in heads {
-            self.pump_object(pgid, &head, fx);
-        }
-    }
-
-    /// All transactions of a PG have been handed over.
-    pub(crate) fn queue_empty(&mut self, pgid: PgId, fx: &mut Effects) {
-        let Some(host) = self.pgs.get(&pgid) else { return };
-        if !host.objects.is_empty() && host.pg.accepts_io() {
-            self.pump_all(pgid, fx);
-        }
-    }
-
-    // ---- ends ----
-
     pub(crate) fn reply_op(&mut self, id: OpId, reply: MOsdOpReply) {
         let Some(mut op) = self.take_op(id) else { return };
         let out: usize = reply.ops.iter().map(wire::msg::ReplyOp::len).sum();
@@ -628,7 +273,7 @@ impl Daemon {
     }
 
     /// Forgets a request without an answer: the client sends it again.
-    pub(crate) fn drop_op(&mut self, id: OpId) {
+    fn drop_op(&mut self, id: OpId) {
         self.take_op(id);
     }
 
@@ -704,57 +349,6 @@ impl Daemon {
             host.forget_requests();
             host.waiting = ids.into();
         }
-    }
-
-    // ---- PG operations ----
-
-    fn run_pg_op(&mut self, id: OpId, pgid: PgId, fx: &mut Effects) {
-        let Some(pool) = self.maps.current().pool(pgid.pool) else { return };
-        let pg_num = pool.pg_num;
-        let Some(op) = self.ops.get_mut(&id) else { return };
-        op.trace.mark(self.now.mono, Mark::Started);
-        let range = ListRange::of(pgid, pg_num);
-        let reader = Reader { store: &self.store, set: &op.reads };
-        let mut reply = MOsdOpReply::answer(&op.request, self.maps.epoch());
-        for (i, sub) in op.request.ops.iter().enumerate() {
-            let listed = match sub.code {
-                OpCode::PGNLS => {
-                    let nspace = &op.request.object.nspace;
-                    ops::list_objects(reader, sub, nspace, &range)
-                }
-                OpCode::PGNLS_FILTER => Err(Stop::Fail(Errno::EINVAL)),
-                _ => Err(Stop::Fail(Errno::EOPNOTSUPP)),
-            };
-            match listed {
-                Ok((result, out)) => {
-                    reply.ops[i].outdata.push(denc::encode(&out));
-                    reply.ops[i].rval = result;
-                    reply.result = result;
-                }
-                Err(Stop::Miss(miss)) => {
-                    op.trace.mark(self.now.mono, Mark::WaitingForRead);
-                    op.is_reading = false;
-                    op.attempt += 1;
-                    let waiter = Waiter::Op(id, op.attempt);
-                    self.fetch(miss, waiter, fx);
-                    return;
-                }
-                Err(Stop::Fail(e)) => {
-                    reply.result = e.wire();
-                    break;
-                }
-                Err(_) => {
-                    reply.result = Errno::EIO.wire();
-                    break;
-                }
-            }
-        }
-        self.reply_op(id, reply);
-    }
-
-    /// Bytes came for a listing.
-    pub(crate) fn is_pg_op(&self, id: OpId) -> bool {
-        self.ops.get(&id).is_some_and(|op| op.request.is_for_pg())
     }
 
     /// Snapshot rules of a pool.

@@ -1,0 +1,60 @@
+//! Requests that ask a PG as such: listings.
+
+use crate::daemon::{Daemon, Waiter};
+use crate::host::OpId;
+use crate::ops::{self, ListRange, Reader, Stop};
+use crate::tracker::Mark;
+use io::Effects;
+use types::{Errno, PgId};
+use wire::msg::{MOsdOpReply, OpCode};
+
+impl Daemon {
+    pub(crate) fn run_pg_op(&mut self, id: OpId, pgid: PgId, fx: &mut Effects) {
+        let Some(pool) = self.maps.current().pool(pgid.pool) else { return };
+        let pg_num = pool.pg_num;
+        let Some(op) = self.ops.get_mut(&id) else { return };
+        op.trace.mark(self.now.mono, Mark::Started);
+        let range = ListRange::of(pgid, pg_num);
+        let reader = Reader { store: &self.store, set: &op.reads };
+        let mut reply = MOsdOpReply::answer(&op.request, self.maps.epoch());
+        for (i, sub) in op.request.ops.iter().enumerate() {
+            let listed = match sub.code {
+                OpCode::PGNLS => {
+                    let nspace = &op.request.object.nspace;
+                    ops::list_objects(reader, sub, nspace, &range)
+                }
+                OpCode::PGNLS_FILTER => Err(Stop::Fail(Errno::EINVAL)),
+                _ => Err(Stop::Fail(Errno::EOPNOTSUPP)),
+            };
+            match listed {
+                Ok((result, out)) => {
+                    reply.ops[i].outdata.push(denc::encode(&out));
+                    reply.ops[i].rval = result;
+                    reply.result = result;
+                }
+                Err(Stop::Miss(miss)) => {
+                    op.trace.mark(self.now.mono, Mark::WaitingForRead);
+                    op.is_reading = false;
+                    op.attempt += 1;
+                    let waiter = Waiter::Op(id, op.attempt);
+                    self.fetch(miss, waiter, fx);
+                    return;
+                }
+                Err(Stop::Fail(e)) => {
+                    reply.result = e.wire();
+                    break;
+                }
+                Err(_) => {
+                    reply.result = Errno::EIO.wire();
+                    break;
+                }
+            }
+        }
+        self.reply_op(id, reply);
+    }
+
+    /// Bytes came for a listing.
+    pub(crate) fn is_pg_op(&self, id: OpId) -> bool {
+        self.ops.get(&id).is_some_and(|op| op.request.is_for_pg())
+    }
+}
