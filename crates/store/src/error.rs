@@ -170,8 +170,7 @@ pub enum MountError {
     /// Something is damaged that must not be.
     #[error(
         "the store on {path} is damaged: {place}: {what}. Nothing was changed. Run `loligo store \
-         fsck {path}` to see how far it goes, save what is wanted with `loligo store export`, then \
-         make the store anew and let the other OSDs fill it"
+         fsck {path}` to see how far it goes; then make the store anew and let the other OSDs fill it"
     )]
     Damaged {
         /// The device.

@@ -31,7 +31,8 @@ impl Run<'_> {
     ) -> Result<OmapPage, Stop> {
         let range = OmapRange {
             from: shared(start_after),
-            after: !start_after.is_empty(),
+            // Also after the empty key: nobody who lists from the beginning sees that one in Ceph.
+            after: true,
             prefix: shared(prefix),
             max_entries: max.min(MAX_ENTRIES) as usize,
             max_bytes: MAX_BYTES,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use types::{Errno, HObject, OsdId, PgId, PoolId};
 use wire::msg::OsdOp;
 use wire::msg::op::{Extent, OpCode, Pgls};
-use wire::msg::op_data::{ListedObject, PgnlsOut};
+use wire::msg::op_data::{ListedObject, OmapGetValsIn, OmapGetValsOut, PgnlsOut, Values};
 
 pub fn write_full(data: &[u8]) -> OsdOp {
     let args = Extent { length: data.len() as u64, ..Extent::default() };
@@ -168,4 +168,18 @@ fn an_osd_that_is_out_without_a_substitute_keeps_its_copies() {
     assert_eq!(output(&got, 0), &b"here"[..]);
     c.on_mon(|m| m.set_weight(OsdId(0), 0x10000));
     c.wait_clean();
+}
+
+/// Whoever lists an omap from its beginning does not see the empty key, as with Ceph.
+#[test]
+fn a_listing_of_an_omap_begins_after_the_empty_key() {
+    let mut c = with_pool(10, 1, 1);
+    let values = Values::from([("".into(), "0".into()), ("a".into(), "1".into())]);
+    let set = OsdOp::new(OpCode::OMAPSETVALS, Extent::default()).with_indata(denc::encode(&values));
+    assert_eq!(c.call(object(1, "o"), vec![set], true).result, 0);
+    let input = OmapGetValsIn { max: 10, ..OmapGetValsIn::default() };
+    let list = OsdOp::new(OpCode::OMAPGETVALS, Extent::default()).with_indata(denc::encode(&input));
+    let reply = c.call(object(1, "o"), vec![list], false);
+    let listed: OmapGetValsOut = denc::decode(&output(&reply, 0)).expect("values");
+    assert_eq!(listed.values, Values::from([("a".into(), "1".into())]));
 }
