@@ -460,9 +460,6 @@ fn a_killed_holder_is_shut_out() {
     let running = i.rbd(long).start();
     let holds = || i.json("lock ls x").as_array().is_some_and(|locks| locks.len() == 1);
     assert!(Deadline::after(Duration::from_secs(30)).until(Duration::from_millis(200), holds));
-    i.fails("rm --no-progress x", EBUSY);
-    // The removal asked for the lock and got it, before it saw the watcher; the writer takes it back.
-    assert!(Deadline::after(Duration::from_secs(30)).until(Duration::from_millis(200), holds));
     let holder = i.json("lock ls x")[0]["address"].as_str().unwrap().to_owned();
     running.kill();
     // Its watch is over after 30 s; then the next writer blocklists it and takes the lock.
