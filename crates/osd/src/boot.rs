@@ -270,7 +270,7 @@ impl Daemon {
                 self.life = Life::Up;
                 self.up_from = map.osd(me).map_or(map.epoch, |o| o.info.up_from);
                 tracing::info!("osd.{me}: up since epoch {}", self.up_from);
-                self.update_peers(fx);
+                self.dial_peers(fx);
                 self.start_pgs(fx);
             }
             (Life::Up, false) => {
@@ -278,7 +278,7 @@ impl Daemon {
                 tracing::warn!("osd.{me}: marked down in epoch {}; joining again", map.epoch);
                 self.rejoin(fx);
             }
-            (Life::Leaving { .. }, false) => self.close_store(fx),
+            (Life::Leaving { .. }, false) => self.close_store(),
             _ => {}
         }
     }
@@ -338,7 +338,7 @@ impl Daemon {
     // ---- joining and leaving ----
 
     /// Says to the mon what it must know: that we are here, or what our PGs wish.
-    pub(crate) fn say_to_mon(&mut self, _fx: &mut Effects) {
+    pub(crate) fn say_to_mon(&mut self) {
         let listening = !self.client_addrs.is_empty() && !self.cluster_addrs.is_empty();
         if matches!(self.life, Life::Joining) && self.mon.open && listening {
             let boot = OsdBoot {
@@ -359,7 +359,7 @@ impl Daemon {
     }
 
     /// The operator asks for an orderly end.
-    pub(crate) fn leave(&mut self, fx: &mut Effects) {
+    pub(crate) fn leave(&mut self) {
         match self.life {
             Life::Up if self.mon.open => {
                 let until = self.now.mono.after(Duration::from_millis(LEAVE_MS));
@@ -369,11 +369,11 @@ impl Daemon {
                 self.send_mon(going.encode());
             }
             Life::Leaving { .. } | Life::Closing => {}
-            _ => self.close_store(fx),
+            _ => self.close_store(),
         }
     }
 
-    pub(crate) fn close_store(&mut self, _fx: &mut Effects) {
+    pub(crate) fn close_store(&mut self) {
         if !matches!(self.life, Life::Closing) {
             self.life = Life::Closing;
             self.store.unmount();

@@ -182,7 +182,7 @@ impl Daemon {
         match event {
             Event::Net(event) => self.on_net(event, fx),
             Event::Disk(done) => self.on_disk(done, fx),
-            Event::Stop => self.leave(fx),
+            Event::Stop => self.leave(),
             Event::Start | Event::Timer | Event::Kv(_) => {}
         }
         self.drain_store(fx);

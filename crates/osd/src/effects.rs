@@ -1,7 +1,7 @@
 //! What a request asks for beside its answer: watches and notifies.
 
 use crate::daemon::Daemon;
-use crate::host::OpId;
+use crate::host::{OpId, Source};
 use crate::ops::{self, Reader, Scene, Sender, WatchEffect};
 use crate::watch::{NewNotify, WatchKey, WatchOut};
 use io::Effects;
@@ -96,7 +96,7 @@ impl Daemon {
 
     /// Removes a watch by a logged write, as its client would.
     fn expire_watch(&mut self, pgid: PgId, object: HObject, key: WatchKey, fx: &mut Effects) {
-        let snaps = self.pool_snaps(pgid.pool);
+        let snaps = self.maps.pool_snaps(pgid.pool);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let usable = host.pg.accepts_io()
             && host.pg.readiness(&object) == pg::Readiness::Ready
@@ -114,6 +114,7 @@ impl Daemon {
         let reads = ReadSet::new();
         let scene = Scene {
             request: &request,
+            writes: true,
             sender: Sender { name: key.0, addr: Default::default() },
             snaps: &snaps,
             is_ready: &|_| true,
@@ -126,7 +127,7 @@ impl Daemon {
         let gone = match finished.change {
             None => true,
             Some(change) => {
-                self.own_write(pgid, *change, object.clone(), &reads, false, fx).is_ok()
+                self.own_write(pgid, *change, object.clone(), &reads, Source::Watch, fx).is_ok()
             }
         };
         let mut out = Vec::new();

@@ -28,7 +28,7 @@ pub enum Then {
     /// A replica answers.
     RepAck(OsdId, RepAck),
     /// A pulled object (or its last part) is durable here.
-    Pulled(PgId, Epoch, HObject, Eversion),
+    Pulled(PgId, Epoch, HObject),
     /// A part of a pushed object is durable here.
     PushAck(OsdId, PushAck),
     /// Progress of a backfill is durable here.

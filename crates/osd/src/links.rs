@@ -269,7 +269,7 @@ impl Daemon {
         }
     }
 
-    fn dial_peers(&mut self, fx: &mut Effects) {
+    pub(crate) fn dial_peers(&mut self, fx: &mut Effects) {
         if !self.is_up() {
             return;
         }
@@ -385,7 +385,7 @@ impl Daemon {
                     self.on_scan(from, m, fx);
                 }
             }),
-            ScanReply::TYPE => message.decode().map(|m: ScanReply| self.on_scan_reply(from, m, fx)),
+            ScanReply::TYPE => message.decode().map(|m: ScanReply| self.on_scan_reply(from, m)),
             BackfillProgress::TYPE => message.decode().map(|m: BackfillProgress| {
                 if self.has_map(from, m.epoch, message) {
                     self.on_progress(from, m, fx);
@@ -463,7 +463,7 @@ impl Daemon {
     fn mon_opened(&mut self, fx: &mut Effects) {
         self.mon.open = true;
         self.subscribe();
-        self.say_to_mon(fx);
+        self.say_to_mon();
         self.pgs.values_mut().for_each(|h| h.dirty = true);
         self.report_soon();
         self.ask_again(fx);

@@ -140,8 +140,8 @@ impl Daemon {
             return Ran::Done;
         }
         // It may have been shut out while it waited: whoever took its lock relies on that.
-        if let Err(errno) = self.admit(id) {
-            self.refuse_op(id, errno);
+        if self.ops.get(&id).is_some_and(|op| self.is_shut_out(op)) {
+            self.refuse_op(id, Errno::EBLOCKLISTED);
             return Ran::Done;
         }
         let snaps = self.maps.pool_snaps(pgid.pool);
@@ -158,6 +158,7 @@ impl Daemon {
         };
         let scene = Scene {
             request: &op.request,
+            writes: op.class.writes,
             sender: op.sender,
             snaps: &snaps,
             is_ready: &is_ready,

@@ -7,15 +7,13 @@
 
 use crate::daemon::Daemon;
 use crate::host::OpId;
-use crate::mapstate::PoolSnaps;
 use crate::ops::{Class, CopiedObject, CopySource, Sender, check_request, classify};
 use crate::tracker::{Mark, Trace, Tracked};
 use crate::write::Answer;
 use io::Effects;
 use maps::{OsdMapFlags, PgIdExt, PoolFlags};
-use std::rc::Rc;
 use store::ReadSet;
-use types::{Errno, HObject, OsdId, PgId, PoolId, ReqId};
+use types::{Errno, HObject, OsdId, PgId, ReqId};
 use wire::LinkId;
 use wire::msg::{MOsdOp, MOsdOpReply, Message, OpCode, Payload, flags};
 
@@ -162,11 +160,11 @@ impl Daemon {
             self.drop_op(id);
             return;
         }
-        if let Err(e) = self.admit(id) {
+        if let Err(e) = self.admit(op) {
             self.refuse_op(id, e);
             return;
         }
-        if self.must_hold_for_space(id, fx) {
+        if self.must_hold_for_space(id) {
             return;
         }
         self.queue_op(id, pgid, fx);
@@ -180,19 +178,20 @@ impl Daemon {
     }
 
     /// What is refused whatever the state of the PG (guide §5.8).
-    pub(crate) fn admit(&self, id: OpId) -> Result<(), Errno> {
-        let Some(op) = self.ops.get(&id) else { return Ok(()) };
+    fn admit(&self, op: &ClientOp) -> Result<(), Errno> {
         if !op.request.is_for_pg() {
             check_request(&op.request, op.class.writes)?;
         }
-        if self.maps.current().is_blocklisted(&op.sender.addr) {
-            return Err(Errno::EBLOCKLISTED);
-        }
-        Ok(())
+        if self.is_shut_out(op) { Err(Errno::EBLOCKLISTED) } else { Ok(()) }
+    }
+
+    /// Whether its sender is on the blocklist.
+    pub(crate) fn is_shut_out(&self, op: &ClientOp) -> bool {
+        self.maps.current().is_blocklisted(&op.sender.addr)
     }
 
     /// Whether a write must wait, or was refused, because the cluster or the pool is full.
-    fn must_hold_for_space(&mut self, id: OpId, _fx: &mut Effects) -> bool {
+    fn must_hold_for_space(&mut self, id: OpId) -> bool {
         let Some(op) = self.ops.get(&id) else { return true };
         let map = self.maps.current();
         let Some(pool) = map.pool(op.pgid().pool) else { return false };
@@ -229,12 +228,7 @@ impl Daemon {
             self.run_pg_op(id, pgid, fx);
             return;
         }
-        let head = match self.ops.get(&id) {
-            Some(op) => op.head(),
-            None => return,
-        };
-        let urgent = self.ops.get(&id).is_some_and(|op| op.origin != Origin::Client);
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let (head, urgent) = (op.head(), op.origin != Origin::Client);
         let queue = host.objects.entry(head.clone()).or_default();
         if urgent {
             queue.urgent.push_back(id);
@@ -250,12 +244,9 @@ impl Daemon {
         let out: usize = reply.ops.iter().map(wire::msg::ReplyOp::len).sum();
         match op.origin {
             Origin::Client => self.msgr.send(op.link, reply.encode().with_tid(op.tid)),
-            Origin::Peer(osd) => {
-                self.copies.answers.push((Some(osd), op.tid, reply));
-                return;
-            }
-            Origin::Own => {
-                self.copies.answers.push((None, op.tid, reply));
+            Origin::Peer(_) | Origin::Own => {
+                let asker = if let Origin::Peer(osd) = op.origin { Some(osd) } else { None };
+                self.copies.answers.push((asker, op.tid, reply));
                 return;
             }
         }
@@ -349,11 +340,6 @@ impl Daemon {
             host.forget_requests();
             host.waiting = ids.into();
         }
-    }
-
-    /// Snapshot rules of a pool.
-    pub(crate) fn pool_snaps(&mut self, pool: PoolId) -> Rc<PoolSnaps> {
-        self.maps.pool_snaps(pool)
     }
 }
 

@@ -199,8 +199,8 @@ impl Daemon {
                 self.durable_on(pgid, interval, self.cfg.id, version, fx);
             }
             Then::RepAck(to, ack) => self.send_peer(to, ack.encode(), fx),
-            Then::Pulled(pgid, interval, object, version) => {
-                self.pulled_durable(pgid, interval, object, version, fx);
+            Then::Pulled(pgid, interval, object) => {
+                self.pulled_durable(pgid, interval, object, fx);
             }
             Then::PushAck(to, ack) => self.send_peer(to, ack.encode(), fx),
             Then::ProgressAck(to, ack) => self.send_peer(to, ack.encode(), fx),

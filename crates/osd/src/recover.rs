@@ -286,7 +286,7 @@ impl Daemon {
         }
         let epoch = self.maps.epoch();
         let then = match (m.pulled, m.next.done) {
-            (true, true) => Then::Pulled(pgid, m.interval, m.object, m.version),
+            (true, true) => Then::Pulled(pgid, m.interval, m.object),
             (true, false) => {
                 // The next part is asked for at once; the store keeps the order.
                 let (object, cursor, need) = (m.object, m.next, m.version);
@@ -309,7 +309,6 @@ impl Daemon {
         pgid: PgId,
         interval: Epoch,
         object: HObject,
-        _version: Eversion,
         fx: &mut Effects,
     ) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
@@ -415,7 +414,7 @@ impl Daemon {
         }
     }
 
-    pub(crate) fn on_scan_reply(&mut self, from: OsdId, m: ScanReply, _fx: &mut Effects) {
+    pub(crate) fn on_scan_reply(&mut self, from: OsdId, m: ScanReply) {
         let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
         if host.interval() == m.interval {
             let objects = m.objects.into_iter().collect();

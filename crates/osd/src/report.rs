@@ -40,13 +40,13 @@ impl Daemon {
         let long_ago = Duration::from_millis(ASK_AGAIN_MS);
         if now.since(self.mon.asked_at) >= long_ago {
             self.mon.asked_at = now;
-            self.say_to_mon(fx);
+            self.say_to_mon();
             self.ask_again(fx);
         }
         if let Life::Leaving { until } = self.life
             && until <= now
         {
-            self.close_store(fx);
+            self.close_store();
         }
         self.tick_watches(fx);
         self.retry_listings(fx);

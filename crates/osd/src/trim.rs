@@ -11,7 +11,7 @@
 //! after a restart the rows that are left say what is to be done.
 
 use crate::daemon::{Daemon, Waiter};
-use crate::host::PgHost;
+use crate::host::{PgHost, Source};
 use crate::object::own_object;
 use crate::ops::{self, Reader, Scene, Sender};
 use bytes::Bytes;
@@ -27,7 +27,7 @@ pub fn index_of(pgid: PgId) -> ObjectKey {
     own_object(format!("snaps/{pgid}")).to_key()
 }
 
-/// Rows of all snapshots below this one, and of it, begin so.
+/// The rows of a snapshot begin so.
 fn row_start(snap: SnapId) -> Bytes {
     Bytes::copy_from_slice(&snap.0.to_be_bytes())
 }
@@ -79,10 +79,12 @@ impl PgHost {
     /// What trimming adds to the state: at work, or waiting to be.
     pub fn trim_bits(&self, queue: Option<&SnapSet>) -> StateBits {
         let left = || queue.is_some_and(|q| self.next_trim(q).is_some());
-        match () {
-            () if self.trimmer.active => StateBits::SNAPTRIM,
-            () if self.pg.is_primary() && left() => StateBits::SNAPTRIM_WAIT,
-            () => StateBits::default(),
+        if self.trimmer.active {
+            StateBits::SNAPTRIM
+        } else if self.pg.is_primary() && left() {
+            StateBits::SNAPTRIM_WAIT
+        } else {
+            StateBits::default()
         }
     }
 
@@ -110,11 +112,7 @@ impl Daemon {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         match map.removed_snaps_queue.get(&pgid.pool) {
             Some(queue) => {
-                let forgotten: Vec<SnapId> =
-                    host.trimmer.done.iter().filter(|s| !queue.contains(*s)).collect();
-                for snap in forgotten {
-                    host.trimmer.done.remove(snap);
-                }
+                host.trimmer.done.intersect(queue);
                 if host.started && host.pg.is_primary() && host.next_trim(queue).is_some() {
                     self.trimming.insert(pgid);
                 }
@@ -129,7 +127,8 @@ impl Daemon {
             return;
         }
         let pgids: Vec<PgId> = self.trimming.iter().copied().collect();
-        let mut active = self.pgs.values().filter(|h| h.trimmer.active).count();
+        let is_active = |pgid: &&PgId| self.pgs.get(pgid).is_some_and(|h| h.trimmer.active);
+        let mut active = pgids.iter().filter(is_active).count();
         for pgid in pgids {
             let Some(host) = self.pgs.get_mut(&pgid) else {
                 self.trimming.remove(&pgid);
@@ -211,7 +210,7 @@ impl Daemon {
 
     /// Trims the clone that a row names.
     fn trim_row(&mut self, pgid: PgId, row: Bytes, fx: &mut Effects) -> Step {
-        let snaps = self.pool_snaps(pgid.pool);
+        let snaps = self.maps.pool_snaps(pgid.pool);
         let Some(host) = self.pgs.get_mut(&pgid) else { return Step::Over };
         let Some(clone) = clone_of_row(&row) else {
             tracing::error!(
@@ -229,6 +228,7 @@ impl Daemon {
         let request = MOsdOp { object: head.clone(), ..MOsdOp::default() };
         let scene = Scene {
             request: &request,
+            writes: true,
             sender: Sender::default(),
             snaps: &snaps,
             is_ready: &|_| true,
@@ -238,7 +238,7 @@ impl Daemon {
         };
         let reads = host.trimmer.reads.clone();
         let reader = Reader { store: &self.store, set: &reads };
-        let change = match ops::trim(reader, &scene, crate::host::sequencer(pgid), clone.snap) {
+        let mut change = match ops::trim(reader, &scene, crate::host::sequencer(pgid), clone.snap) {
             Ok(Some(change)) => change,
             Ok(None) => return self.drop_row(pgid, row, fx),
             Err(ops::Stop::Miss(miss)) => {
@@ -254,12 +254,11 @@ impl Daemon {
             }
         };
         let (key, removed) = (clone.to_key(), change.trimmed_snaps().to_vec());
-        let mut change = change;
         change.drop_rows(
             &index_of(pgid),
             removed.iter().map(|snap| self::row(*snap, &key)).collect(),
         );
-        match self.own_write(pgid, change, head, &reads, true, fx) {
+        match self.own_write(pgid, change, head, &reads, Source::Trimmer, fx) {
             Ok(()) => {
                 if let Some(host) = self.pgs.get_mut(&pgid) {
                     host.trimmer.busy += 1;

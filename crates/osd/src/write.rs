@@ -254,14 +254,14 @@ impl Daemon {
         self.reply_op(id, reply);
     }
 
-    /// A write of the OSD's own: the removal of a watch that timed out, or of a clone (`trims`).
+    /// A write of the OSD's own: the removal of a watch that timed out, or of a clone.
     pub(crate) fn own_write(
         &mut self,
         pgid: PgId,
         change: Change,
         object: HObject,
         reads: &ReadSet,
-        trims: bool,
+        source: Source,
         fx: &mut Effects,
     ) -> Result<(), SubmitError> {
         let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(()) };
@@ -271,7 +271,6 @@ impl Daemon {
         total.add(&sums);
         let ready = Ready { entries, txn, sums: total, user_version, object: object.clone() };
         host.objects.entry(object).or_default();
-        let source = if trims { Source::Trimmer } else { Source::Watch };
         self.hand_over(pgid, ready, reads, source, fx)
     }
 }

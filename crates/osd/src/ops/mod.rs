@@ -88,6 +88,8 @@ pub struct Sender {
 pub struct Scene<'a> {
     /// The request.
     pub request: &'a MOsdOp,
+    /// It may change something.
+    pub writes: bool,
     /// Who sent it.
     pub sender: Sender,
     /// The pool's snapshots.
@@ -179,12 +181,11 @@ pub fn classify(request: &MOsdOp) -> Class {
 /// [`Stop::Fail`] when the request as a whole is refused before any operation; the other stops when
 /// the host must do something first.
 pub fn run(reader: Reader<'_>, scene: &Scene<'_>, sequencer: u64) -> Result<Finished, Stop> {
-    let writes = classify(scene.request).writes;
     for op in scene.request.ops.iter().filter(|op| op.code == OpCode::CALL) {
         call::called(op)?;
     }
     let mut run = Run::begin(reader, scene, sequencer)?;
-    if !writes && !run.before.exists && run.needs_object() {
+    if !scene.writes && !run.before.exists && run.needs_object() {
         return Ok(run.finish(Errno::ENOENT.wire()));
     }
     let result = run.run_ops()?;

@@ -97,12 +97,13 @@ impl TestMon {
     fn purge_snaps(&mut self) {
         for (pool, queue) in &self.map.removed_snaps_queue {
             let Some(info) = self.map.pool(*pool) else { continue };
-            for snap in queue.iter() {
-                let gone =
-                    |p| self.stats.get(&p).is_some_and(|s: &PgStat| s.trimmed.contains(snap));
-                if info.pgs(*pool).all(gone) {
-                    self.next.new_purged_snaps.entry(*pool).or_default().insert(snap);
-                }
+            let mut gone = queue.clone();
+            for pgid in info.pgs(*pool) {
+                let trimmed = self.stats.get(&pgid).map(|s| s.trimmed.clone());
+                gone.intersect(&trimmed.unwrap_or_default());
+            }
+            if !gone.is_empty() {
+                self.next.new_purged_snaps.insert(*pool, gone);
             }
         }
     }
