@@ -32,6 +32,23 @@ need_packages() {
   rm -f "$log"
 }
 
+# Unpacks the newest version of a package into a folder without installing it; of its files those
+# that match the patterns. unpack_package FOLDER PACKAGE PATTERN...
+unpack_package() {
+  local folder=$1 package=$2 work
+  shift 2
+  work=$(mktemp -d)
+  if ! { (cd "$work" && apt-get download "$package") &&
+    dpkg-deb --fsys-tarfile "$work"/*.deb | tar -x -C "$folder" --wildcards "$@"; } >"$work/log" 2>&1
+  then
+    tail -n 20 "$work/log" >&2
+    echo "Debian's package $package could not be had or unpacked." >&2
+    rm -rf "$work"
+    return 4
+  fi
+  rm -rf "$work"
+}
+
 # Whether there is a Rust toolchain, and where it is if it is not in the PATH.
 need_cargo() {
   command -v cargo >/dev/null || PATH=${CARGO_HOME:-$HOME/.cargo}/bin:$PATH

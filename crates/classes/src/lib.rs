@@ -9,6 +9,7 @@
 //! answers [`CallError::Interrupted`], fetches what is missing and runs the whole request again. So a
 //! method passes errors on at once (`?`) and keeps nothing between calls.
 
+mod cas;
 #[cfg(test)]
 mod corpus;
 #[cfg(test)]
@@ -23,6 +24,7 @@ mod rbd;
 mod refcount;
 #[cfg(test)]
 mod testing;
+mod timeindex;
 mod version;
 
 pub use object::{CallError, CallResult, Object, OmapPage, Stat};
@@ -66,6 +68,8 @@ const CLASSES: &[(&str, &[Method])] = &[
     ("refcount", refcount::METHODS),
     ("version", version::METHODS),
     ("numops", numops::METHODS),
+    ("cas", cas::METHODS),
+    ("timeindex", timeindex::METHODS),
 ];
 
 /// Finds a method.

@@ -156,7 +156,8 @@ impl<H> CommandTable<H> {
         Value::Object(sorted.into_iter().map(|(p, help)| (p.clone(), help.into())).collect())
     }
 
-    /// The command that a JSON text asks for, and its checked arguments.
+    /// The command that a JSON text asks for, and its checked arguments. What follows the object
+    /// counts for nothing, as in Ceph: `rbd perf image` sends a quotation mark too many.
     ///
     /// # Errors
     /// EINVAL, in Ceph's words where it has any.
@@ -164,10 +165,11 @@ impl<H> CommandTable<H> {
         if text.len() > MAX_COMMAND_BYTES {
             return Err(CommandError::invalid("the command is longer than 1 MiB"));
         }
-        match serde_json::from_str::<Value>(text) {
-            Ok(Value::Object(args)) => self.find(args),
-            Ok(_) => Err(CommandError::invalid("command is not a JSON object")),
-            Err(e) => Err(CommandError::invalid(format_args!("bad JSON in command: {e}"))),
+        match serde_json::Deserializer::from_str(text).into_iter().next() {
+            Some(Ok(Value::Object(args))) => self.find(args),
+            Some(Ok(_)) => Err(CommandError::invalid("command is not a JSON object")),
+            Some(Err(e)) => Err(CommandError::invalid(format_args!("bad JSON in command: {e}"))),
+            None => Err(CommandError::invalid("the command is empty")),
         }
     }
 
@@ -255,6 +257,14 @@ mod tests {
             handler(r#"{"prefix":"osd crush set","id":"osd.3","weight":1,"args":["host=a"]}"#),
             Ok(2)
         );
+    }
+
+    #[test]
+    fn what_follows_a_command_counts_for_nothing() {
+        // As `rbd perf image` sends it.
+        assert_eq!(handler("\n  {\"prefix\": \"status\"}\""), Ok(0));
+        assert_eq!(handler("{\"prefix\": \"status\"} {"), Ok(0));
+        assert_eq!(handler(" ").unwrap_err(), "the command is empty");
     }
 
     #[test]

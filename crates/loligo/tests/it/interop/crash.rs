@@ -25,6 +25,12 @@ const IN_FLIGHT: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(120);
 const LOG: &str = "log";
 
+/// How often something is killed.
+pub fn kills() -> u32 {
+    let given = std::env::var(KILLS_ENV).ok();
+    given.and_then(|n| n.parse().ok()).unwrap_or(DEFAULT_KILLS)
+}
+
 /// What is known of an object: the newest version acknowledged, and the newest one sent.
 #[derive(Clone, Copy, Default)]
 struct Known {
@@ -167,7 +173,6 @@ fn nothing_acknowledged_is_lost_by_kill_9_of_everything() {
     if is_foreign() {
         return;
     }
-    let kills = std::env::var(KILLS_ENV).ok().and_then(|n| n.parse().ok());
     let cluster = Cluster::start(3, "1G");
     let conf = ClientConf::load(&cluster.dir().join("ceph.conf")).unwrap();
     let client = || SyncClient::connect(&conf, PATIENCE).unwrap();
@@ -181,7 +186,7 @@ fn nothing_acknowledged_is_lost_by_kill_9_of_everything() {
             scope.spawn(move || write(&mut client, pool, shared))
         });
         let stop = StopAtEnd(&shared);
-        for round in 0..kills.unwrap_or(DEFAULT_KILLS) {
+        for round in 0..kills() {
             let name = format!("round-{round}");
             let bench = |mode: &[&str]| {
                 let tool = cluster.rados().args(["-p", "rbd", "bench", "4"]).args(mode);
