@@ -4,9 +4,19 @@ use crate::Encode;
 use bytes::Bytes;
 
 /// A growing buffer that values are appended to.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Encoder {
     buf: Vec<u8>,
+}
+
+/// Room that a new encoder has: most messages and records need no more, and growing step by step
+/// would cost more than all the rest.
+const FIRST_BYTES: usize = 256;
+
+impl Default for Encoder {
+    fn default() -> Self {
+        Self::with_capacity(FIRST_BYTES)
+    }
 }
 
 impl Encoder {

@@ -30,11 +30,11 @@ impl AlignedBuf {
     /// # Panics
     /// When the memory cannot be had.
     pub fn zeroed(len: usize) -> Self {
-        let mut buf = match Kept::take(len.div_ceil(BLOCK_BYTES)) {
+        let mut buf = match Kept::take(pages_for(len)) {
             Some(pages) => AlignedBuf { pages, len },
             None => return Self::fresh(len),
         };
-        buf.pages.as_mut_slice().zero();
+        buf.pages.zero();
         buf
     }
 
@@ -44,15 +44,35 @@ impl AlignedBuf {
     /// # Panics
     /// When the memory cannot be had.
     pub fn for_overwrite(len: usize) -> Self {
-        match Kept::take(len.div_ceil(BLOCK_BYTES)) {
+        match Kept::take(pages_for(len)) {
             Some(pages) => AlignedBuf { pages, len },
             None => Self::fresh(len),
         }
     }
 
     fn fresh(len: usize) -> Self {
-        let pages = Page::new_vec_zeroed(len.div_ceil(BLOCK_BYTES)).expect("out of memory");
+        let pages = Page::new_vec_zeroed(pages_for(len)).expect("out of memory");
         AlignedBuf { pages, len }
+    }
+
+    /// Blocks put together. Memory that is new is written once, not zeroed before.
+    ///
+    /// # Panics
+    /// When a block is not of [`BLOCK_BYTES`], or the memory cannot be had.
+    pub fn of_blocks<'a>(count: usize, blocks: impl Iterator<Item = &'a [u8]>) -> Self {
+        let room = pages_for(count * BLOCK_BYTES);
+        let mut pages = Kept::take(room).unwrap_or_else(|| Vec::with_capacity(room));
+        let page = |block: &[u8]| Page(block.try_into().expect("a whole block"));
+        let mut len = 0;
+        for block in blocks {
+            match pages.get_mut(len) {
+                Some(old) => *old = page(block),
+                None => pages.push(page(block)),
+            }
+            len += 1;
+        }
+        assert_eq!(len, count, "as many blocks as were announced");
+        AlignedBuf { pages, len: len * BLOCK_BYTES }
     }
 
     /// A copy of `data`.
@@ -114,6 +134,17 @@ impl Drop for AlignedBuf {
     }
 }
 
+/// Pages of a buffer for `len` bytes. Longer buffers come in few lengths, so that one that was
+/// dropped fits the next; at most a third of one is unused.
+fn pages_for(len: usize) -> usize {
+    let pages = len.div_ceil(BLOCK_BYTES);
+    if pages > KEPT_PAGES {
+        return pages;
+    }
+    let step = (pages.next_power_of_two() / 4).max(1);
+    pages.next_multiple_of(step)
+}
+
 /// Buffers of up to so many pages are kept.
 const KEPT_PAGES: usize = 16;
 /// Pages that a thread keeps in all: 16 MiB. A log gives back what it held in bursts.
@@ -141,9 +172,12 @@ impl Kept {
         KEPT.try_with(|kept| take(&mut kept.borrow_mut())).ok().flatten()
     }
 
-    fn put(pages: Vec<Page>) {
-        let count = pages.len();
+    fn put(mut pages: Vec<Page>) {
+        let count = pages_for(pages.len() * BLOCK_BYTES);
         let Some(class) = count.checked_sub(1) else { return };
+        if pages.len() < count && count <= KEPT_PAGES {
+            pages.resize(count, Page([0; BLOCK_BYTES]));
+        }
         // When the thread ends there is nowhere to keep it, which is as well.
         let _ = KEPT.try_with(|kept| {
             let kept = &mut *kept.borrow_mut();
@@ -183,6 +217,24 @@ mod tests {
         assert!(AlignedBuf::is_aligned(&bytes));
         assert_eq!((bytes[4999], bytes[5000]), (7, 0));
         assert!(!AlignedBuf::is_aligned(&bytes[512..]));
+    }
+
+    #[test]
+    fn blocks_are_put_together_in_new_memory_and_in_old() {
+        let block = |b: u8| vec![b; BLOCK_BYTES];
+        for round in 0..3 {
+            for count in [1, 5, 7, 20] {
+                let blocks: Vec<_> = (0..count).map(|i| block(i + round)).collect();
+                let buf =
+                    AlignedBuf::of_blocks(usize::from(count), blocks.iter().map(Vec::as_slice));
+                assert!(AlignedBuf::is_aligned(buf.as_slice()));
+                assert!(buf.as_slice() == blocks.concat());
+                drop(buf);
+                // It is as good for any other use.
+                let other = AlignedBuf::zeroed(usize::from(count) * BLOCK_BYTES);
+                assert!(other.as_slice().iter().all(|b| *b == 0));
+            }
+        }
     }
 
     #[test]

@@ -112,6 +112,13 @@ impl SnapSet {
             self.remove_range(start, len);
         }
     }
+
+    /// Keeps what is in the other set too.
+    pub fn intersect(&mut self, other: &SnapSet) {
+        let mut gone = self.clone();
+        gone.subtract(other);
+        self.subtract(&gone);
+    }
 }
 
 impl FromIterator<SnapId> for SnapSet {
@@ -198,6 +205,20 @@ mod tests {
                 let read: SnapSet = denc::decode_all(&denc::encode(&set)).unwrap();
                 prop_assert_eq!(&read, &set);
             }
+        }
+
+        #[test]
+        fn intersects_as_sets_of_numbers(a in prop::collection::vec((0..40u64, 0..9u64), 0..8),
+                                         b in prop::collection::vec((0..40u64, 0..9u64), 0..8)) {
+            let set = |ranges: &[(u64, u64)]| {
+                let mut set = SnapSet::new();
+                ranges.iter().for_each(|(s, n)| set.insert_range(SnapId(*s), *n));
+                set
+            };
+            let (mut both, b) = (set(&a), set(&b));
+            let model: Vec<_> = both.iter().filter(|id| b.contains(*id)).collect();
+            both.intersect(&b);
+            prop_assert!(both.iter().eq(model));
         }
     }
 

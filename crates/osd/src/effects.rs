@@ -34,7 +34,7 @@ impl Daemon {
         let mut failed = None;
         for effect in effects {
             match effect {
-                WatchEffect::Connect(w) if open => watches.connect(now, &head, &w, link),
+                WatchEffect::Connect(w) if open => watches.connect(now, &head, &w, link, &mut out),
                 WatchEffect::Connect(w) => watches.load(now, &head, &[w]),
                 WatchEffect::Remove { cookie } => watches.remove(&head, (from, cookie), &mut out),
                 WatchEffect::Ping { cookie } => {

@@ -30,11 +30,23 @@ struct Watch {
 struct Notify {
     /// Who started it, and its name for it.
     link: LinkId,
+    from: EntityName,
     cookie: u64,
     version: u64,
+    payload: Bytes,
     deadline: Mono,
     waiting: BTreeSet<WatchKey>,
     replies: NotifyReplies,
+}
+
+impl Notify {
+    /// What a watcher is told.
+    fn tell(&self, id: u64, watch_cookie: u64, link: LinkId) -> WatchOut {
+        let mut m = message(WatchEvent::Notify, watch_cookie, id, self.version);
+        m.payload = self.payload.clone();
+        m.notifier_gid = self.from.num as u64;
+        WatchOut::Send(link, m.encode())
+    }
 }
 
 /// The watches and notifies of one object.
@@ -96,12 +108,25 @@ impl Watches {
         }
     }
 
-    /// A client watches (again), on this connection.
-    pub fn connect(&mut self, now: Mono, object: &HObject, w: &StoredWatch, link: LinkId) {
+    /// A client watches (again), on this connection. Notifies that wait for it are told again: what
+    /// the last connection took along may not have arrived (`Watch::connect`).
+    pub fn connect(
+        &mut self,
+        now: Mono,
+        object: &HObject,
+        w: &StoredWatch,
+        link: LinkId,
+        out: &mut Vec<WatchOut>,
+    ) {
         let timeout = Duration::from_secs(u64::from(w.timeout_s));
         let watch = Watch { timeout, link: Some(link), deadline: now.after(timeout) };
         let state = self.objects.entry(object.clone()).or_default();
-        state.watches.insert((w.watcher, w.cookie), watch);
+        let key = (w.watcher, w.cookie);
+        let before = state.watches.insert(key, watch);
+        if before.is_none_or(|w| w.link != Some(link)) {
+            let waiting = state.notifies.iter().filter(|(_, n)| n.waiting.contains(&key));
+            out.extend(waiting.map(|(id, n)| n.tell(*id, w.cookie, link)));
+        }
     }
 
     /// A watcher gave a sign of life. Whether it is connected here.
@@ -143,22 +168,21 @@ impl Watches {
     /// Tells all connected watchers, and the notifier at once when there is none.
     pub fn notify(&mut self, now: Mono, object: &HObject, new: NewNotify, out: &mut Vec<WatchOut>) {
         let state = self.objects.entry(object.clone()).or_default();
-        for ((_, cookie), watch) in &state.watches {
-            if let Some(link) = watch.link {
-                let mut m = message(WatchEvent::Notify, *cookie, new.id, new.version);
-                m.payload = new.payload.clone();
-                m.notifier_gid = new.from.num as u64;
-                out.push(WatchOut::Send(link, m.encode()));
-            }
-        }
         let notify = Notify {
             link: new.link,
+            from: new.from,
             cookie: new.cookie,
             version: new.version,
+            payload: new.payload,
             deadline: now.after(new.timeout),
             waiting: state.watches.keys().copied().collect(),
             replies: NotifyReplies::default(),
         };
+        for ((_, cookie), watch) in &state.watches {
+            if let Some(link) = watch.link {
+                out.push(notify.tell(new.id, *cookie, link));
+            }
+        }
         state.notifies.insert(new.id, notify);
         finish_if_done(state, new.id, 0, out);
         self.forget_if_idle(object);
@@ -325,8 +349,8 @@ mod tests {
     #[test]
     fn a_notify_completes_when_all_watchers_answered() {
         let (mut w, mut out) = (Watches::default(), Vec::new());
-        w.connect(Mono(0), &object(), &stored(1, 10), A);
-        w.connect(Mono(0), &object(), &stored(2, 20), B);
+        w.connect(Mono(0), &object(), &stored(1, 10), A, &mut out);
+        w.connect(Mono(0), &object(), &stored(2, 20), B, &mut out);
         w.notify(Mono(0), &object(), notify(9), &mut out);
         assert_eq!(events(&out), [(A, WatchEvent::Notify, 0), (B, WatchEvent::Notify, 0)]);
         out.clear();
@@ -348,7 +372,7 @@ mod tests {
     #[test]
     fn watchers_that_do_not_answer_are_named_and_expire() {
         let (mut w, mut out) = (Watches::default(), Vec::new());
-        w.connect(Mono(0), &object(), &stored(2, 20), B);
+        w.connect(Mono(0), &object(), &stored(2, 20), B, &mut out);
         w.notify(Mono(0), &object(), notify(9), &mut out);
         w.link_closed(Mono(0), B);
         assert!(!w.ping(Mono(0), &object(), key(2, 20), B));
@@ -363,9 +387,26 @@ mod tests {
     }
 
     #[test]
+    fn a_watcher_that_comes_back_is_told_what_waits_for_it() {
+        let (mut w, mut out) = (Watches::default(), Vec::new());
+        w.connect(Mono(0), &object(), &stored(2, 20), B, &mut out);
+        w.notify(Mono(0), &object(), notify(9), &mut out);
+        w.link_closed(Mono(0), B);
+        out.clear();
+        const AGAIN: LinkId = LinkId(3);
+        w.connect(Mono(0), &object(), &stored(2, 20), AGAIN, &mut out);
+        // Once for each connection.
+        w.connect(Mono(0), &object(), &stored(2, 20), AGAIN, &mut out);
+        assert_eq!(events(&out), [(AGAIN, WatchEvent::Notify, 0)]);
+        out.clear();
+        w.ack(&object(), 9, key(2, 20), Bytes::new(), &mut out);
+        assert_eq!(events(&out), [(A, WatchEvent::NotifyComplete, 0)]);
+    }
+
+    #[test]
     fn removing_the_object_tells_watchers_and_notifiers() {
         let (mut w, mut out) = (Watches::default(), Vec::new());
-        w.connect(Mono(0), &object(), &stored(2, 20), B);
+        w.connect(Mono(0), &object(), &stored(2, 20), B, &mut out);
         w.notify(Mono(0), &object(), notify(9), &mut out);
         out.clear();
         w.disconnect_all(&object(), &mut out);

@@ -14,8 +14,9 @@ use crate::codec::{Decoded, Malformed, Reader};
 use smallvec::SmallVec;
 use types::ObjectKey;
 
-/// A key of the ordered space. Extent shards, the most frequent keys, need no allocation.
-pub(crate) type Key = SmallVec<[u8; 32]>;
+/// A key of the ordered space. Extent shards, the PG log, and objects with names of the usual length
+/// need no allocation, and a search needs no other memory than the table's own.
+pub(crate) type Key = SmallVec<[u8; 80]>;
 
 /// Longest object name, attribute name or omap key, in bytes as a key.
 pub const MAX_NAME_BYTES: usize = 12 * 1024;

@@ -7,7 +7,7 @@
 
 use crate::keys::Key;
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 
 /// A row as a memtable holds it.
@@ -188,15 +188,30 @@ impl Memtable {
             self.put(key, row.value, txn);
         }
     }
+}
 
-    /// Drops up to `n` rows or ranges: memory is given back in slices.
+/// A memtable on its way out: its memory is given back in slices.
+#[derive(Debug, Default)]
+pub(crate) struct Garbage {
+    rows: btree_map::IntoIter<Key, Row>,
+    ranges: btree_map::IntoIter<Key, Range>,
+}
+
+impl From<Memtable> for Garbage {
+    fn from(table: Memtable) -> Self {
+        Garbage { rows: table.rows.into_iter(), ranges: table.ranges.into_iter() }
+    }
+}
+
+impl Garbage {
+    pub fn is_empty(&self) -> bool {
+        self.rows.len() == 0 && self.ranges.len() == 0
+    }
+
+    /// Drops up to `n` rows and as many ranges.
     pub fn shrink(&mut self, n: usize) {
-        for _ in 0..n {
-            if self.rows.pop_first().is_none() && self.ranges.pop_first().is_none() {
-                self.bytes = 0;
-                return;
-            }
-        }
+        self.rows.by_ref().take(n).for_each(drop);
+        self.ranges.by_ref().take(n).for_each(drop);
     }
 }
 

@@ -5,18 +5,22 @@
 //! one turn sends on a connection leaves in one system call; everything it asks of the disk is
 //! submitted together.
 //!
-//! **Unsafe.** All of the project's `unsafe` is here, and it is of three kinds: pushing an entry to
-//! the ring (the kernel will read or write memory we name), saying how many bytes of a buffer the
-//! kernel has filled, and taking over a file descriptor the kernel returned. One rule makes them
+//! **Unsafe.** All of the project's `unsafe` is here. Beside setting an option of the allocator it
+//! is of three kinds: pushing an entry to the ring (the kernel will read or write memory we name),
+//! saying how many bytes of a buffer the kernel has filled, and taking over a file descriptor the
+//! kernel returned. One rule makes them
 //! sound: *memory and descriptors named in an entry are owned by that entry's slot* ([`slots`])
 //! *until its last completion has been taken from the ring*. Nothing else may drop or touch them.
 //! At the end of a run the ring is torn down before the slots.
 
 mod device;
+mod memory;
 mod net;
 mod ring;
 mod runner;
 mod slots;
+mod timer;
 
 pub use device::{Device, DeviceError, Open, Unusable, open};
+pub use memory::keep_freed_memory;
 pub use runner::{Options, RunError, run};

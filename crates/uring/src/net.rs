@@ -48,6 +48,8 @@ pub(crate) struct Conn {
     pub in_flight: u32,
     pub receiving: bool,
     pub sending: bool,
+    /// The socket took no more: the next send waits until it does.
+    pub is_full: bool,
     pub paused: bool,
     pub queue: VecDeque<Bytes>,
     pub queued_bytes: usize,
@@ -66,6 +68,7 @@ impl Conn {
             in_flight: 0,
             receiving: false,
             sending: false,
+            is_full: false,
             paused: false,
             queue: VecDeque::new(),
             queued_bytes: 0,

@@ -1,9 +1,7 @@
 //! The ring: pushing entries and taking completions.
 
 use io_uring::squeue::Entry;
-use io_uring::types::{SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue};
-use std::time::Duration;
 
 /// A submission and a completion queue.
 pub(crate) struct Ring {
@@ -47,26 +45,13 @@ impl Ring {
         }
     }
 
-    /// Submits, and waits for at least `want` completions or until `timeout` has passed (`None`: for
-    /// ever, zero: not at all).
-    pub fn submit_and_wait(
-        &mut self,
-        want: usize,
-        timeout: Option<Duration>,
-    ) -> std::io::Result<()> {
-        let result = match timeout {
-            Some(d) => {
-                let ts = Timespec::from(d);
-                let want = if d.is_zero() { 0 } else { want };
-                self.ring.submitter().submit_with_args(want, &SubmitArgs::new().timespec(&ts))
-            }
-            None => self.ring.submit_and_wait(want),
-        };
-        match result {
+    /// Submits, and waits for `want` completions. A timeout in the ring ends the wait as well.
+    pub fn submit_and_wait(&mut self, want: usize) -> std::io::Result<()> {
+        match self.ring.submit_and_wait(want) {
             Ok(_) => Ok(()),
             Err(e) => match e.raw_os_error() {
-                // Time is up; a signal came; the completion queue must be emptied first.
-                Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
+                // A signal came; the completion queue must be emptied first.
+                Some(libc::EINTR | libc::EBUSY | libc::EAGAIN) => Ok(()),
                 _ => Err(e),
             },
         }

@@ -4,6 +4,7 @@ use crate::device::Device;
 use crate::net::{Conn, Fill, Listener, Stage, dialler, listen, sockaddr};
 use crate::ring::{Done, Ring};
 use crate::slots::{Index, Slot, Slots, Socket, WriteData};
+use crate::timer::{Timers, until};
 use bytes::Bytes;
 use io::disk::{DevId, DiskDone, DiskError, DiskOp, DiskToken};
 use io::kv::ClusterStore;
@@ -22,9 +23,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use types::{HashMap, Mono, UTime};
 
-/// How long a short send that did not complete at once may keep the runner from other events.
-const SENDS_LATE: Duration = Duration::from_millis(20);
-/// A send of up to so many bytes is expected to complete while it is submitted: sockets buffer more.
+/// A send of up to so many bytes completes while it is submitted, or not at all: sockets buffer more.
 const SHORT_SEND_BYTES: usize = 32 << 10;
 
 /// Settings of a run.
@@ -77,8 +76,8 @@ pub fn run<C: Core + ?Sized>(
         conns: Slab::new(),
         by_id: HashMap::default(),
         dirty: Vec::new(),
-        sends_in_flight: 0,
-        fresh_short_sends: 0,
+        short_sends: 0,
+        timers: Timers::default(),
         lingering: Vec::new(),
         devices,
         kv,
@@ -103,9 +102,9 @@ struct Runner {
     by_id: HashMap<ConnId, Index>,
     /// Connections that may want a receive or send started.
     dirty: Vec<Index>,
-    sends_in_flight: usize,
-    /// Those of them that were started in this turn and are short.
-    fresh_short_sends: usize,
+    /// Short sends of this turn.
+    short_sends: usize,
+    timers: Timers,
     /// Closed connections that may still send, and until when.
     lingering: Vec<(Mono, Index, ConnId)>,
     devices: Vec<Device>,
@@ -161,31 +160,34 @@ impl Runner {
 
     /// Submits what was started, and waits for something that concerns the core.
     ///
-    /// A short send nearly always completes while it is submitted. Being woken for that alone would
-    /// cost as much as a request, so those of this turn are waited for on top of one other event.
-    /// When one of them does not complete at once, since its peer is slow, the wait is over after
-    /// [`SENDS_LATE`], and while it is in flight nothing is waited for on top.
+    /// Short sends complete while they are submitted. Being woken for that alone would cost as much
+    /// as a request, so they are waited for on top of one other event.
     fn wait<C: Core + ?Sized>(&mut self, core: &C, now: Now) -> Result<(), RunError> {
-        let wait = self.wait_time(core, now);
-        let fresh = std::mem::take(&mut self.fresh_short_sends);
-        if fresh == 0 || self.sends_in_flight > fresh {
-            return Ok(self.ring().submit_and_wait(1, wait)?);
+        let short_sends = std::mem::take(&mut self.short_sends);
+        let lingering = self.lingering.iter().map(|(until, ..)| *until);
+        let deadline = lingering.chain(core.next_deadline()).min();
+        let is_due = deadline.is_some_and(|at| at <= now.mono);
+        if is_due || !self.pending.is_empty() {
+            return Ok(self.ring().submit_and_wait(0)?);
         }
-        let wait = wait.map_or(SENDS_LATE, |w| w.min(SENDS_LATE));
-        Ok(self.ring().submit_and_wait(1 + fresh, Some(wait))?)
+        if let Some(deadline) = deadline {
+            self.wake_at(now, deadline)?;
+        }
+        Ok(self.ring().submit_and_wait(1 + short_sends)?)
+    }
+
+    fn wake_at(&mut self, now: Now, deadline: Mono) -> Result<(), RunError> {
+        if !self.timers.lacks(deadline) {
+            return Ok(());
+        }
+        let after = until(now.mono, deadline);
+        let at: *const ring_types::Timespec = &*after;
+        let entry = opcode::Timeout::new(at).build();
+        self.push(entry, Slot::Timeout { deadline, _after: after })
     }
 
     fn ring(&mut self) -> &mut Ring {
         self.ring.as_mut().expect("the ring lives as long as the run")
-    }
-
-    fn wait_time<C: Core + ?Sized>(&mut self, core: &C, now: Now) -> Option<Duration> {
-        if !self.pending.is_empty() {
-            return Some(Duration::ZERO);
-        }
-        let lingering = self.lingering.iter().map(|(until, ..)| *until);
-        let next = lingering.chain(core.next_deadline()).min()?;
-        Some(next.since(now.mono))
     }
 
     fn watch_signals(&mut self) -> Result<(), RunError> {
@@ -249,6 +251,10 @@ impl Runner {
             Slot::Signal { .. } => {
                 self.arm_signal()?;
                 Some(Event::Stop)
+            }
+            Slot::Timeout { deadline, .. } => {
+                self.timers.over(deadline);
+                None
             }
             Slot::Cancel => None,
         };
@@ -455,7 +461,6 @@ impl Runner {
     }
 
     fn sent(&mut self, index: Index, result: i32) -> Option<Event> {
-        self.sends_in_flight -= 1;
         let conn = &mut self.conns[index];
         conn.in_flight -= 1;
         conn.sending = false;
@@ -463,6 +468,8 @@ impl Runner {
             self.reap(index);
             return None;
         }
+        conn.is_full = result == -libc::EAGAIN;
+        let result = if conn.is_full { 0 } else { result };
         if result < 0 {
             return match conn.stage {
                 Stage::Draining => {
@@ -573,12 +580,13 @@ impl Runner {
     fn start_send(&mut self, index: Index) -> Result<(), RunError> {
         let conn = &mut self.conns[index];
         let msg = conn.gather();
-        self.sends_in_flight += 1;
-        self.fresh_short_sends += usize::from(conn.queued_bytes <= SHORT_SEND_BYTES);
+        let short = conn.queued_bytes <= SHORT_SEND_BYTES && !conn.is_full;
+        self.short_sends += usize::from(short);
         conn.sending = true;
         conn.in_flight += 1;
         let fd = ring_types::Fd(conn.raw());
-        let flags = (libc::MSG_NOSIGNAL | libc::MSG_WAITALL) as u32;
+        let how = if short { libc::MSG_DONTWAIT } else { libc::MSG_WAITALL };
+        let flags = (libc::MSG_NOSIGNAL | how) as u32;
         let entry = opcode::SendMsg::new(fd, &msg.header).flags(flags).build();
         self.push(entry, Slot::Send { conn: index, _msg: msg })
     }
@@ -676,7 +684,8 @@ impl Runner {
                 return Ok(());
             }
             self.start_transfers()?;
-            self.ring().submit_and_wait(1, Some(until.since(now.mono)))?;
+            self.wake_at(now, until)?;
+            self.ring().submit_and_wait(1)?;
             self.ring().take(&mut done);
             for d in done.drain(..) {
                 self.complete(d)?;

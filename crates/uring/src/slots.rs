@@ -3,9 +3,11 @@
 use bytes::{Bytes, BytesMut};
 use io::AlignedBuf;
 use io::disk::DiskToken;
+use io_uring::types::Timespec;
 use slab::Slab;
 use smallvec::SmallVec;
 use std::os::fd::OwnedFd;
+use types::Mono;
 
 /// Index of a connection or listener in the runner's tables.
 pub(crate) type Index = usize;
@@ -22,6 +24,7 @@ pub(crate) enum Slot {
     DiskFlush { token: DiskToken },
     DiskDiscard { token: DiskToken },
     Signal { _buf: Box<[u8; 8]> },
+    Timeout { deadline: Mono, _after: Box<Timespec> },
     Cancel,
 }
 

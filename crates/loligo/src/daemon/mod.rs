@@ -32,6 +32,7 @@ fn run_core(
     devices: Vec<uring::Device>,
     kv: Option<Box<dyn ClusterStore>>,
 ) -> Result<io::Exit, Failure> {
+    uring::keep_freed_memory();
     let ended = uring::run(core, devices, kv, &uring::Options::default());
     let exit = ended.context(|| format!("cannot run {name}")).map_err(|f| f.exit(Exit::Machine))?;
     if exit.code == 0 {

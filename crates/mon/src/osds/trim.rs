@@ -3,7 +3,7 @@
 use crate::cluster::Cluster;
 use crate::store::keys;
 use io::Now;
-use maps::{BlocklistAddr, SnapSet};
+use maps::BlocklistAddr;
 use types::Epoch;
 
 /// Old maps are removed when there are so many too many.
@@ -29,9 +29,7 @@ impl Cluster {
         let purged = map.removed_snaps_queue.iter().filter_map(|(pool, queue)| {
             let mut gone = queue.clone();
             for (_, entry) in self.pgmap.all(&map).filter(|(pgid, _)| pgid.pool == *pool) {
-                let trimmed = &entry?.stat.trimmed;
-                let left: SnapSet = gone.iter().filter(|snap| !trimmed.contains(*snap)).collect();
-                gone.subtract(&left);
+                gone.intersect(&entry?.stat.trimmed);
             }
             (!gone.is_empty()).then_some((*pool, gone))
         });

@@ -80,8 +80,6 @@ pub(crate) struct Server {
     admin: Option<AdminServer>,
     table: CommandTable<Handler>,
     tell: CommandTable<Tell>,
-    /// Where the mgr is reached; empty until its socket is there.
-    mgr_addrs: AddrVec,
     outbox: Vec<Output>,
     waiting: VecDeque<Input>,
     committing: Option<Committing>,
@@ -114,7 +112,6 @@ impl Server {
             admin: path.map(|path| AdminServer::new(ADMIN, path)),
             table: commands::table(),
             tell: commands::tell_table(),
-            mgr_addrs: AddrVec::default(),
             outbox: Vec::new(),
             waiting: VecDeque::new(),
             committing: None,
@@ -224,8 +221,7 @@ impl Server {
                 tracing::info!("mon.{name}: serves on {addrs}");
             }
             Role::Mgr => {
-                self.mgr_addrs = self.mgr.listen_addrs(MGR).cloned().unwrap_or_default();
-                self.cluster.mgr_addrs = self.mgr_addrs.clone();
+                self.cluster.mgr_addrs = self.mgr.listen_addrs(MGR).cloned().unwrap_or_default();
                 self.serve_all(now);
             }
         }

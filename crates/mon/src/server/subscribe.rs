@@ -87,7 +87,7 @@ impl Server {
 
     fn serve_mgrmap(&mut self, link: LinkId) {
         let epoch = self.cluster.state.mgr_epoch;
-        if self.mgr_addrs.is_empty()
+        if self.cluster.mgr_addrs.is_empty()
             || !self.session(link).is_some_and(|s| s.wants("mgrmap", epoch))
         {
             return;

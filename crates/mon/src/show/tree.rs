@@ -25,6 +25,14 @@ pub(crate) struct Item {
 /// Names of pools, for those that have weight-sets of their own.
 pub(crate) type PoolNames = BTreeMap<i64, String>;
 
+/// The wanted OSDs that a walk did not come by: they stand nowhere in the hierarchy.
+pub(crate) fn stray(map: &OsdMap, walked: &[Item], wanted: &dyn Fn(i32) -> bool) -> Vec<Item> {
+    let touched: BTreeSet<i32> = walked.iter().map(|i| i.id).collect();
+    let ids = map.existing_osds().map(|osd| osd.0);
+    let stray = ids.filter(|id| !touched.contains(id) && wanted(*id));
+    stray.map(|id| Item { id, parent: 0, depth: 0, weight: 0.0, children: Vec::new() }).collect()
+}
+
 /// Walks from the roots down, each bucket before what is in it; siblings sorted by class and name.
 /// `wanted` chooses devices; buckets without any are left out unless `empty_buckets`.
 pub(crate) fn walk(
@@ -168,16 +176,7 @@ fn osd_items(map: &OsdMap, from: Option<i32>, filter: &Filter) -> (Vec<Item>, Ve
     let wanted = |id: i32| filter.passes(map, id);
     let starts = from.map_or_else(|| roots(crush, false), |id| vec![id]);
     let items = walk(crush, &starts, filter.0.is_empty(), &wanted);
-    let touched: BTreeSet<i32> = items.iter().map(|i| i.id).collect();
-    let stray = map.existing_osds().map(|id| id.0).filter(|id| !touched.contains(id));
-    let stray = stray.filter(|&id| from.is_none() && wanted(id)).map(|id| Item {
-        id,
-        parent: 0,
-        depth: 0,
-        weight: 0.0,
-        children: Vec::new(),
-    });
-    let stray = stray.collect();
+    let stray = stray(map, &items, &|id| from.is_none() && wanted(id));
     (items, stray)
 }
 

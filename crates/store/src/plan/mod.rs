@@ -17,6 +17,7 @@ use crate::memtable::Memtable;
 use crate::rows::{Onode, Slot};
 use crate::store::direct::DirectWrites;
 use crate::store::miss::{ReadSet, Wants};
+use crate::store::onodes::OnodeCache;
 use crate::store::txns::Txns;
 use crate::tree::cache::PageCache;
 use crate::tree::{Tree, TreeMiss};
@@ -82,6 +83,7 @@ pub(crate) type Planned<T> = Result<T, PlanError>;
 /// What planning looks at.
 pub(crate) struct Context<'a> {
     pub rows: &'a Rows,
+    pub onodes: &'a OnodeCache,
     pub wal: &'a Wal,
     pub direct: &'a DirectWrites,
     pub txns: &'a Txns,
@@ -112,6 +114,8 @@ pub(crate) struct DirectData {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub changes: Memtable,
+    /// The records that change, as they will be.
+    pub onodes: SmallVec<[(ObjectKey, Option<Onode>); 2]>,
     pub next_id: u64,
     pub delta: Delta,
     pub taken: Vec<Run>,
@@ -185,7 +189,10 @@ impl<'a> Plan<'a> {
             Op::Truncate { object, size } => self.truncate(*object, *size)?,
             Op::Remove(o) => self.remove(*o)?,
             Op::SetMeta { object, meta } => {
-                self.create(*object).meta = Bytes::copy_from_slice(meta);
+                self.create(*object);
+                if let Some(onode) = self.change(*object) {
+                    onode.meta = Bytes::copy_from_slice(meta);
+                }
             }
             Op::Clone { from, to } => self.clone_object(*from, *to)?,
             Op::CloneRange { from, to, src_offset, len, dst_offset } => {
@@ -199,11 +206,7 @@ impl<'a> Plan<'a> {
 
     /// All rows as the plan sees them.
     fn with_view<T>(&self, f: impl FnOnce(&View<'_>) -> T) -> T {
-        let watch = |txn: u64| {
-            if self.cx.txns.is_foreign(txn, self.txn.sequencer) {
-                self.conflict.set(true);
-            }
-        };
+        let watch = |txn: u64| self.builds_on(txn);
         let rows = self.cx.rows;
         let staged = std::iter::once(&self.out.changes);
         let layers = staged.chain(std::iter::once(&rows.active)).chain(&rows.frozen).collect();
@@ -242,24 +245,48 @@ impl<'a> Plan<'a> {
     fn load_all(&mut self) -> Planned<()> {
         let mut wants = Wants::default();
         for i in 0..self.objects.len() {
-            let key = keys::object(&self.txn.objects()[i]);
-            let row = match self.get(&key) {
-                Ok(row) => row,
-                Err(miss) => {
-                    wants.tree(miss);
-                    continue;
-                }
-            };
-            let onode = row.as_ref().map(Onode::decode).transpose();
-            match onode {
-                Ok(onode) => {
-                    let had = onode.is_some();
-                    self.objects[i] = ObjectState { loaded: true, onode, had, dirty: false };
-                }
-                Err(why) => wants.damaged(0, why.0),
+            if let Some(onode) = self.load(&self.txn.objects()[i], &mut wants) {
+                let had = onode.is_some();
+                self.objects[i] = ObjectState { loaded: true, onode, had, dirty: false };
             }
         }
         if wants.is_empty() { Ok(()) } else { Err(wants.into()) }
+    }
+
+    /// The record of an object; `None` when something must be read for it.
+    fn load(&self, object: &ObjectKey, wants: &mut Wants) -> Option<Option<Onode>> {
+        if let Some(known) = self.cx.onodes.get(object) {
+            self.builds_on(known.txn);
+            return Some(known.onode);
+        }
+        let by = Cell::new(0);
+        let watch = |txn| by.set(txn);
+        let view = View { watch: Some(&watch), ..self.cx.rows.view() };
+        let row = match view.get(&keys::object(object)) {
+            Ok(row) => row,
+            Err(miss) => {
+                wants.tree(miss);
+                return None;
+            }
+        };
+        match row.as_ref().map(Onode::decode).transpose() {
+            Ok(onode) => {
+                self.cx.onodes.found(object, onode.as_ref(), by.get());
+                self.builds_on(by.get());
+                Some(onode)
+            }
+            Err(why) => {
+                wants.damaged(0, why.0);
+                None
+            }
+        }
+    }
+
+    /// Notes that the plan depends on what a transaction did.
+    fn builds_on(&self, txn: u64) {
+        if self.cx.txns.is_foreign(txn, self.txn.sequencer) {
+            self.conflict.set(true);
+        }
     }
 
     fn state(&mut self, ix: ObjectIx) -> &mut ObjectState {
@@ -268,20 +295,20 @@ impl<'a> Plan<'a> {
         state
     }
 
-    fn onode(&mut self, ix: ObjectIx) -> Option<&mut Onode> {
-        self.state(ix).onode.as_mut()
+    fn onode(&mut self, ix: ObjectIx) -> Option<&Onode> {
+        self.state(ix).onode.as_ref()
     }
 
-    /// The object, which is made if it does not exist. It counts as changed.
-    fn create(&mut self, ix: ObjectIx) -> &mut Onode {
+    /// The object, which is made if it does not exist.
+    fn create(&mut self, ix: ObjectIx) -> &Onode {
         if self.state(ix).onode.is_none() {
             let id = self.new_id();
             self.out.delta.objects += 1;
-            self.state(ix).onode = Some(Onode { id, size: 0, flags: 0, meta: Bytes::new() });
+            let state = self.state(ix);
+            state.onode = Some(Onode { id, size: 0, flags: 0, meta: Bytes::new() });
+            state.dirty = true;
         }
-        let state = self.state(ix);
-        state.dirty = true;
-        state.onode.as_mut().expect("it was just made")
+        self.state(ix).onode.as_ref().expect("it is there, or was just made")
     }
 
     fn new_id(&mut self) -> u64 {
@@ -304,14 +331,20 @@ impl<'a> Plan<'a> {
     }
 
     fn set_size(&mut self, ix: ObjectIx, size: u64) {
-        let onode = self.create(ix);
-        let before = std::mem::replace(&mut onode.size, size);
-        self.out.delta.bytes += size as i64 - before as i64;
+        let before = self.create(ix).size;
+        if size != before
+            && let Some(onode) = self.change(ix)
+        {
+            onode.size = size;
+            self.out.delta.bytes += size as i64 - before as i64;
+        }
     }
 
     fn set_flag(&mut self, ix: ObjectIx, flag: u8) {
-        if !self.create(ix).has(flag) {
-            self.create(ix).flags |= flag;
+        if !self.create(ix).has(flag)
+            && let Some(onode) = self.change(ix)
+        {
+            onode.flags |= flag;
         }
     }
 
@@ -347,15 +380,15 @@ impl<'a> Plan<'a> {
     }
 
     fn write_onodes(&mut self) {
-        for i in 0..self.objects.len() {
-            let state = &self.objects[i];
+        for (i, state) in std::mem::take(&mut self.objects).into_iter().enumerate() {
             if !state.dirty {
                 continue;
             }
-            let key = keys::object(&self.txn.objects()[i]);
-            let (had, row) = (state.had, state.onode.as_ref().map(Onode::encode));
-            if row.is_some() || had {
-                self.put(key, row);
+            let object = &self.txn.objects()[i];
+            let row = state.onode.as_ref().map(Onode::encode);
+            if row.is_some() || state.had {
+                self.put(keys::object(object), row);
+                self.out.onodes.push((object.clone(), state.onode));
             }
         }
     }

@@ -316,7 +316,7 @@ impl Store {
             self.old_pages.push_back(ptr);
         }
         assert!(self.garbage.is_empty(), "a checkpoint begins when the one before is cleared away");
-        self.garbage = self.rows.frozen.take().unwrap_or_default();
+        self.garbage = self.rows.frozen.take().unwrap_or_default().into();
         assert!(self.life != Life::Closed, "a closed store commits nothing");
     }
 }

@@ -23,6 +23,7 @@ pub(crate) mod direct;
 mod fetch;
 pub(crate) mod inflight;
 pub(crate) mod miss;
+pub(crate) mod onodes;
 mod read;
 mod read_values;
 mod space;
@@ -41,8 +42,9 @@ pub use read_values::{OmapPage, OmapRange};
 use crate::alloc::Allocator;
 use crate::config::{Config, Devices, Identity};
 use crate::error::{Fatal, StoreError};
-use crate::memtable::Memtable;
+use crate::memtable::Garbage;
 use crate::plan::Rows;
+use crate::store::onodes::OnodeCache;
 use crate::superblock::{Superblock, Totals};
 use crate::tree::node::PagePtr;
 use crate::wal::Wal;
@@ -123,6 +125,7 @@ pub struct Store {
     /// The newest durable superblock.
     sb: Superblock,
     rows: Rows,
+    onodes: OnodeCache,
     wal: Wal,
     direct: DirectWrites,
     alloc: Allocator,
@@ -135,7 +138,7 @@ pub struct Store {
     writeback: WriteBack,
     commit: Option<Commit>,
     /// The memtable that the last checkpoint applied, on its way out.
-    garbage: Memtable,
+    garbage: Garbage,
     /// Nodes of older trees whose blocks are free when nothing reads them.
     old_pages: VecDeque<PagePtr>,
     old_page_blocks: u64,
@@ -191,6 +194,7 @@ impl Store {
             // It was; from now on the log goes on.
             sb: Superblock { clean: false, ..parts.sb },
             rows: parts.rows,
+            onodes: OnodeCache::default(),
             wal: parts.wal,
             direct: DirectWrites::default(),
             alloc: parts.alloc,
@@ -202,7 +206,7 @@ impl Store {
             checkpoint: None,
             writeback: WriteBack::default(),
             commit: None,
-            garbage: Memtable::default(),
+            garbage: Garbage::default(),
             old_pages: VecDeque::new(),
             old_page_blocks: 0,
             epoch: 0,

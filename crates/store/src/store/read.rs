@@ -4,9 +4,11 @@ use super::Store;
 use super::miss::{Miss, ReadSet, Want, Wants};
 use crate::keys::{self, Parsed, SHARD_BLOCKS};
 use crate::rows::{Onode, Shard, Slot};
+use crate::view::View;
 use crate::wal::Content;
 use bytes::Bytes;
 use io::BLOCK_BYTES;
+use std::cell::Cell;
 use types::ObjectKey;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -96,10 +98,17 @@ impl Store {
     }
 
     pub(super) fn onode(&self, object: &ObjectKey) -> Result<Option<Onode>, Miss> {
-        match self.row(&keys::object(object))? {
-            None => Ok(None),
-            Some(row) => Onode::decode(&row).map(Some).map_err(|why| self.damaged(why.0)),
+        if let Some(known) = self.onodes.get(object) {
+            return Ok(known.onode);
         }
+        let by = Cell::new(0);
+        let watch = |txn| by.set(txn);
+        let view = View { watch: Some(&watch), ..self.rows.view() };
+        let row = view.get(&keys::object(object)).map_err(|miss| self.miss(miss.into()))?;
+        let onode = row.as_ref().map(Onode::decode).transpose();
+        let onode = onode.map_err(|why| self.damaged(why.0))?;
+        self.onodes.found(object, onode.as_ref(), by.get());
+        Ok(onode)
     }
 
     /// Size and record of an object, `None` when it does not exist.

@@ -7,6 +7,7 @@ use crate::alloc::Run;
 use crate::error::SubmitError;
 use crate::plan::{Context, Outcome, PlanError, plan};
 use crate::store::direct::DirectWrites;
+use crate::store::onodes::Known;
 use crate::txn::{Invalid, Transaction};
 use crate::wal::Fit;
 use crate::wal::format::Record;
@@ -26,6 +27,7 @@ impl Store {
         }
         let context = Context {
             rows: &self.rows,
+            onodes: &self.onodes,
             wal: &self.wal,
             direct: &self.direct,
             txns: &self.txns,
@@ -187,6 +189,9 @@ impl Store {
         let blocks: Vec<_> = blocks.map(|(place, (crc, content))| (place, crc, content)).collect();
         self.writeback.spend(blocks.len() as u64 + 1);
         self.wal.append(id, record, blocks);
+        for (object, onode) in outcome.onodes {
+            self.onodes.put(object, Known { onode, txn: id });
+        }
         self.rows.active.absorb(outcome.changes, id);
         self.direct.add(id, outcome.direct);
         TxnId(id)

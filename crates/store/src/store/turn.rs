@@ -2,6 +2,7 @@
 
 use super::inflight::DATA;
 use super::{Ended, Life, Store, StoreEvent, TxnId};
+use crate::memtable::Garbage;
 use crate::store::txns::Decided;
 use bytes::Bytes;
 use io::disk::{DiskDone, DiskError};
@@ -256,7 +257,7 @@ impl Store {
         if !self.is_closing() || !self.sb.clean || self.io.in_flight() > 0 {
             return;
         }
-        self.garbage = crate::memtable::Memtable::default();
+        self.garbage = Garbage::default();
         self.life = Life::Closed;
         self.events.push_back(StoreEvent::Unmounted);
     }

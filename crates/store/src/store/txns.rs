@@ -5,6 +5,7 @@
 //! such a one in its sequencer, can be lost while later batches are kept (*droppable*); another
 //! sequencer's transaction must not build on it before it is decided.
 
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use types::{HashMap, Mono};
 
@@ -22,7 +23,7 @@ struct Flight {
 
 #[derive(Debug, Default)]
 struct Sequence {
-    waiting: VecDeque<u64>,
+    waiting: SmallVec<[u64; 4]>,
     /// How many of them have data beside the log.
     with_data: usize,
 }
@@ -80,7 +81,7 @@ impl Txns {
     pub fn begin(&mut self, sequencer: u64, data: u32, now: Mono) -> u64 {
         let txn = self.next();
         let sequence = self.sequences.entry(sequencer).or_default();
-        sequence.waiting.push_back(txn);
+        sequence.waiting.push(txn);
         sequence.with_data += usize::from(data > 0);
         let droppable = sequence.with_data > 0;
         self.flights.push_back(Flight {
@@ -114,16 +115,18 @@ impl Txns {
 
     fn advance(&mut self, sequencer: u64, out: &mut Vec<Decided>) {
         let Some(sequence) = self.sequences.get_mut(&sequencer) else { return };
-        while let Some(&txn) = sequence.waiting.front() {
+        let mut done = 0;
+        for &txn in &sequence.waiting {
             let flight = &mut self.flights[(txn - self.first) as usize];
             if !flight.logged || flight.data_left > 0 {
                 break;
             }
             flight.decided = true;
             out.push(Decided { txn, submitted: flight.submitted });
-            sequence.waiting.pop_front();
+            done += 1;
             sequence.with_data -= usize::from(flight.has_data);
         }
+        sequence.waiting.drain(..done);
         if sequence.waiting.is_empty() {
             self.sequences.remove(&sequencer);
         }

@@ -561,21 +561,22 @@ impl Wal {
 impl Batch {
     /// The bytes of the batch; its contents are in them from now on. Gives the header's crc too.
     fn assemble(&mut self, header: &Header) -> (u32, Bytes) {
-        let mut buf = AlignedBuf::for_overwrite(self.total_blocks() as usize * BLOCK_BYTES);
-        let out = buf.as_mut_slice();
+        let total = self.total_blocks() as usize;
+        let skip = self.head_blocks as usize * BLOCK_BYTES;
+        let mut head = AlignedBuf::for_overwrite(skip);
+        let out = head.as_mut_slice();
         let crc = header.encode(out);
         let records = std::mem::take(&mut self.records);
         let end = format::HEADER_BYTES + records.len();
         out[format::HEADER_BYTES..end].copy_from_slice(&records);
-        out[end..self.head_blocks as usize * BLOCK_BYTES].fill(0);
-        if let Contents::Pieces(pieces) = &self.contents {
-            let data = &mut out[self.head_blocks as usize * BLOCK_BYTES..];
-            for (place, piece) in data.chunks_exact_mut(BLOCK_BYTES).zip(pieces) {
-                place.copy_from_slice(piece);
-            }
-        }
-        let bytes = buf.freeze();
-        let skip = self.head_blocks as usize * BLOCK_BYTES;
+        out[end..].fill(0);
+        let pieces: &[Bytes] = match &self.contents {
+            Contents::Pieces(pieces) => pieces,
+            _ => unreachable!("a batch is assembled once"),
+        };
+        let blocks = head.as_slice().chunks_exact(BLOCK_BYTES);
+        let blocks = blocks.chain(pieces.iter().map(|p| p.as_ref()));
+        let bytes = AlignedBuf::of_blocks(total, blocks).freeze();
         self.contents = Contents::Buffer { bytes: bytes.clone(), skip };
         (crc, bytes)
     }

@@ -210,3 +210,56 @@ fn a_thousand_connections_are_served() {
     });
     assert_eq!(echoed, MANY);
 }
+
+/// Short sends do not wait for their socket. One that is full loses nothing, and keeps the runner
+/// from nothing else.
+#[test]
+fn short_sends_to_a_peer_that_does_not_read_wait_without_holding_others_up() {
+    const ROUNDS: usize = 600;
+    let piece = pattern(16_000);
+    let mut conns = Vec::new();
+    let mut ends = Vec::new();
+    let (mut rounds, mut got) = (0, Vec::new());
+    run(Vec::new(), |_, event, fx| match event {
+        Event::Start => listen(fx),
+        Event::Net(NetEvent::Listening { addr, .. }) => {
+            for _ in 0..2 {
+                fx.connect(addr.unwrap());
+            }
+        }
+        Event::Net(NetEvent::Accepted { conn, .. }) => {
+            ends.push(conn);
+            fx.net.push(NetOp::PauseRecv { conn });
+        }
+        Event::Net(NetEvent::Connected { conn, .. }) => {
+            conns.push(conn);
+            if conns.len() == 2 {
+                send(fx, conns[0], piece.clone());
+                send(fx, conns[1], piece.clone());
+                // Which end belongs to which does not matter: the second one to be accepted reads.
+                fx.net.push(NetOp::ResumeRecv { conn: *ends.last().unwrap() });
+            }
+        }
+        // Each round is set off by what the other connection brought.
+        Event::Net(NetEvent::Received { conn, data }) if rounds < ROUNDS => {
+            assert_eq!(Some(&conn), ends.last());
+            rounds += data.len().div_ceil(piece.len());
+            for conn in &conns {
+                send(fx, *conn, piece.clone());
+            }
+            if rounds >= ROUNDS {
+                fx.net.push(NetOp::PauseRecv { conn });
+                fx.net.push(NetOp::ResumeRecv { conn: ends[0] });
+            }
+        }
+        Event::Net(NetEvent::Received { conn, data }) if conn == ends[0] => {
+            got.extend_from_slice(&data);
+            if got.len() >= piece.len() * 100 {
+                fx.exit(0, "done");
+            }
+        }
+        _ => {}
+    });
+    let all = got.chunks(piece.len()).all(|chunk| chunk == &piece[..chunk.len()]);
+    assert!(all && got.len() >= piece.len() * 100);
+}

@@ -73,16 +73,7 @@ impl<'a> Usage<'a> {
         let crush = self.map.crush();
         let all = self.only.is_none();
         let items = tree::walk(crush, &tree::roots(crush, false), all, &|id| self.shows(id));
-        let touched: BTreeSet<i32> = items.iter().map(|i| i.id).collect();
-        let stray = self.map.existing_osds().map(|o| o.0);
-        let stray = stray.filter(|id| !touched.contains(id) && self.shows(*id)).map(|id| Item {
-            id,
-            parent: 0,
-            depth: 0,
-            weight: 0.0,
-            children: Vec::new(),
-        });
-        let stray = stray.collect();
+        let stray = tree::stray(self.map, &items, &|id| self.shows(id));
         (items, stray)
     }
 

@@ -7,6 +7,7 @@ use crate::show::{list, since};
 use admin::units::Bytes;
 use admin::{Align, TextTable};
 use io::Now;
+use peer::PgStat;
 use std::time::Duration;
 use types::{OsdId, PgId};
 use wire::msg::{ObjectStatSum, PoolStat};
@@ -81,10 +82,9 @@ pub(super) fn pgs(c: &Cluster, all: &Pgs<'_>) -> String {
             entry.map(|e| e.stamps.change).unwrap_or_default().to_string(),
             stat.map(|s| s.last_update).unwrap_or_default().to_string(),
             format!("{epoch}:{seq}"),
-            list(stat.map(|s| &s.up[..]).unwrap_or_default()),
-            stat.map_or(-1, |s| s.up_primary).to_string(),
-            list(stat.map(|s| &s.acting[..]).unwrap_or_default()),
-            stat.map_or(-1, |s| s.acting_primary).to_string(),
+        ]);
+        row.extend(mapping(stat));
+        row.extend([
             "0'0".into(),
             stamp.clone(),
             "0'0".into(),
@@ -106,16 +106,21 @@ pub(super) fn brief(c: &Cluster, all: &Pgs<'_>) -> String {
         .column("ACTING_PRIMARY", Align::Left, Align::Right);
     for &(pgid, entry) in all {
         let stat = entry.map(|e| &e.stat);
-        table.row([
-            pgid.to_string(),
-            c.pgmap.state(c.map(), entry).to_string(),
-            list(stat.map(|s| &s.up[..]).unwrap_or_default()),
-            stat.map_or(-1, |s| s.up_primary).to_string(),
-            list(stat.map(|s| &s.acting[..]).unwrap_or_default()),
-            stat.map_or(-1, |s| s.acting_primary).to_string(),
-        ]);
+        let mut row = vec![pgid.to_string(), c.pgmap.state(c.map(), entry).to_string()];
+        row.extend(mapping(stat));
+        table.row(row);
     }
     table.to_string()
+}
+
+/// The columns UP, UP_PRIMARY, ACTING, ACTING_PRIMARY.
+fn mapping(stat: Option<&PgStat>) -> [String; 4] {
+    [
+        list(stat.map(|s| &s.up[..]).unwrap_or_default()),
+        stat.map_or(-1, |s| s.up_primary).to_string(),
+        list(stat.map(|s| &s.acting[..]).unwrap_or_default()),
+        stat.map_or(-1, |s| s.acting_primary).to_string(),
+    ]
 }
 
 /// Since when, in the largest fitting units: `88s`, `2m`, `3h`.
