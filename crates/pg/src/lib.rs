@@ -29,7 +29,7 @@ pub use backfill::{BackfillWork, Listing};
 pub use choose::{Choice, authoritative, choose};
 pub use info::{History, Notify, ObjectSums, PgInfo};
 pub use intervals::{Interval, MapView, Mapping, OsdSet, PastIntervals, PoolRules};
-pub use log::{DUPS_TRACKED, Dup, EntryKind, LogEntry, OpReturn, PgLog, Trimmed};
+pub use log::{DUPS_TRACKED, Dup, EntryKind, LogEntry, OpReturn, PgLog};
 pub use merge::{LogSegment, Merged, merge_log, peer_missing};
 pub use missing::{Missing, MissingItem};
 pub use msg::{Body, PgMsg, Query};

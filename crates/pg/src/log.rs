@@ -67,11 +67,11 @@ impl LogEntry {
         self.kind != EntryKind::Error
     }
 
-    fn has_reqid(&self) -> bool {
+    pub(crate) fn has_reqid(&self) -> bool {
         self.reqid != ReqId::default()
     }
 
-    fn to_dup(&self) -> Dup {
+    pub(crate) fn to_dup(&self) -> Dup {
         Dup {
             reqid: self.reqid,
             version: self.version,
@@ -98,19 +98,8 @@ pub struct Dup {
     pub op_returns: Vec<OpReturn>,
 }
 
-/// What [`PgLog::trim`] changed, for the persisted copy of the log.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Trimmed {
-    /// Versions of entries that are gone.
-    pub entries: Vec<Eversion>,
-    /// Dups that came in their place.
-    pub new_dups: Vec<Dup>,
-    /// Versions of dups that are gone.
-    pub old_dups: Vec<Eversion>,
-}
-
-/// Dups remembered behind the tail (`osd_pg_log_dups_tracked`).
-pub const DUPS_TRACKED: usize = 3000;
+/// Versions behind the tail whose requests are remembered (`osd_pg_log_dups_tracked`).
+pub const DUPS_TRACKED: u64 = 3000;
 
 /// The log of one copy, oldest entry first.
 #[derive(Clone, Debug, Default)]
@@ -234,30 +223,25 @@ impl PgLog {
         self.dups.get(i).filter(|d| d.version == version).cloned()
     }
 
-    /// Removes the entries up to and including `to`; they live on as dups.
+    /// Removes the entries up to and including `to`; they live on as dups. Gives the version number
+    /// up to which nothing is remembered any more.
     ///
     /// # Panics
     /// When `to` is above the head.
-    pub fn trim(&mut self, to: Eversion) -> Trimmed {
+    pub fn trim(&mut self, to: Eversion) -> u64 {
         assert!(to <= self.head, "the log is trimmed to {to}, its head is {}", self.head);
-        let mut out = Trimmed::default();
         while let Some(entry) = self.entries.pop_front_if(|e| e.version <= to) {
-            out.entries.push(entry.version);
             self.tail = entry.version;
             if entry.has_reqid() {
-                let dup = entry.to_dup();
-                out.new_dups.push(dup.clone());
-                self.dups.push_back(dup);
+                self.dups.push_back(entry.to_dup());
             }
         }
         self.tail = self.tail.max(to);
-        while self.dups.len() > DUPS_TRACKED {
-            if let Some(dup) = self.dups.pop_front() {
-                self.forget_request(&dup.reqid, dup.version);
-                out.old_dups.push(dup.version);
-            }
+        let forgotten = self.tail.version.saturating_sub(DUPS_TRACKED);
+        while let Some(dup) = self.dups.pop_front_if(|d| d.version.version <= forgotten) {
+            self.forget_request(&dup.reqid, dup.version);
         }
-        out
+        forgotten
     }
 
     /// Takes out the entries newer than `to`, oldest first: they turned out not to have happened.

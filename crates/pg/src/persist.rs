@@ -3,13 +3,14 @@
 //! | key | value |
 //! |---|---|
 //! | `i` | [`InfoRecord`] |
-//! | `l` + version (u64 BE) | [`LogRecord`] |
-//! | `d` + version (u64 BE) | [`Dup`] |
+//! | `l` + version (u64 BE) | [`LogRecord`]; up to the tail it stands for its [`Dup`] |
+//! | `d` + version (u64 BE) | [`Dup`], learned from another copy |
 //! | `m` + object key | [`MissingItem`] |
 //! | `t` | Eversion: the log's tail, once it has been moved |
 //!
 //! A write stores only its log record: last update and sums are those of the newest record, so that
-//! the info record need not be written with each write.
+//! the info record need not be written with each write. Trimming the log moves its tail and removes
+//! what is older than all dups, as one range: a record is written once and never rewritten.
 
 use crate::info::{ObjectSums, PgInfo};
 use crate::intervals::PastIntervals;
@@ -17,6 +18,7 @@ use crate::log::{Dup, LogEntry, PgLog};
 use crate::missing::{Missing, MissingItem};
 use bytes::Bytes;
 use denc::{Decode, Encode};
+use std::collections::BTreeMap;
 use types::{Epoch, Eversion, HObject, ObjectKey};
 
 /// One change of a PG's own object.
@@ -62,20 +64,27 @@ const LOG: u8 = b'l';
 const DUP: u8 = b'd';
 const MISSING: u8 = b'm';
 
-fn versioned(prefix: u8, v: Eversion) -> Bytes {
+fn versioned(prefix: u8, version: u64) -> Bytes {
     let mut key = [prefix; 9];
-    key[1..].copy_from_slice(&v.version.to_be_bytes());
+    key[1..].copy_from_slice(&version.to_be_bytes());
     Bytes::copy_from_slice(&key)
 }
 
 /// Key of a log record.
 pub fn log_key(v: Eversion) -> Bytes {
-    versioned(LOG, v)
+    versioned(LOG, v.version)
 }
 
 /// Key of a dup.
 pub fn dup_key(v: Eversion) -> Bytes {
-    versioned(DUP, v)
+    versioned(DUP, v.version)
+}
+
+/// Removes the log records and dups up to and including a version number.
+pub fn forget_up_to(version: u64) -> [MetaOp; 2] {
+    let behind = version.saturating_add(1);
+    let range = |p: u8| MetaOp::RemoveRange(versioned(p, 0), versioned(p, behind));
+    [range(LOG), range(DUP)]
 }
 
 /// Key of a missing object.
@@ -166,14 +175,94 @@ pub fn load(pairs: &[(Bytes, Bytes)]) -> Result<Loaded, LoadError> {
         }
     }
     let mut record = record.ok_or(LoadError::NoInfo)?;
-    if let Some(newest) = entries.last() {
+    let tail = moved_tail.unwrap_or(record.info.log_tail);
+    if let Some(newest) = entries.last()
+        && newest.entry.version > tail.min(record.info.last_update)
+    {
         record.info.last_update = newest.entry.version;
         record.info.last_user_version = newest.last_user_version;
         record.info.sums = newest.sums;
     }
-    let tail = moved_tail.unwrap_or(record.info.log_tail);
-    let list = entries.into_iter().map(|r| r.entry).collect();
+    let (trimmed, list): (Vec<_>, Vec<_>) =
+        entries.into_iter().map(|r| r.entry).partition(|e| e.version <= tail);
+    let dups = all_dups(&trimmed, dups);
     let log = PgLog::from_parts(tail, list, dups).map_err(|e| damaged(&[LOG], e))?;
     record.info.log_tail = log.tail();
     Ok(Loaded { record, log, missing: missing.into_iter().collect() })
+}
+
+/// Dups from trimmed entries and those that another copy told, oldest first.
+fn all_dups(trimmed: &[LogEntry], learned: Vec<Dup>) -> Vec<Dup> {
+    let mut all: BTreeMap<Eversion, Dup> = learned.into_iter().map(|d| (d.version, d)).collect();
+    all.extend(trimmed.iter().filter(|e| e.has_reqid()).map(|e| (e.version, e.to_dup())));
+    all.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log::{DUPS_TRACKED, EntryKind};
+    use types::ReqId;
+
+    fn entry(n: u64) -> LogEntry {
+        // Every seventh is a write of the OSD's own: no request to be remembered.
+        let reqid = if n.is_multiple_of(7) {
+            ReqId::default()
+        } else {
+            ReqId { tid: n, inc: 1, ..ReqId::default() }
+        };
+        LogEntry {
+            kind: EntryKind::Modify,
+            object: HObject::min(),
+            version: Eversion::new(Epoch(3), n),
+            prior_version: Eversion::ZERO,
+            reqid,
+            user_version: n,
+            mtime: Default::default(),
+            result: 0,
+            op_returns: Vec::new(),
+        }
+    }
+
+    fn apply(rows: &mut BTreeMap<Bytes, Bytes>, op: MetaOp) {
+        match op {
+            MetaOp::Put(k, v) => drop(rows.insert(k, v)),
+            MetaOp::Remove(k) => drop(rows.remove(&k)),
+            MetaOp::RemoveRange(from, to) => rows.retain(|k, _| *k < from || *k >= to),
+        }
+    }
+
+    #[test]
+    fn a_trimmed_log_is_loaded_as_it_was() {
+        let info = InfoRecord {
+            info: PgInfo::absent(types::PgId::new(types::PoolId(1), 0)),
+            past: PastIntervals::default(),
+            epoch: Epoch(3),
+        };
+        let mut rows = BTreeMap::from([(Bytes::from_static(INFO_KEY), denc::encode(&info))]);
+        let mut log = PgLog::default();
+        let newest = DUPS_TRACKED * 2;
+        for n in 1..=newest {
+            log.append(entry(n));
+            let sums = ObjectSums { objects: n as i64, ..ObjectSums::default() };
+            let record = LogRecord { entry: entry(n), sums, last_user_version: n };
+            apply(&mut rows, MetaOp::Put(log_key(entry(n).version), denc::encode(&record)));
+            if n.is_multiple_of(64) {
+                let forgotten = log.trim(Eversion::new(Epoch(3), n - 20));
+                apply(&mut rows, put_tail(log.tail()));
+                forget_up_to(forgotten).into_iter().for_each(|op| apply(&mut rows, op));
+            }
+        }
+        let pairs: Vec<_> = rows.into_iter().collect();
+        let loaded = load(&pairs).expect("it is whole");
+        assert!(loaded.log.entries().eq(log.entries()) && loaded.log.dups().eq(log.dups()));
+        assert_eq!((loaded.log.tail(), loaded.log.head()), (log.tail(), log.head()));
+        assert_eq!(loaded.record.info.last_update.version, newest);
+        assert_eq!(loaded.record.info.sums.objects, newest as i64);
+        let known = |n: u64| loaded.log.find_request(&entry(n).reqid).is_some();
+        let oldest = log.tail().version - DUPS_TRACKED;
+        assert!(known(newest) && known(log.tail().version) && known(oldest + 2));
+        assert!(!known(oldest) && !known(oldest - 1));
+        assert!(pairs.len() as u64 <= DUPS_TRACKED + 64 + 20 + 3, "what is forgotten is removed");
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::info::ObjectSums;
 use crate::log::LogEntry;
-use crate::persist::{LogRecord, MetaOp, dup_key, log_key, put_dup, put_tail};
+use crate::persist::{LogRecord, MetaOp, forget_up_to, log_key, put_tail};
 use crate::pg::{Pg, Stage};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
@@ -76,12 +76,12 @@ impl Pg {
 
     /// Trims the log; the record changes go into the transaction of the write that caused it.
     pub fn trim(&mut self, to: Eversion) -> Vec<MetaOp> {
-        let trimmed = self.log.trim(to.min(self.log.head()));
-        let mut ops: Vec<_> = trimmed.entries.iter().map(|v| MetaOp::Remove(log_key(*v))).collect();
-        ops.extend(trimmed.new_dups.iter().map(put_dup));
-        ops.extend(trimmed.old_dups.iter().map(|v| MetaOp::Remove(dup_key(*v))));
+        let forgotten = self.log.trim(to.min(self.log.head()));
         self.info.log_tail = self.log.tail();
-        ops.push(put_tail(self.log.tail()));
+        let mut ops = vec![put_tail(self.log.tail())];
+        if forgotten > 0 {
+            ops.extend(forget_up_to(forgotten));
+        }
         ops
     }
 
