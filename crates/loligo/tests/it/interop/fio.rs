@@ -71,8 +71,9 @@ fn fio_mixes_reads_writes_and_trims() {
     let odd = ["--bsrange=512-128k", "--bs_unaligned", "--size=16M"];
     verified(&i, "randwrite", "4k", 32, &odd);
     verified(&i, "randrw", "8k", 32, &["--size=8M", "--rwmixread=50"]);
-    // Each block is dropped before it is written.
-    verified(&i, "trimwrite", "64k", 16, &["--size=16M"]);
+    // Each block is dropped before it is written. With more at once fio does not wait for the one
+    // before it sends the other, and librbd may reorder them: so it does with real Ceph.
+    verified(&i, "trimwrite", "64k", 1, &["--size=8M"]);
     assert!(i.content("x@before").iter().all(|byte| *byte == 0));
     i.ok("object-map check --no-progress x");
 }
