@@ -43,6 +43,7 @@ mod client;
 mod config;
 mod core;
 mod error;
+pub mod image;
 mod mon;
 mod objecter;
 mod op;

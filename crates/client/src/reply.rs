@@ -66,7 +66,7 @@ impl OpReply {
         })
     }
 
-    fn get<T: Decode>(&self, i: usize) -> Output<T> {
+    pub(crate) fn get<T: Decode>(&self, i: usize) -> Output<T> {
         self.decode(i, |d| d.get())
     }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod faults;
+mod images;
 mod lingers;
 mod listing;
 mod maps;

@@ -1,0 +1,225 @@
+//! Making images and clones (`image/CreateRequest.cc`, `image/CloneRequest.cc`).
+
+use super::format::{ChildSpec, PROTECTED, ParentSpec, feature, header_name, map_name};
+use super::header::{At, close, open};
+use super::layout::{Layout, MAX_IMAGE_BYTES};
+use super::lock::NOTIFY_S;
+use super::notice::Notice;
+use super::script::{Desk, unless_missing};
+use super::{CloneFormat, CloneImage, CreateImage, OpenImage};
+use crate::error::ClientError;
+use crate::op::{Object, ObjectOp};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use types::{Errno, SnapId};
+
+/// Features an image can be made with.
+const CREATABLE: u64 = feature::LAYERING
+    | feature::STRIPING
+    | feature::EXCLUSIVE_LOCK
+    | feature::OBJECT_MAP
+    | feature::FAST_DIFF
+    | feature::DEEP_FLATTEN
+    | feature::DATA_POOL;
+/// Op feature: the image is a clone of format 2.
+const CLONE_CHILD: u64 = 2;
+
+fn refuse(spec: &CreateImage, why: &'static str) -> ClientError {
+    ClientError::new(Errno::EINVAL, format!("creating image {}", spec.name), why)
+}
+
+fn call(object: Object, method: &str, input: impl denc::Encode) -> ObjectOp {
+    ObjectOp::new(object).call("rbd", method, denc::encode(&input)).as_write()
+}
+
+/// The features as they will be, and the layout.
+fn check(spec: &CreateImage) -> Result<(u64, Layout), ClientError> {
+    let whole = 1u64.checked_shl(spec.order.into()).unwrap_or(0);
+    let (unit, count) = (spec.stripe_unit.unwrap_or(whole), spec.stripe_count.unwrap_or(1));
+    let layout = Layout::new(spec.order, unit, count)
+        .ok_or_else(|| refuse(spec, "order, stripe unit and stripe count do not fit together"))?;
+    let mut features = spec.features;
+    let striped = (unit, count) != (whole, 1);
+    let set = |features: u64, bit: u64, on: bool| if on { features | bit } else { features & !bit };
+    features = set(features, feature::STRIPING, striped);
+    features = set(features, feature::DATA_POOL, spec.data_pool.is_some());
+    let has = |bit| features & bit != 0;
+    if spec.name.is_empty() || spec.name.contains(['/', '@']) {
+        return Err(refuse(spec, "a name has no '/' and no '@', and is not empty"));
+    }
+    if features & !CREATABLE != 0 {
+        return Err(refuse(spec, "such features are not supported"));
+    }
+    if has(feature::FAST_DIFF) && !has(feature::OBJECT_MAP)
+        || has(feature::OBJECT_MAP) && !has(feature::EXCLUSIVE_LOCK)
+    {
+        return Err(refuse(spec, "fast-diff needs object-map, which needs exclusive-lock"));
+    }
+    if spec.size > MAX_IMAGE_BYTES {
+        return Err(refuse(spec, "an image cannot be that large"));
+    }
+    Ok((features, layout))
+}
+
+/// Makes an image; its id.
+pub async fn create(desk: &Desk, spec: &CreateImage) -> Result<String, ClientError> {
+    let (features, layout) = check(spec)?;
+    let object = |name: String| Object::new(spec.pool, name).in_namespace(spec.nspace.clone());
+    let id = desk.with(|s| format!("{:x}{:08x}", s.gid, s.rng.u32(..)));
+    let id_object = object(format!("rbd_id.{}", spec.name));
+    for there in [object(format!("{}.rbd", spec.name)), id_object.clone()] {
+        match desk.op(ObjectOp::new(there).stat()).await {
+            Ok(_) => {
+                let what = format!("creating image {}", spec.name);
+                return Err(ClientError::new(Errno::EEXIST, what, "there is one of that name"));
+            }
+            Err(e) if e.errno == Errno::ENOENT => {}
+            Err(e) => return Err(e),
+        }
+    }
+    let directory = object("rbd_directory".to_owned());
+    let mut add = ObjectOp::new(directory.clone());
+    if !spec.nspace.is_empty() {
+        // The namespace must be there.
+        add = add.call("rbd", "dir_state_assert", denc::encode(&0u8));
+    }
+    let add = add.call("rbd", "dir_add_image", denc::encode(&(&spec.name, &id))).as_write();
+    desk.op(add).await?;
+    let made = create_objects(desk, spec, &id, features, &layout, id_object.clone()).await;
+    if made.is_err() {
+        let header = object(header_name(&id));
+        let map = object(map_name(&id, SnapId::HEAD));
+        for left in [map, header, id_object] {
+            let _ = desk.op(ObjectOp::new(left).remove()).await;
+        }
+        let _ = desk.op(call(directory, "dir_remove_image", (&spec.name, &id))).await;
+    }
+    made.map(|()| id)
+}
+
+async fn create_objects(
+    desk: &Desk,
+    spec: &CreateImage,
+    id: &str,
+    features: u64,
+    layout: &Layout,
+    id_object: Object,
+) -> Result<(), ClientError> {
+    let object = |name: String| Object::new(spec.pool, name).in_namespace(spec.nspace.clone());
+    let named = ObjectOp::new(id_object).create(true).call("rbd", "set_id", denc::encode(id));
+    desk.op(named.as_write()).await?;
+    let (prefix, data_pool) = match spec.data_pool {
+        Some(pool) => (format!("rbd_data.{}.{id}", spec.pool.0), pool.0),
+        None => (format!("rbd_data.{id}"), -1),
+    };
+    let header = object(header_name(id));
+    let input = denc::encode(&((spec.size, spec.order, features), (&prefix, data_pool)));
+    let made = ObjectOp::new(header.clone()).create(true).call("rbd", "create", input);
+    desk.op(made.as_write()).await?;
+    if features & feature::STRIPING != 0 {
+        let whole = layout.object_bytes();
+        let (unit, count) = (spec.stripe_unit.unwrap_or(whole), spec.stripe_count.unwrap_or(1));
+        desk.op(call(header, "set_stripe_unit_count", (unit, count))).await?;
+    }
+    if features & feature::OBJECT_MAP != 0 {
+        let map = object(map_name(id, SnapId::HEAD));
+        let objects = layout.objects(spec.size);
+        desk.op(call(map, "object_map_resize", (objects, 0u8))).await?;
+    }
+    Ok(())
+}
+
+/// Makes an image that shows a snapshot of another until it is written; its id.
+pub async fn clone(desk: &Desk, spec: &CloneImage) -> Result<String, ClientError> {
+    let parent = OpenImage { read_only: true, ..spec.parent.clone() };
+    let Some(snap) = parent.snap.clone() else {
+        return Err(refuse(&spec.child, "only a snapshot can be cloned"));
+    };
+    let slot = open(desk, parent, At::Name(snap), 0).await?;
+    let result = clone_of(desk, spec, slot).await;
+    close(desk, slot).await;
+    result
+}
+
+async fn clone_of(desk: &Desk, spec: &CloneImage, slot: usize) -> Result<String, ClientError> {
+    let (parent, size, protected, layering, header) = desk.with(|s| {
+        let image = s.image(slot);
+        let snap = image.snap.unwrap_or(SnapId::HEAD);
+        let protected = image.head.snap(snap).is_some_and(|s| s.protection == PROTECTED);
+        let (pool, nspace, image_id) = (image.pool, image.nspace.clone(), image.id.clone());
+        let layering = image.head.has(feature::LAYERING);
+        let parent = ParentSpec { pool, nspace, image_id, snap };
+        (parent, image.size(), protected, layering, image.header())
+    });
+    if !layering || spec.child.features & feature::LAYERING == 0 {
+        return Err(refuse(&spec.child, "clone and parent must have the feature layering"));
+    }
+    if spec.format == CloneFormat::V1 && !protected {
+        return Err(refuse(&spec.child, "the snapshot is not protected"));
+    }
+    let child = CreateImage { size, ..spec.child.clone() };
+    let id = create(desk, &child).await?;
+    let attached = attach(desk, &child, &id, &parent, size, spec.format, header).await;
+    if let Err(error) = attached {
+        let left = OpenImage::by_id(child.pool, &id).in_namespace(child.nspace.clone());
+        if let Err(e) = super::remove::remove(desk, left).await {
+            tracing::warn!(error = %e, "a clone that failed is left");
+        }
+        return Err(error);
+    }
+    Ok(id)
+}
+
+async fn attach(
+    desk: &Desk,
+    child: &CreateImage,
+    id: &str,
+    parent: &ParentSpec,
+    overlap: u64,
+    format: CloneFormat,
+    parent_header: Object,
+) -> Result<(), ClientError> {
+    let object = |name: String| Object::new(child.pool, name).in_namespace(child.nspace.clone());
+    let header = object(header_name(id));
+    if overlap > 0 {
+        desk.op(call(header.clone(), "parent_attach", (parent, overlap, false))).await?;
+        match format {
+            CloneFormat::V1 => {
+                let pool = parent.pool.0 as u64;
+                let input = (((pool, &parent.image_id), parent.snap), id);
+                desk.op(call(object("rbd_children".to_owned()), "add_child", input)).await?;
+            }
+            CloneFormat::V2 => {
+                let set = call(header.clone(), "op_features_set", (CLONE_CHILD, CLONE_CHILD));
+                desk.op(set).await?;
+                let nspace = child.nspace.clone();
+                let spec = ChildSpec { pool: child.pool, image_id: id.to_owned(), nspace };
+                let op = call(parent_header.clone(), "child_attach", (parent.snap, &spec));
+                desk.op(op).await?;
+            }
+        }
+    }
+    copy_metadata(desk, &parent_header, header).await?;
+    let told = Notice::HeaderUpdate.encode();
+    let _ = desk.notify(parent_header, told, NOTIFY_S).await;
+    Ok(())
+}
+
+/// What users have noted about the parent (`rbd image-meta`) is noted about the clone.
+async fn copy_metadata(desk: &Desk, from: &Object, to: Object) -> Result<(), ClientError> {
+    const PAGE: u64 = 64;
+    let mut after = String::new();
+    loop {
+        let list = ObjectOp::new(from.clone());
+        let list = list.call("rbd", "metadata_list", denc::encode(&(&after, PAGE)));
+        let reply = unless_missing(desk.op(list).await.map(Some))?;
+        let Some(reply) = reply else { return Ok(()) };
+        let page: BTreeMap<String, Bytes> = reply.get(0)?;
+        let Some(last) = page.keys().next_back() else { return Ok(()) };
+        after = last.clone();
+        desk.op(call(to.clone(), "metadata_set", &page)).await?;
+        if (page.len() as u64) < PAGE {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! The exclusive lock of an image (`librbd/ManagedLock.cc`, `managed_lock/`, `exclusive_lock/`).
+//!
+//! It lies on the header: name `rbd_lock`, tag `internal`, cookie `auto N`, where N is the number of
+//! the holder's watch on the header. Who wants it asks the holder by a notify, and the holder lets it
+//! go when its writes are done. A holder whose watch is gone is dead: it is blocklisted, so that
+//! nothing it has sent can still be done, and only then its lock is broken. The object map has a lock
+//! of its own, which every change of the map asserts.
+
+use super::format::{
+    COOKIE_PREFIX, FAST_DIFF_INVALID, LOCK_EXCLUSIVE, LOCK_TAG, LockInfo, Locker, LockerId,
+    MAP_INVALID, feature, lock_break, lock_name, lock_release, lock_set_cookie, lock_take,
+};
+use super::io::Kind;
+use super::notice::{Notice, Peer, result_of};
+use super::object_map::ObjectMap;
+use super::script::{Desk, unless_missing};
+use super::state::{LockState, Shared};
+use super::write::locked;
+use crate::error::ClientError;
+use crate::op::{Object, ObjectOp};
+use crate::outcome::CommandReply;
+use std::time::Duration;
+use types::{AddrType, EntityAddr, Errno, SnapId};
+
+/// A notify between clients of an image is answered in this time (`Notifier::NOTIFY_TIMEOUT`).
+pub const NOTIFY_S: u32 = 5;
+/// Before the lock is looked at again when nobody answered.
+const RETRY: Duration = Duration::from_secs(1);
+/// A holder that said yes lets go in this time; then it is asked again.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Shared {
+    /// Begins to take the lock unless that is under way.
+    pub fn want_lock(&mut self, slot: usize) {
+        let image = self.image_mut(slot);
+        if image.lock == LockState::Unlocked && image.dead.is_none() {
+            image.lock = LockState::Acquiring;
+            image.lock_error = None;
+            self.spawn_for(slot, |desk| acquire_script(desk, slot));
+        }
+    }
+
+    /// A peer wants the lock: what is under way is ended, then the lock goes.
+    pub fn hand_over(&mut self, slot: usize) {
+        let image = self.image_mut(slot);
+        if image.lock == LockState::Locked {
+            image.lock = LockState::Releasing;
+            self.spawn_for(slot, |desk| release_script(desk, slot));
+        }
+    }
+
+    /// Somebody has broken our lock.
+    pub fn lock_is_lost(&mut self, slot: usize, error: &ClientError) {
+        let image = self.image_mut(slot);
+        if image.lock == LockState::Locked {
+            tracing::warn!(image = image.title(), %error, "the exclusive lock is lost");
+            image.lock = LockState::Unlocked;
+            image.map = None;
+            image.refresh_needed = true;
+            self.touched = true;
+        }
+    }
+
+    /// An object map cannot be trusted until it is made anew.
+    pub fn invalidate_map(&mut self, slot: usize, snap: SnapId) {
+        let image = self.image_mut(slot);
+        let fast_diff = if image.head.has(feature::FAST_DIFF) { FAST_DIFF_INVALID } else { 0 };
+        let bits = MAP_INVALID | fast_diff;
+        let flags = match snap {
+            SnapId::HEAD => Some(&mut image.head.flags),
+            id => image.head.snaps.iter_mut().find(|s| s.info.id == id).map(|s| &mut s.flags),
+        };
+        let Some(flags) = flags.filter(|f| **f & bits != bits) else { return };
+        *flags |= bits;
+        image.head_changes += 1;
+        let input = denc::encode(&(bits, bits, snap));
+        let op = ObjectOp::new(image.header()).call("rbd", "set_flags", input).as_write();
+        self.spawn_for(slot, |desk| async move {
+            if let Err(error) = desk.op(op).await {
+                tracing::warn!(%error, "the object map cannot be marked as invalid");
+            }
+        });
+    }
+
+    /// Who we are among those that have the image open.
+    pub fn peer(&self, slot: usize) -> Peer {
+        let handle = self.image(slot).watch.map_or(0, |id| id.0);
+        Peer { gid: self.gid, handle }
+    }
+
+    fn check_alive(&self, slot: usize) -> Result<(), ClientError> {
+        match &self.image(slot).dead {
+            Some(dead) => Err(dead.clone()),
+            None => Ok(()),
+        }
+    }
+}
+
+async fn acquire_script(desk: Desk, slot: usize) {
+    let result = acquire(&desk, slot).await;
+    desk.with(|s| {
+        s.touched = true;
+        let image = s.image_mut(slot);
+        match result {
+            Ok(()) => {
+                image.lock = LockState::Locked;
+                let peer = s.peer(slot);
+                announce(s, slot, Notice::AcquiredLock(peer));
+            }
+            Err(error) => {
+                image.lock = LockState::Unlocked;
+                image.map = None;
+                image.lock_error = Some(error.clone());
+                if error.errno == Errno::EBLOCKLISTED {
+                    s.die(slot, &error);
+                }
+                s.fail_queue(slot, &error, |kind| kind != Kind::Read);
+            }
+        }
+        s.run_queue(slot);
+    });
+}
+
+/// Tells the peers something that nobody waits for.
+fn announce(s: &mut Shared, slot: usize, notice: Notice) {
+    let header = s.image(slot).header();
+    s.spawn_for(slot, |desk| async move {
+        // A peer that did not answer looks for itself.
+        let _ = desk.notify(header, notice.encode(), NOTIFY_S).await;
+    });
+}
+
+async fn acquire(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    take(desk, slot).await?;
+    // What the holder before us did we may not have heard of yet.
+    let opened = match super::header::refresh(desk, slot).await {
+        Ok(()) => open_map(desk, slot).await,
+        Err(error) => Err(error),
+    };
+    if opened.is_err() {
+        let _ = let_go(desk, slot).await;
+    }
+    opened
+}
+
+/// Takes the lock on the header.
+async fn take(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    loop {
+        desk.with(|s| s.check_alive(slot))?;
+        let (header, cookie, me) = desk.with(|s| {
+            let peer = s.peer(slot);
+            let image = s.image_mut(slot);
+            image.cookie = format!("{COOKIE_PREFIX}{}", peer.handle);
+            (image.header(), image.cookie.clone(), peer)
+        });
+        let info = lock_info(desk, header.clone()).await?;
+        let Some((id, locker)) = info.lockers.first_key_value() else {
+            let op = ObjectOp::new(header).call("lock", "lock", lock_take(&cookie, LOCK_TAG));
+            match desk.op(op.as_write()).await {
+                Ok(_) => return Ok(()),
+                // It was ours already: an answer that got lost.
+                Err(e) if e.errno == Errno::EEXIST => return Ok(()),
+                Err(e) if e.errno == Errno::EBUSY => continue,
+                Err(e) => return Err(e),
+            }
+        };
+        let ours = id.name.num == me.gid as i64;
+        if ours && id.cookie == cookie {
+            return Ok(());
+        }
+        let handle = id.cookie.strip_prefix(COOKIE_PREFIX).and_then(|n| n.parse::<u64>().ok());
+        let Some(handle) = handle.filter(|_| info.kind == LOCK_EXCLUSIVE && info.tag == LOCK_TAG)
+        else {
+            return Err(desk.with(|s| taken_by_hand(s, slot, id, locker)));
+        };
+        if is_watching(desk, header.clone(), handle, &locker.addr).await? {
+            ask_for_it(desk, slot, header, me).await?;
+        } else {
+            break_it(desk, header, &info, ours).await?;
+        }
+    }
+}
+
+fn taken_by_hand(s: &Shared, slot: usize, id: &LockerId, locker: &Locker) -> ClientError {
+    let (name, cookie, addr) = (id.name, &id.cookie, locker.addr.with_kind(AddrType::ANY));
+    let why = format!("{name} at {addr} has locked it by hand, as '{cookie}' (see rbd lock ls)");
+    ClientError::new(Errno::EBUSY, format!("lock of {}", s.image(slot).title()), why)
+}
+
+async fn lock_info(desk: &Desk, object: Object) -> Result<LockInfo, ClientError> {
+    let op = ObjectOp::new(object).call("lock", "get_info", lock_name());
+    desk.op(op).await?.get(0)
+}
+
+fn is_same(a: &EntityAddr, b: &EntityAddr) -> bool {
+    (a.sock, a.nonce) == (b.sock, b.nonce)
+}
+
+/// Whether a client still watches the header: it lives.
+async fn is_watching(
+    desk: &Desk,
+    header: Object,
+    handle: u64,
+    addr: &EntityAddr,
+) -> Result<bool, ClientError> {
+    let watchers = desk.op(ObjectOp::new(header).list_watchers()).await?.watchers(0)?;
+    Ok(watchers.iter().any(|w| w.cookie == handle && is_same(&w.addr, addr)))
+}
+
+/// Asks the holder for the lock, and waits for news of it.
+async fn ask_for_it(
+    desk: &Desk,
+    slot: usize,
+    header: Object,
+    me: Peer,
+) -> Result<(), ClientError> {
+    let before = desk.with(|s| s.image(slot).lock_news);
+    let asked = desk.notify(header, Notice::RequestLock(me).encode(), NOTIFY_S).await?;
+    let answers: Vec<i32> = asked.replies.iter().filter_map(|(_, r)| result_of(r)).collect();
+    if let Some(no) = answers.iter().find(|r| **r < 0) {
+        let errno = crate::error::errno_of(*no);
+        let why = "the client that holds it does not let it go";
+        return Err(desk.with(|s| s.error(slot, errno, "lock of", why)));
+    }
+    let limit = if answers.is_empty() { RETRY } else { PATIENCE };
+    desk.until_or(limit, move |s| {
+        let image = s.image(slot);
+        (image.lock_news != before || image.dead.is_some()).then_some(())
+    })
+    .await;
+    Ok(())
+}
+
+/// Shuts a dead holder out and takes its lock away.
+async fn break_it(
+    desk: &Desk,
+    header: Object,
+    info: &LockInfo,
+    ours: bool,
+) -> Result<(), ClientError> {
+    // It may have let go, or somebody else was faster.
+    let again = lock_info(desk, header.clone()).await?;
+    let (Some((id, locker)), true) = (again.lockers.first_key_value(), again == *info) else {
+        return Ok(());
+    };
+    // An image of our own that was closed without a word has sent all it had.
+    if !ours {
+        tracing::warn!(holder = %id.name, addr = %locker.addr, "blocklisting a dead lock holder");
+        blocklist(desk, &locker.addr).await?;
+    }
+    let op = ObjectOp::new(header).call("lock", "break_lock", lock_break(id)).as_write();
+    unless_missing(desk.op(op).await).map(drop)
+}
+
+/// No OSD does anything for this client any more, from the map on that we have afterwards.
+async fn blocklist(desk: &Desk, addr: &EntityAddr) -> Result<(), ClientError> {
+    let addr = addr.with_kind(AddrType::ANY);
+    let json = format!(
+        r#"{{"prefix":"osd blocklist","blocklistop":"add","addr":"{addr}","format":"json"}}"#
+    );
+    let CommandReply { status, outs, .. } = desk.command(json).await?;
+    if status < 0 {
+        let errno = crate::error::errno_of(status);
+        return Err(ClientError::new(errno, format!("blocklisting {addr}"), outs));
+    }
+    desk.newest_map().await
+}
+
+/// Lets go of the locks on object map and header.
+async fn let_go(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    let (header, cookie, map) = desk.with(|s| {
+        let image = s.image_mut(slot);
+        let map = image.map.take().map(|_| image.map_object(SnapId::HEAD));
+        (image.header(), image.cookie.clone(), map)
+    });
+    if let Some(map) = map {
+        let op = ObjectOp::new(map).call("lock", "unlock", lock_release("")).as_write();
+        if let Err(error) = unless_missing(desk.op(op).await) {
+            tracing::warn!(%error, "the object map stays locked");
+        }
+    }
+    let op = ObjectOp::new(header).call("lock", "unlock", lock_release(&cookie)).as_write();
+    unless_missing(desk.op(op).await).map(drop)
+}
+
+async fn release_script(desk: Desk, slot: usize) {
+    release(&desk, slot).await;
+    desk.with(|s| s.run_queue(slot));
+}
+
+/// Gives the lock back when everything under way is over. The state is `Releasing` already.
+pub async fn release(desk: &Desk, slot: usize) {
+    let ready = desk.until(move |s| {
+        let image = s.image(slot);
+        let over = image.is_drained() && !image.maintaining;
+        (over || image.dead.is_some()).then_some(image.dead.is_none())
+    });
+    if ready.await {
+        if let Err(error) = let_go(desk, slot).await {
+            tracing::warn!(%error, "the exclusive lock could not be given back");
+        }
+        let (header, peer) = desk.with(|s| (s.image(slot).header(), s.peer(slot)));
+        let _ = desk.notify(header, Notice::ReleasedLock(peer).encode(), NOTIFY_S).await;
+    }
+    desk.with(|s| {
+        s.touched = true;
+        let image = s.image_mut(slot);
+        image.lock = LockState::Unlocked;
+        image.map = None;
+    });
+}
+
+/// The watch has another number now: so must the lock.
+pub async fn change_cookie(desk: &Desk, slot: usize) {
+    let change = desk.with(|s| {
+        let handle = s.peer(slot).handle;
+        let image = s.image_mut(slot);
+        let new = format!("{COOKIE_PREFIX}{handle}");
+        let op = ObjectOp::new(image.header())
+            .call("lock", "set_cookie", lock_set_cookie(&image.cookie, LOCK_TAG, &new))
+            .as_write();
+        (image.lock == LockState::Locked && image.cookie != new).then_some((op, new))
+    });
+    let Some((op, new)) = change else { return };
+    let result = desk.op(op).await;
+    desk.with(|s| match result {
+        Ok(_) => s.image_mut(slot).cookie = new,
+        Err(error) if error.errno == Errno::EBLOCKLISTED => s.die(slot, &error),
+        Err(error) => s.lock_is_lost(slot, &error),
+    });
+}
+
+// ---- the object map ----
+
+/// Locks and loads the object map, if the image has one.
+pub async fn open_map(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    let (has, object, objects) = desk.with(|s| {
+        let image = s.image(slot);
+        let objects = image.layout.objects(image.head.size);
+        (image.head.has(feature::OBJECT_MAP), image.map_object(SnapId::HEAD), objects)
+    });
+    if !has {
+        return Ok(());
+    }
+    lock_map(desk, &object).await?;
+    let map = load_map(desk, slot, object, objects).await?;
+    desk.with(|s| s.image_mut(slot).map = Some(map));
+    Ok(())
+}
+
+async fn lock_map(desk: &Desk, object: &Object) -> Result<(), ClientError> {
+    const TRIES: usize = 10;
+    for _ in 0..TRIES {
+        let op = ObjectOp::new(object.clone()).call("lock", "lock", lock_take("", ""));
+        match desk.op(op.as_write()).await {
+            Ok(_) => return Ok(()),
+            Err(e) if e.errno == Errno::EEXIST => return Ok(()),
+            Err(e) if e.errno == Errno::EBUSY => {}
+            Err(e) => return Err(e),
+        }
+        // Who holds the header's lock may use the map: a holder before us left this one.
+        let left = unless_missing(lock_info(desk, object.clone()).await)?;
+        for id in left.lockers.keys() {
+            let op = ObjectOp::new(object.clone());
+            let op = op.call("lock", "break_lock", lock_break(id)).as_write();
+            unless_missing(desk.op(op).await)?;
+        }
+    }
+    Err(ClientError::new(Errno::EBUSY, format!("lock of {object}"), "others take it all the time"))
+}
+
+async fn load_map(
+    desk: &Desk,
+    slot: usize,
+    object: Object,
+    objects: u64,
+) -> Result<ObjectMap, ClientError> {
+    let load = ObjectOp::new(object.clone()).call("rbd", "object_map_load", "");
+    let loaded = desk.op(load.clone()).await.and_then(|reply| reply.get::<ObjectMap>(0));
+    let begin_anew = match loaded {
+        Ok(map) if map.len() >= objects => return Ok(map),
+        Ok(_) => false,
+        Err(e) if matches!(e.errno, Errno::ENOENT | Errno::EINVAL | Errno::EIO) => true,
+        Err(e) => return Err(e),
+    };
+    // It is damaged or too short: it is kept from now on, but not trusted until it is made anew.
+    desk.with(|s| s.invalidate_map(slot, SnapId::HEAD));
+    let mut op = locked(ObjectOp::new(object));
+    if begin_anew {
+        op = op.truncate(0);
+    }
+    let input = denc::encode(&(objects, 0u8));
+    desk.op(op.call("rbd", "object_map_resize", input).as_write()).await?;
+    desk.op(load).await?.get(0)
+}

@@ -1,0 +1,205 @@
+//! Changes of an image as a whole: one at a time, under the lock, announced when they are done.
+
+use super::format::{SnapKind, feature};
+use super::lock::NOTIFY_S;
+use super::notice::{AsyncId, Notice, Wish};
+use super::script::Desk;
+use super::state::{LockState, Shared};
+use super::{flatten, resize, snapshot};
+use crate::error::ClientError;
+
+use std::future::Future;
+use types::{Errno, SnapId};
+
+/// Something to be done with an image as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Another size.
+    Resize {
+        /// Bytes.
+        size: u64,
+        /// It may become smaller, and lose what is beyond.
+        allow_shrink: bool,
+    },
+    /// Makes a snapshot.
+    SnapCreate(String),
+    /// Removes a snapshot. One that clones of format 2 need stays in the trash for them.
+    SnapRemove(String, SnapKind),
+    /// Gives a snapshot another name.
+    SnapRename(SnapId, String),
+    /// Keeps a snapshot from being removed.
+    SnapProtect(String),
+    /// Lets a snapshot be removed, if it has no clones of format 1.
+    SnapUnprotect(String),
+    /// Makes the image what it was at a snapshot.
+    SnapRollback(String),
+    /// Takes over everything from the parent, and forgets the parent.
+    Flatten,
+}
+
+/// Does it.
+pub async fn run(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientError> {
+    under_lock(desk, slot, do_it(desk, slot, change)).await
+}
+
+async fn do_it(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientError> {
+    match change {
+        Change::Resize { size, allow_shrink } => resize::resize(desk, slot, size, allow_shrink).await,
+        Change::SnapCreate(name) => snapshot::create(desk, slot, name).await,
+        Change::SnapRemove(name, kind) => snapshot::remove(desk, slot, &name, &kind).await,
+        Change::SnapRename(id, name) => snapshot::rename(desk, slot, id, name).await,
+        Change::SnapProtect(name) => snapshot::protect(desk, slot, &name).await,
+        Change::SnapUnprotect(name) => snapshot::unprotect(desk, slot, &name).await,
+        Change::SnapRollback(name) => snapshot::rollback(desk, slot, &name).await,
+        Change::Flatten => flatten::flatten(desk, slot).await,
+    }
+}
+
+/// Waits until nothing else changes the image and the lock, if it has one, is ours; then does
+/// `change`, and tells the peers that the header is another one.
+pub async fn under_lock<T>(
+    desk: &Desk,
+    slot: usize,
+    change: impl Future<Output = Result<T, ClientError>>,
+) -> Result<T, ClientError> {
+    hold(desk, slot).await?;
+    let result = change.await;
+    // Also after a failure: something may be done.
+    let header = desk.with(|s| s.image(slot).header());
+    let told = desk.notify(header, Notice::HeaderUpdate.encode(), NOTIFY_S).await;
+    if let Err(error) = told {
+        tracing::debug!(%error, "peers were not told of a changed header");
+    }
+    desk.with(|s| {
+        s.touched = true;
+        s.image_mut(slot).maintaining = false;
+        s.run_queue(slot);
+    });
+    result
+}
+
+/// What is to be done next to hold an image.
+enum Step {
+    Held,
+    WaitForLock,
+    Failed(ClientError),
+}
+
+async fn hold(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    let (read_only, journaling) = desk.with(|s| {
+        let image = s.image(slot);
+        (image.read_only, image.head.has(feature::JOURNALING))
+    });
+    if read_only {
+        return Err(desk.with(|s| s.error(slot, Errno::EROFS, "change of", "opened for reading")));
+    }
+    if journaling {
+        return Err(desk.with(|s| s.error(slot, Errno::EOPNOTSUPP, "change of", JOURNALING)));
+    }
+    loop {
+        let step = desk.until(move |s| next_step(s, slot)).await;
+        match step {
+            Step::Held => return Ok(()),
+            Step::Failed(error) => return Err(error),
+            Step::WaitForLock => {}
+        }
+        let failed = desk.until(move |s| {
+            let image = s.image_mut(slot);
+            match image.lock {
+                LockState::Acquiring => None,
+                LockState::Unlocked => Some(image.lock_error.take()),
+                _ => Some(None),
+            }
+        });
+        if let Some(error) = failed.await {
+            return Err(error);
+        }
+    }
+}
+
+/// Why images with the feature journaling are not written.
+pub const JOURNALING: &str = "it has the feature journaling, which is not supported: disable it";
+
+fn next_step(s: &mut Shared, slot: usize) -> Option<Step> {
+    let image = s.image_mut(slot);
+    if let Some(dead) = &image.dead {
+        return Some(Step::Failed(dead.clone()));
+    }
+    if image.maintaining || image.refreshing {
+        return None;
+    }
+    if image.refresh_needed {
+        s.want_refresh(slot);
+        return None;
+    }
+    if image.needs_lock() && image.lock != LockState::Locked {
+        if image.lock == LockState::Unlocked {
+            s.want_lock(slot);
+            return Some(Step::WaitForLock);
+        }
+        return None;
+    }
+    image.maintaining = true;
+    Some(Step::Held)
+}
+
+/// Keeps writes from being begun, and waits until those that were are over.
+pub async fn freeze(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    desk.with(|s| s.image_mut(slot).frozen += 1);
+    let dead = desk.until(move |s| {
+        let image = s.image(slot);
+        (image.is_drained() || image.dead.is_some()).then(|| image.dead.clone())
+    });
+    match dead.await {
+        None => Ok(()),
+        Some(error) => {
+            thaw(desk, slot);
+            Err(error)
+        }
+    }
+}
+
+/// Lets writes begin again.
+pub fn thaw(desk: &Desk, slot: usize) {
+    desk.with(|s| {
+        s.touched = true;
+        s.image_mut(slot).frozen -= 1;
+        s.run_queue(slot);
+    });
+}
+
+/// Does what a peer has asked for, and tells it.
+pub async fn fulfil(desk: Desk, slot: usize, id: AsyncId, wish: Wish) {
+    let change = match wish {
+        Wish::Flatten => Change::Flatten,
+        Wish::Resize { size, allow_shrink } => Change::Resize { size, allow_shrink },
+        Wish::SnapCreate { name, kind: SnapKind::User } => Change::SnapCreate(name),
+        Wish::SnapRemove { name, kind } => Change::SnapRemove(name, kind),
+        Wish::SnapRename { snap, name } => Change::SnapRename(snap, name),
+        Wish::SnapProtect { name, .. } => Change::SnapProtect(name),
+        Wish::SnapUnprotect { name, .. } => Change::SnapUnprotect(name),
+        Wish::SnapCreate { .. } | Wish::Other(_) => {
+            return tell(&desk, slot, id, Errno::EOPNOTSUPP.wire()).await;
+        }
+    };
+    let result = match run(&desk, slot, change).await {
+        Ok(()) => 0,
+        Err(error) => {
+            tracing::info!(%error, "what a peer asked for failed");
+            error.errno.wire()
+        }
+    };
+    tell(&desk, slot, id, result).await;
+}
+
+async fn tell(desk: &Desk, slot: usize, id: AsyncId, result: i32) {
+    let header = desk.with(|s| {
+        let image = s.image_mut(slot);
+        if let Some(wish) = image.wishes.iter_mut().find(|(old, _)| *old == id) {
+            wish.1 = Some(result);
+        }
+        image.header()
+    });
+    let notice = Notice::AsyncComplete { id, result };
+    let _ = desk.notify(header, notice.encode(), NOTIFY_S).await;
+}

@@ -1,0 +1,80 @@
+//! Removing an image (`image/RemoveRequest.cc`).
+
+use super::format::{header_name, map_name};
+use super::header::{At, close, open};
+use super::maintain::{freeze, thaw, under_lock};
+use super::script::{Desk, unless_missing};
+use super::{ImageName, OpenImage};
+use crate::error::ClientError;
+use crate::op::{Object, ObjectOp};
+use types::{Errno, SnapId};
+
+/// Removes an image that has no snapshots and that nobody else has open.
+pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
+    let wanted = OpenImage { snap: None, read_only: false, ..spec.clone() };
+    let opened = Box::pin(open(desk, wanted, At::Head, 0)).await;
+    let (id, name) = match opened {
+        Ok(slot) => {
+            let emptied = under_lock(desk, slot, empty(desk, slot)).await;
+            let names = desk.with(|s| (s.image(slot).id.clone(), s.image(slot).name.clone()));
+            close(desk, slot).await;
+            emptied?;
+            names
+        }
+        // What an earlier removal left.
+        Err(error) if error.errno == Errno::ENOENT => match left_over(desk, &spec).await {
+            Some(names) => names,
+            None => return Err(error),
+        },
+        Err(error) => return Err(error),
+    };
+    let object = |name: String| Object::new(spec.pool, name).in_namespace(spec.nspace.clone());
+    for left in [header_name(&id), map_name(&id, SnapId::HEAD)] {
+        unless_missing(desk.op(ObjectOp::new(object(left)).remove().full_try()).await)?;
+    }
+    if name.is_empty() {
+        return Ok(());
+    }
+    let named = object(format!("rbd_id.{name}"));
+    unless_missing(desk.op(ObjectOp::new(named).remove().full_try()).await)?;
+    let directory = ObjectOp::new(object("rbd_directory".to_owned()));
+    let op = directory.call("rbd", "dir_remove_image", denc::encode(&(&name, &id)));
+    unless_missing(desk.op(op.as_write().full_try()).await).map(drop)
+}
+
+/// Id and name of an image whose header is gone.
+async fn left_over(desk: &Desk, spec: &OpenImage) -> Option<(String, String)> {
+    let ImageName::Name(name) = &spec.image else { return None };
+    let directory = Object::new(spec.pool, "rbd_directory").in_namespace(spec.nspace.clone());
+    let op = ObjectOp::new(directory).call("rbd", "dir_get_id", denc::encode(name.as_str()));
+    let reply = desk.op(op).await.ok()?;
+    Some((reply.get(0).ok()?, name.clone()))
+}
+
+/// Removes everything that the image has.
+async fn empty(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    let doing = "removing";
+    if desk.with(|s| !s.image(slot).head.snaps.is_empty()) {
+        let why = "it has snapshots";
+        return Err(desk.with(|s| s.error(slot, Errno::ENOTEMPTY, doing, why)));
+    }
+    let header = desk.with(|s| s.image(slot).header());
+    let watchers = desk.op(ObjectOp::new(header).list_watchers()).await?.watchers(0)?;
+    let own = desk.with(|s| s.peer(slot));
+    let is_own = |w: &wire::msg::op_data::WatchItem| {
+        (w.watcher.num, w.cookie) == (own.gid as i64, own.handle)
+    };
+    if !watchers.iter().all(is_own) {
+        let why = "somebody has it open, or did not close it in the last 30 s (see rbd status)";
+        return Err(desk.with(|s| s.error(slot, Errno::EBUSY, doing, why)));
+    }
+    freeze(desk, slot).await?;
+    let size = desk.with(|s| s.image(slot).head.size);
+    let trimmed = super::resize::trim(desk, slot, size, 0).await;
+    thaw(desk, slot);
+    trimmed?;
+    match desk.with(|s| s.image(slot).head.parent.clone()) {
+        Some(parent) => super::flatten::detach(desk, slot, &parent).await,
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,267 @@
+//! Long procedures (opening, the lock, snapshots, ...) as async functions.
+//!
+//! There is no runtime, thread or waker: a script is polled by its [`Desk`]'s owner after something
+//! has happened, and each of its awaits is one request to the cluster, a condition on the state, or
+//! a time. So a procedure of twelve requests reads as twelve lines, and runs the same from the same
+//! seed. Nothing of the state is borrowed over an await.
+
+use super::state::Shared;
+use crate::error::ClientError;
+use crate::op::{Object, ObjectOp};
+use crate::outcome::{CommandReply, NotifyResult, Outcome};
+use crate::reply::OpReply;
+use bytes::Bytes;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use types::{Epoch, Errno, PoolId, SnapId};
+
+/// Names something a script has asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// Something a script asks for.
+#[derive(Debug)]
+pub enum Ask {
+    Op(Box<ObjectOp>),
+    Notify { object: Object, payload: Bytes, timeout_s: u32 },
+    Command(String),
+    CreateSnap(PoolId),
+    DeleteSnap(PoolId, SnapId),
+    MapVersion,
+    WaitForMap(Epoch),
+    /// Watches the header of the image in this slot.
+    Watch(usize),
+    /// Ends the watch of the image in this slot.
+    Unwatch(usize),
+}
+
+/// A running script.
+pub type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+/// What a script works with.
+#[derive(Clone)]
+pub struct Desk(pub Rc<RefCell<Shared>>);
+
+/// The answer to an [`Ask`].
+struct Answer {
+    desk: Desk,
+    ticket: Ticket,
+}
+
+impl Future for Answer {
+    type Output = Outcome;
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Outcome> {
+        let answer = self.desk.0.borrow_mut().answers.remove(&self.ticket);
+        answer.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+/// A condition on the state.
+struct Until<F> {
+    desk: Desk,
+    condition: F,
+}
+
+impl<T, F: FnMut(&mut Shared) -> Option<T> + Unpin> Future for Until<F> {
+    type Output = T;
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<T> {
+        let this = self.get_mut();
+        let met = (this.condition)(&mut this.desk.0.borrow_mut());
+        met.map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+fn unexpected(outcome: &Outcome) -> ClientError {
+    ClientError::new(Errno::EIO, "a request", format!("it ended as something else: {outcome:?}"))
+}
+
+impl Desk {
+    /// Does something with the state, at once.
+    pub fn with<R>(&self, f: impl FnOnce(&mut Shared) -> R) -> R {
+        f(&mut self.0.borrow_mut())
+    }
+
+    fn ask(&self, ask: Ask) -> Answer {
+        let ticket = self.with(|s| s.ask(ask));
+        Answer { desk: self.clone(), ticket }
+    }
+
+    /// Starts another script.
+    pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.with(|s| s.spawn(task));
+    }
+
+    /// A request on an object.
+    pub async fn op(&self, op: ObjectOp) -> Result<OpReply, ClientError> {
+        match self.ask(Ask::Op(Box::new(op))).await {
+            Outcome::Op(result) => result,
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Tells all watchers of an object something.
+    pub async fn notify(
+        &self,
+        object: Object,
+        payload: Bytes,
+        timeout_s: u32,
+    ) -> Result<NotifyResult, ClientError> {
+        match self.ask(Ask::Notify { object, payload, timeout_s }).await {
+            Outcome::NotifyDone(result) => result,
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// A command to the mon.
+    pub async fn command(&self, json: String) -> Result<CommandReply, ClientError> {
+        match self.ask(Ask::Command(json)).await {
+            Outcome::Command(result) => result,
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// A new snapshot's id.
+    pub async fn create_snap(&self, pool: PoolId) -> Result<SnapId, ClientError> {
+        match self.ask(Ask::CreateSnap(pool)).await {
+            Outcome::PoolOp(Ok(Some(id))) => Ok(SnapId(id)),
+            Outcome::PoolOp(Err(error)) => Err(error),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Gives a snapshot's id back.
+    pub async fn delete_snap(&self, pool: PoolId, snap: SnapId) -> Result<(), ClientError> {
+        match self.ask(Ask::DeleteSnap(pool, snap)).await {
+            Outcome::PoolOp(result) => result.map(drop),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Waits until the map that is newest now is here.
+    pub async fn newest_map(&self) -> Result<(), ClientError> {
+        let newest = match self.ask(Ask::MapVersion).await {
+            Outcome::Version(versions) => versions?.newest,
+            other => return Err(unexpected(&other)),
+        };
+        let epoch = Epoch(u32::try_from(newest).unwrap_or(u32::MAX));
+        match self.ask(Ask::WaitForMap(epoch)).await {
+            Outcome::Map(result) => result.map(drop),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Watches the header of an image.
+    pub async fn watch(&self, slot: usize) -> Result<(), ClientError> {
+        match self.ask(Ask::Watch(slot)).await {
+            Outcome::Watching(result) => result,
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Ends the watch of an image, if there is one.
+    pub async fn unwatch(&self, slot: usize) -> Result<(), ClientError> {
+        match self.ask(Ask::Unwatch(slot)).await {
+            Outcome::Op(result) => result.map(drop),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Waits until the condition gives something.
+    pub fn until<T>(
+        &self,
+        condition: impl FnMut(&mut Shared) -> Option<T> + Unpin,
+    ) -> impl Future<Output = T> {
+        Until { desk: self.clone(), condition }
+    }
+
+    /// Waits until the condition gives something, or for so long.
+    pub async fn until_or<T>(
+        &self,
+        limit: Duration,
+        mut condition: impl FnMut(&mut Shared) -> Option<T> + Unpin,
+    ) -> Option<T> {
+        let at = self.with(|s| s.set_alarm(limit));
+        self.until(move |s| match condition(s) {
+            Some(met) => Some(Some(met)),
+            None => (s.now.mono >= at).then_some(None),
+        })
+        .await
+    }
+
+    /// Lets time pass.
+    pub async fn sleep(&self, time: Duration) {
+        self.until_or(time, |_| None::<()>).await;
+    }
+
+    /// Runs requests on objects, so many at a time, until all are done or one failed in a way that
+    /// `judge` does not forgive.
+    pub async fn many(
+        &self,
+        at_a_time: usize,
+        ops: impl Iterator<Item = ObjectOp>,
+        judge: impl Fn(Result<OpReply, ClientError>) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
+        let mut running: VecDeque<Answer> = VecDeque::new();
+        let mut result = Ok(());
+        let mut ops = ops.fuse();
+        loop {
+            while result.is_ok()
+                && running.len() < at_a_time
+                && let Some(op) = ops.next()
+            {
+                running.push_back(self.ask(Ask::Op(Box::new(op))));
+            }
+            let Some(first) = running.pop_front() else {
+                return result;
+            };
+            let judged = match first.await {
+                Outcome::Op(answer) => judge(answer),
+                other => Err(unexpected(&other)),
+            };
+            result = result.and(judged);
+        }
+    }
+}
+
+/// An error that is forgiven: what was to be removed is not there.
+pub fn unless_missing<T: Default>(result: Result<T, ClientError>) -> Result<T, ClientError> {
+    match result {
+        Err(error) if error.errno == Errno::ENOENT => Ok(T::default()),
+        result => result,
+    }
+}
+
+// ---- requests on data objects, as users' are done ----
+
+impl Desk {
+    /// Discards a range of an object. `keep_map`: the object map follows.
+    pub async fn discard(
+        &self,
+        slot: usize,
+        object: u64,
+        at: u64,
+        len: u64,
+        keep_map: bool,
+    ) -> Result<(), ClientError> {
+        let ticket = self.with(|s| s.discard_object(slot, object, at, len, keep_map));
+        self.internal(ticket).await
+    }
+
+    /// Takes over what the parent has of an object.
+    pub async fn copy_object(&self, slot: usize, object: u64) -> Result<(), ClientError> {
+        let ticket = self.with(|s| s.copy_object(slot, object));
+        self.internal(ticket).await
+    }
+
+    async fn internal(&self, ticket: Ticket) -> Result<(), ClientError> {
+        match (Answer { desk: self.clone(), ticket }).await {
+            Outcome::Op(result) => result.map(drop),
+            other => Err(unexpected(&other)),
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Snapshots of an image (`operation/Snapshot*Request.cc`). All run under the lock.
+
+use super::format::{PROTECTED, SnapInfo, SnapKind, UNPROTECTED, UNPROTECTING, feature};
+use super::lock::NOTIFY_S;
+use super::maintain::{freeze, thaw};
+use super::notice::{AsyncId, Notice};
+use super::object_map::ObjectMap;
+use super::script::{Desk, unless_missing};
+use super::state::{Shared, Snap};
+use super::write::locked;
+use crate::error::ClientError;
+use crate::op::{Object, ObjectOp};
+use bytes::Bytes;
+use types::{ByteString, Errno, SnapId};
+
+/// Requests on objects that such a procedure has in flight (`rbd_concurrent_management_ops`).
+pub const AT_A_TIME: usize = 10;
+/// A snapshot's id may be outrun by another client's, so often.
+const MAX_TRIES: usize = 20;
+
+fn header_call(header: Object, method: &str, input: impl denc::Encode) -> ObjectOp {
+    ObjectOp::new(header).call("rbd", method, denc::encode(&input)).as_write()
+}
+
+fn find(s: &Shared, slot: usize, name: &str, kind: &SnapKind) -> Result<Snap, ClientError> {
+    let is_it = |snap: &&Snap| match (kind, &snap.info.kind) {
+        (SnapKind::Trash(_), SnapKind::Trash(_)) => snap.info.name == name,
+        (kind, own) => kind == own && snap.info.name == name,
+    };
+    let found = s.image(slot).head.snaps.iter().find(is_it).cloned();
+    found.ok_or_else(|| {
+        let what = format!("snapshot {name} of {}", s.image(slot).title());
+        ClientError::new(Errno::ENOENT, what, "there is no such snapshot")
+    })
+}
+
+fn find_user(desk: &Desk, slot: usize, name: &str) -> Result<Snap, ClientError> {
+    desk.with(|s| find(s, slot, name, &SnapKind::User))
+}
+
+pub async fn create(desk: &Desk, slot: usize, name: String) -> Result<(), ClientError> {
+    if desk.with(|s| find(s, slot, &name, &SnapKind::User)).is_ok() {
+        let why = "there is a snapshot of that name";
+        return Err(desk.with(|s| s.error(slot, Errno::EEXIST, "snapshot of", why)));
+    }
+    let (header, id) = desk.with(|s| {
+        let request = s.new_request().0;
+        (s.image(slot).header(), AsyncId { peer: s.peer(slot), request })
+    });
+    // Peers with something to be made quiet (rbd-nbd) do so now.
+    let quiesce = Notice::Quiesce(id).encode();
+    let quiet = desk.notify(header.clone(), quiesce, NOTIFY_S).await;
+    let result = match quiet {
+        Ok(_) => create_quietly(desk, slot, name).await,
+        Err(error) => Err(error),
+    };
+    let _ = desk.notify(header, Notice::Unquiesce(id).encode(), NOTIFY_S).await;
+    result
+}
+
+async fn create_quietly(desk: &Desk, slot: usize, name: String) -> Result<(), ClientError> {
+    freeze(desk, slot).await?;
+    let result = add(desk, slot, name).await;
+    thaw(desk, slot);
+    result
+}
+
+async fn add(desk: &Desk, slot: usize, name: String) -> Result<(), ClientError> {
+    let (header, pool) = desk.with(|s| (s.image(slot).header(), s.image(slot).data_pool));
+    for _ in 0..MAX_TRIES {
+        let id = desk.create_snap(pool).await?;
+        let op = header_call(header.clone(), "snapshot_add", (&name, id, SnapKind::User));
+        match desk.op(op).await {
+            Ok(_) => {
+                desk.with(|s| note_added(s, slot, id, name));
+                return map_snapshot(desk, slot, id).await;
+            }
+            Err(error) => {
+                desk.delete_snap(pool, id).await?;
+                if error.errno != Errno::ESTALE {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    let why = "others make snapshots all the time";
+    Err(desk.with(|s| s.error(slot, Errno::ESTALE, "snapshot of", why)))
+}
+
+/// From now on it is written with the snapshot in mind.
+fn note_added(s: &mut Shared, slot: usize, id: SnapId, name: String) {
+    let timestamp = s.now.wall;
+    let image = s.image_mut(slot);
+    let head = &mut image.head;
+    let kind = SnapKind::User;
+    let info = SnapInfo { id, kind, name, size: head.size, timestamp, child_count: 0 };
+    head.snapc.seq = id;
+    head.snapc.snaps.insert(0, id);
+    let (flags, overlap) = (head.flags, head.overlap);
+    head.snaps.push(Snap { info, flags, protection: UNPROTECTED, overlap });
+    image.head_changes += 1;
+}
+
+/// The object map of a new snapshot is a copy of the head's.
+async fn map_snapshot(desk: &Desk, slot: usize, id: SnapId) -> Result<(), ClientError> {
+    if desk.with(|s| s.image(slot).map.is_none()) {
+        return Ok(());
+    }
+    let (head, own, fast_diff) = desk.with(|s| {
+        let image = s.image(slot);
+        let fast_diff = image.head.has(feature::FAST_DIFF);
+        (image.map_object(SnapId::HEAD), image.map_object(id), fast_diff)
+    });
+    let read = desk.op(ObjectOp::new(head.clone()).read(0, 0)).await.and_then(|r| r.bytes(0));
+    let copied = match read {
+        Ok(bytes) => desk.op(ObjectOp::new(own).write_full(bytes)).await.map(drop),
+        Err(error) => {
+            desk.with(|s| s.invalidate_map(slot, SnapId::HEAD));
+            Err(error)
+        }
+    };
+    if let Err(error) = copied {
+        tracing::warn!(%error, "a snapshot has no object map");
+        desk.with(|s| s.invalidate_map(slot, id));
+        return unless_blocklisted(error);
+    }
+    if fast_diff {
+        let op = locked(ObjectOp::new(head)).call("rbd", "object_map_snap_add", Bytes::new());
+        if let Err(error) = desk.op(op.as_write()).await {
+            desk.with(|s| s.invalidate_map(slot, SnapId::HEAD));
+            return unless_blocklisted(error);
+        }
+        desk.with(|s| {
+            if let Some(map) = &mut s.image_mut(slot).map {
+                map.snapshot();
+            }
+        });
+    }
+    Ok(())
+}
+
+/// Trouble with an object map makes it invalid; the image goes on without.
+fn unless_blocklisted(error: ClientError) -> Result<(), ClientError> {
+    match error.errno {
+        Errno::EBLOCKLISTED => Err(error),
+        _ => Ok(()),
+    }
+}
+
+pub async fn remove(
+    desk: &Desk,
+    slot: usize,
+    name: &str,
+    kind: &SnapKind,
+) -> Result<(), ClientError> {
+    let snap = desk.with(|s| find(s, slot, name, kind))?;
+    let id = snap.info.id;
+    let (header, pool) = desk.with(|s| (s.image(slot).header(), s.image(slot).data_pool));
+    if !matches!(snap.info.kind, SnapKind::Trash(_)) {
+        match desk.op(header_call(header.clone(), "snapshot_trash_add", id)).await {
+            Ok(_) => {}
+            Err(error) if error.errno == Errno::EEXIST => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let op = ObjectOp::new(header.clone()).call("rbd", "snapshot_get", denc::encode(&id));
+    let info: SnapInfo = desk.op(op).await?.get(0)?;
+    if info.child_count > 0 {
+        // It stays in the trash for its clones.
+        let was_there = matches!(snap.info.kind, SnapKind::Trash(_));
+        let why = "clones need it";
+        let busy = || desk.with(|s| s.error(slot, Errno::EBUSY, "removing a snapshot of", why));
+        return if was_there { Err(busy()) } else { Ok(()) };
+    }
+    super::flatten::detach_if_last(desk, slot, id).await?;
+    unmap_snapshot(desk, slot, id).await?;
+    unless_missing(desk.delete_snap(pool, id).await)?;
+    desk.op(header_call(header, "snapshot_remove", id)).await?;
+    desk.with(|s| {
+        let image = s.image_mut(slot);
+        image.head.snapc.snaps.retain(|other| *other != id);
+        image.head.snaps.retain(|other| other.info.id != id);
+        image.head_changes += 1;
+    });
+    Ok(())
+}
+
+/// Removes the object map of a snapshot; what was written before it counts for the next one.
+async fn unmap_snapshot(desk: &Desk, slot: usize, id: SnapId) -> Result<(), ClientError> {
+    let (has_map, own, fast_diff, next, invalid) = desk.with(|s| {
+        let image = s.image(slot);
+        let newer = image.head.snaps.iter().map(|s| s.info.id).find(|other| *other > id);
+        let invalid = image.head.snap(id).is_some_and(|s| s.flags & super::format::MAP_INVALID != 0);
+        let fast_diff = image.head.has(feature::FAST_DIFF);
+        let next = newer.unwrap_or(SnapId::HEAD);
+        (image.map.is_some(), image.map_object(id), fast_diff, next, invalid)
+    });
+    if !has_map {
+        return Ok(());
+    }
+    if fast_diff {
+        merge_map(desk, slot, &own, next, invalid).await?;
+    }
+    unless_missing(desk.op(ObjectOp::new(own).remove().full_try()).await).map(drop)
+}
+
+async fn merge_map(
+    desk: &Desk,
+    slot: usize,
+    own: &Object,
+    next: SnapId,
+    invalid: bool,
+) -> Result<(), ClientError> {
+    let load = ObjectOp::new(own.clone()).call("rbd", "object_map_load", "");
+    let bytes = match desk.op(load).await.and_then(|r| r.bytes(0)) {
+        Ok(bytes) if !invalid => bytes,
+        Ok(_) => {
+            desk.with(|s| s.invalidate_map(slot, next));
+            return Ok(());
+        }
+        Err(error) if error.errno == Errno::ENOENT => return Ok(()),
+        Err(error) => {
+            desk.with(|s| s.invalidate_map(slot, next));
+            return unless_blocklisted(error);
+        }
+    };
+    let is_head = next == SnapId::HEAD;
+    let mut op = ObjectOp::new(desk.with(|s| s.image(slot).map_object(next)));
+    if is_head {
+        op = locked(op);
+    }
+    let op = op.call("rbd", "object_map_snap_remove", bytes.clone()).as_write();
+    if let Err(error) = desk.op(op).await {
+        desk.with(|s| s.invalidate_map(slot, next));
+        return unless_blocklisted(error);
+    }
+    if is_head && let Ok(snap) = denc::decode::<ObjectMap>(&bytes) {
+        desk.with(|s| {
+            if let Some(map) = &mut s.image_mut(slot).map {
+                map.forget_snapshot(&snap);
+            }
+        });
+    }
+    Ok(())
+}
+
+pub async fn rename(
+    desk: &Desk,
+    slot: usize,
+    id: SnapId,
+    name: String,
+) -> Result<(), ClientError> {
+    let header = desk.with(|s| s.image(slot).header());
+    desk.op(header_call(header, "snapshot_rename", (id, &name))).await?;
+    desk.with(|s| {
+        let image = s.image_mut(slot);
+        if let Some(snap) = image.head.snaps.iter_mut().find(|s| s.info.id == id) {
+            snap.info.name = name;
+        }
+        image.head_changes += 1;
+    });
+    Ok(())
+}
+
+async fn set_protection(
+    desk: &Desk,
+    slot: usize,
+    id: SnapId,
+    protection: u8,
+) -> Result<(), ClientError> {
+    let header = desk.with(|s| s.image(slot).header());
+    desk.op(header_call(header, "set_protection_status", (id, protection))).await?;
+    desk.with(|s| {
+        let image = s.image_mut(slot);
+        if let Some(snap) = image.head.snaps.iter_mut().find(|s| s.info.id == id) {
+            snap.protection = protection;
+        }
+        image.head_changes += 1;
+    });
+    Ok(())
+}
+
+pub async fn protect(desk: &Desk, slot: usize, name: &str) -> Result<(), ClientError> {
+    let snap = find_user(desk, slot, name)?;
+    if snap.protection == PROTECTED {
+        let why = "it is protected already";
+        return Err(desk.with(|s| s.error(slot, Errno::EBUSY, "protecting a snapshot of", why)));
+    }
+    set_protection(desk, slot, snap.info.id, PROTECTED).await
+}
+
+/// Clones of format 1 are looked for in the image's own pool and namespace; there is no list of
+/// those in other pools but in those pools.
+pub async fn unprotect(desk: &Desk, slot: usize, name: &str) -> Result<(), ClientError> {
+    let snap = find_user(desk, slot, name)?;
+    if snap.protection == UNPROTECTED {
+        let why = "it is not protected";
+        return Err(desk.with(|s| s.error(slot, Errno::EINVAL, "unprotecting a snapshot of", why)));
+    }
+    let id = snap.info.id;
+    set_protection(desk, slot, id, UNPROTECTING).await?;
+    let clones = find_clones(desk, slot, id).await;
+    let (protection, result) = match clones {
+        Ok(false) => (UNPROTECTED, Ok(())),
+        Ok(true) => {
+            let why = "it has clones";
+            let doing = "unprotecting a snapshot of";
+            (PROTECTED, Err(desk.with(|s| s.error(slot, Errno::EBUSY, doing, why))))
+        }
+        Err(error) => (PROTECTED, Err(error)),
+    };
+    set_protection(desk, slot, id, protection).await?;
+    result
+}
+
+/// Whether any pool knows of a clone of format 1.
+async fn find_clones(desk: &Desk, slot: usize, id: SnapId) -> Result<bool, ClientError> {
+    let (pools, key, own) = desk.with(|s| {
+        let image = s.image(slot);
+        let pool = image.pool.0 as u64;
+        (s.pools.clone(), denc::encode(&((pool, &image.id), id)), image.nspace.clone())
+    });
+    for pool in pools {
+        for nspace in [ByteString::default(), own.clone()] {
+            let object = Object::new(pool, "rbd_children").in_namespace(nspace);
+            let op = ObjectOp::new(object).call("rbd", "get_children", key.clone());
+            match desk.op(op).await {
+                Ok(_) => return Ok(true),
+                // A pool that is not for images, or that was deleted.
+                Err(e) if matches!(e.errno, Errno::ENOENT | Errno::EOPNOTSUPP) => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+    Ok(false)
+}
+
+pub async fn rollback(desk: &Desk, slot: usize, name: &str) -> Result<(), ClientError> {
+    let snap = find_user(desk, slot, name)?;
+    freeze(desk, slot).await?;
+    let result = roll_back(desk, slot, &snap).await;
+    thaw(desk, slot);
+    result
+}
+
+async fn roll_back(desk: &Desk, slot: usize, snap: &Snap) -> Result<(), ClientError> {
+    let id = snap.info.id;
+    super::resize::resize_frozen(desk, slot, snap.info.size).await?;
+    let (map, own) = desk.with(|s| {
+        let image = s.image(slot);
+        let head = image.map.as_ref().map(|_| image.map_object(SnapId::HEAD));
+        (head, image.map_object(id))
+    });
+    // An object that neither the head has nor the snapshot need not be looked at.
+    let known = match &map {
+        Some(_) => known_objects(desk, slot, &own).await,
+        None => None,
+    };
+    if let Some(map) = &map {
+        roll_map_back(desk, slot, map, own, id).await?;
+    }
+    let (layout, size) = desk.with(|s| (s.image(slot).layout, snap.info.size));
+    let objects = (0..layout.objects(size)).filter(move |object| match &known {
+        Some((head, snap)) => head.may_exist(*object) || snap.may_exist(*object),
+        None => true,
+    });
+    let ops = objects.map(|object| {
+        desk.with(|s| {
+            let image = s.image(slot);
+            let snapc = image.head.snapc.clone();
+            ObjectOp::new(image.data(object)).rollback(id).with_snaps(snapc)
+        })
+    });
+    desk.many(AT_A_TIME, ops, |answer| unless_missing(answer.map(drop))).await?;
+    if map.is_some() {
+        super::lock::open_map(desk, slot).await?;
+    }
+    Ok(())
+}
+
+async fn known_objects(desk: &Desk, slot: usize, own: &Object) -> Option<(ObjectMap, ObjectMap)> {
+    let load = ObjectOp::new(own.clone()).call("rbd", "object_map_load", "");
+    let snap = desk.op(load).await.and_then(|r| r.get::<ObjectMap>(0)).ok()?;
+    desk.with(|s| {
+        let image = s.image(slot);
+        let valid = image.map_is_valid();
+        image.map.clone().filter(|_| valid).map(|head| (head, snap))
+    })
+}
+
+async fn roll_map_back(
+    desk: &Desk,
+    slot: usize,
+    map: &Object,
+    own: Object,
+    id: SnapId,
+) -> Result<(), ClientError> {
+    let read = desk.op(ObjectOp::new(own).read(0, 0)).await.and_then(|r| r.bytes(0));
+    let written = match read {
+        Ok(bytes) => {
+            let op = locked(ObjectOp::new(map.clone())).write_full(bytes);
+            desk.op(op).await.map(drop)
+        }
+        Err(error) => {
+            desk.with(|s| s.invalidate_map(slot, id));
+            Err(error)
+        }
+    };
+    match written {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            tracing::warn!(%error, "the object map could not be rolled back");
+            desk.with(|s| s.invalidate_map(slot, SnapId::HEAD));
+            unless_blocklisted(error)
+        }
+    }
+}

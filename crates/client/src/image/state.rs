@@ -1,0 +1,380 @@
+//! Everything that images, their requests and scripts share.
+
+use super::copyup::Copyup;
+use super::format::{SnapInfo, feature};
+use super::io::{Io, ObjReq, Then};
+use super::layout::Layout;
+use super::object_map::{ObjectMap, State};
+use super::script::{Ask, Desk, Task, Ticket};
+use super::{ImageDone, ImageOutcome, ImageRequest};
+use crate::error::ClientError;
+use crate::op::{Object, ObjectOp};
+use crate::outcome::{Outcome, RequestId};
+use bytes::Bytes;
+use io::{Now, Rng};
+use slab::Slab;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
+use std::future::Future;
+use std::rc::Weak;
+use std::time::Duration;
+use types::{ByteString, Errno, HashMap, Mono, PoolId, SnapId};
+use wire::msg::SnapContext;
+
+/// Whom the completion of a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    Script(Ticket),
+    /// A request on a data object.
+    Object(usize),
+    /// One of the requests of a copyup.
+    Copyup(usize),
+    /// A change of the object map of the image in this slot.
+    Map(usize, u64),
+    /// The watch of the image in this slot, whose registration this ticket waits for.
+    Watch(usize, Ticket),
+}
+
+/// A snapshot of an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snap {
+    pub info: SnapInfo,
+    pub flags: u64,
+    pub protection: u8,
+    /// How much of the image's parent it shows.
+    pub overlap: u64,
+}
+
+/// What the header says and may change.
+#[derive(Clone, Debug, Default)]
+pub struct Header {
+    pub size: u64,
+    pub features: u64,
+    pub flags: u64,
+    pub snapc: SnapContext,
+    /// Oldest first.
+    pub snaps: Vec<Snap>,
+    pub parent: Option<super::format::ParentSpec>,
+    /// How much of the parent the head shows.
+    pub overlap: u64,
+}
+
+impl Header {
+    pub fn has(&self, features: u64) -> bool {
+        self.features & features == features
+    }
+
+    pub fn snap(&self, id: SnapId) -> Option<&Snap> {
+        self.snaps.iter().find(|s| s.info.id == id)
+    }
+}
+
+/// Where the exclusive lock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockState {
+    /// Not ours.
+    Unlocked,
+    /// We are about to take it.
+    Acquiring,
+    /// Ours.
+    Locked,
+    /// We are about to let it go.
+    Releasing,
+}
+
+/// A change of the object map on its way, and those that wait for it.
+#[derive(Debug)]
+pub struct MapBusy {
+    pub new: State,
+    pub current: Option<State>,
+    pub then: Then,
+    pub queue: VecDeque<(State, Option<State>, Then)>,
+}
+
+/// An open image.
+pub struct Image {
+    /// Tells it from earlier images in its slot.
+    pub generation: u64,
+    pub name: String,
+    pub id: String,
+    pub pool: PoolId,
+    pub nspace: ByteString,
+    pub data_pool: PoolId,
+    /// How names of data objects begin.
+    pub prefix: String,
+    pub order: u8,
+    pub layout: Layout,
+    /// Which snapshot is seen; the head else.
+    pub snap: Option<SnapId>,
+    pub read_only: bool,
+    pub head: Header,
+    /// Slot of the image that this one is a clone of.
+    pub parent: Option<usize>,
+    pub watch: Option<RequestId>,
+    pub lock: LockState,
+    /// Under which the lock is held.
+    pub cookie: String,
+    /// Only under the lock.
+    pub map: Option<ObjectMap>,
+    pub map_busy: HashMap<u64, MapBusy>,
+    pub copyups: HashMap<u64, usize>,
+    /// Requests that wait for the lock, a refresh, or the end of what froze writes.
+    pub queue: VecDeque<usize>,
+    /// How many procedures keep writes from being begun.
+    pub frozen: u32,
+    pub refresh_needed: bool,
+    pub refreshing: bool,
+    /// A procedure that changes the image runs.
+    pub maintaining: bool,
+    /// Requests begun and not ended: those that write, and all.
+    pub writes_running: usize,
+    pub ios_running: usize,
+    /// Of users: requests and their bytes, also those that wait.
+    pub user_ops: usize,
+    pub user_bytes: usize,
+    pub flushes: super::flush::Flushes,
+    /// Counts what peers said about the lock.
+    pub lock_news: u64,
+    /// Nothing goes any more, and why.
+    pub dead: Option<ClientError>,
+    pub closing: bool,
+    /// Counts changes of `head` that were made here, for a refresh that began before.
+    pub head_changes: u64,
+    /// Why the lock could not be had the last time.
+    pub lock_error: Option<ClientError>,
+    /// Scripts that work on it.
+    pub scripts: usize,
+    /// Requests of peers that were answered lately, and how they ended.
+    pub wishes: VecDeque<(super::notice::AsyncId, Option<i32>)>,
+}
+
+impl Image {
+    /// Size of what is seen.
+    pub fn size(&self) -> u64 {
+        match self.snap {
+            None => self.head.size,
+            Some(id) => self.head.snap(id).map_or(0, |s| s.info.size),
+        }
+    }
+
+    /// How much of the parent is seen.
+    pub fn overlap(&self) -> u64 {
+        match self.snap {
+            None => self.head.overlap,
+            Some(id) => self.head.snap(id).map_or(0, |s| s.overlap),
+        }
+    }
+
+    pub fn header(&self) -> Object {
+        self.meta(super::format::header_name(&self.id))
+    }
+
+    /// An object beside the header.
+    pub fn meta(&self, name: String) -> Object {
+        Object::new(self.pool, name).in_namespace(self.nspace.clone())
+    }
+
+    pub fn map_object(&self, snap: SnapId) -> Object {
+        self.meta(super::format::map_name(&self.id, snap))
+    }
+
+    /// A data object.
+    pub fn data(&self, object: u64) -> Object {
+        const DIGITS: usize = 17;
+        let mut name = Vec::with_capacity(self.prefix.len() + DIGITS);
+        name.extend_from_slice(self.prefix.as_bytes());
+        name.push(b'.');
+        for i in (0..16).rev() {
+            let digit = (object >> (4 * i) & 0xf) as u8;
+            name.push(if digit < 10 { b'0' + digit } else { b'a' + digit - 10 });
+        }
+        Object::new(self.data_pool, name).in_namespace(self.nspace.clone())
+    }
+
+    pub fn needs_lock(&self) -> bool {
+        self.head.has(feature::EXCLUSIVE_LOCK)
+    }
+
+    /// Whether the object map says what exists.
+    pub fn map_is_valid(&self) -> bool {
+        self.head.flags & super::format::MAP_INVALID == 0
+    }
+
+    pub fn may_exist(&self, object: u64) -> bool {
+        match &self.map {
+            Some(map) if self.map_is_valid() => map.may_exist(object),
+            _ => true,
+        }
+    }
+
+    /// Whether no change is on its way.
+    pub fn is_drained(&self) -> bool {
+        self.writes_running == 0 && self.copyups.is_empty() && self.map_busy.is_empty()
+    }
+
+    /// `image pool/name@snap`, for errors.
+    pub fn title(&self) -> String {
+        let name = if self.name.is_empty() { &self.id } else { &self.name };
+        let nspace = if self.nspace.is_empty() { "" } else { "/" };
+        match self.snap.and_then(|id| self.head.snap(id)) {
+            Some(s) => format!("image {}{nspace}{name}@{}", self.nspace, s.info.name),
+            None => format!("image {}{nspace}{name}", self.nspace),
+        }
+    }
+}
+
+/// See the module's text.
+pub struct Shared {
+    me: Weak<RefCell<Shared>>,
+    pub now: Now,
+    /// The client's global id.
+    pub gid: u64,
+    pub rng: Rng,
+    /// All pools of the cluster.
+    pub pools: Vec<PoolId>,
+    pub max_ops: usize,
+    pub max_bytes: usize,
+    pub images: Slab<Image>,
+    pub ios: Slab<Io>,
+    pub objs: Slab<ObjReq>,
+    pub copyup_list: Slab<Copyup>,
+    pub routes: HashMap<RequestId, Route>,
+    /// What is to be given to the client, in order.
+    pub outgoing: VecDeque<(Route, ObjectOp)>,
+    pub asks: VecDeque<(Ticket, Ask)>,
+    pub answers: HashMap<Ticket, Outcome>,
+    /// Answers to notifies: watch, notify, answer.
+    pub acks: Vec<(RequestId, u64, Bytes)>,
+    pub new_tasks: Vec<Task>,
+    pub out: VecDeque<ImageDone>,
+    pub alarms: BTreeSet<Mono>,
+    /// Something has happened that a script may wait for.
+    pub touched: bool,
+    last_ticket: u64,
+    pub last_request: u64,
+    last_generation: u64,
+}
+
+impl Shared {
+    pub fn new(
+        me: Weak<RefCell<Shared>>,
+        seed: u64,
+        max_ops: usize,
+        max_bytes: usize,
+    ) -> Self {
+        Shared {
+            me,
+            now: Now::default(),
+            gid: 0,
+            rng: Rng::with_seed(seed),
+            pools: Vec::new(),
+            max_ops,
+            max_bytes,
+            images: Slab::new(),
+            ios: Slab::new(),
+            objs: Slab::new(),
+            copyup_list: Slab::new(),
+            routes: HashMap::default(),
+            outgoing: VecDeque::new(),
+            asks: VecDeque::new(),
+            answers: HashMap::default(),
+            acks: Vec::new(),
+            new_tasks: Vec::new(),
+            out: VecDeque::new(),
+            alarms: BTreeSet::new(),
+            touched: false,
+            last_ticket: 0,
+            last_request: 0,
+            last_generation: 0,
+        }
+    }
+
+    pub fn new_ticket(&mut self) -> Ticket {
+        self.last_ticket += 1;
+        Ticket(self.last_ticket)
+    }
+
+    pub fn new_request(&mut self) -> ImageRequest {
+        self.last_request += 1;
+        ImageRequest(self.last_request)
+    }
+
+    pub fn new_generation(&mut self) -> u64 {
+        self.last_generation += 1;
+        self.last_generation
+    }
+
+    pub fn ask(&mut self, ask: Ask) -> Ticket {
+        let ticket = self.new_ticket();
+        self.asks.push_back((ticket, ask));
+        self.touched = true;
+        ticket
+    }
+
+    pub fn answer(&mut self, ticket: Ticket, outcome: Outcome) {
+        self.answers.insert(ticket, outcome);
+        self.touched = true;
+    }
+
+    pub fn spawn(&mut self, task: impl Future<Output = ()> + 'static) {
+        self.new_tasks.push(Box::pin(task));
+        self.touched = true;
+    }
+
+    pub fn desk(&self) -> Desk {
+        Desk(self.me.upgrade().expect("it is not dropped while it is used"))
+    }
+
+    /// Starts a script that works on an image, which stays open until the script ends.
+    pub fn spawn_for<F: Future<Output = ()> + 'static>(
+        &mut self,
+        slot: usize,
+        make: impl FnOnce(Desk) -> F,
+    ) {
+        self.image_mut(slot).scripts += 1;
+        let desk = self.desk();
+        let script = make(desk.clone());
+        self.spawn(async move {
+            script.await;
+            desk.with(|s| {
+                s.image_mut(slot).scripts -= 1;
+                s.touched = true;
+            });
+        });
+    }
+
+    pub fn set_alarm(&mut self, after: Duration) -> Mono {
+        let at = self.now.mono.after(after);
+        self.alarms.insert(at);
+        at
+    }
+
+    pub fn done(&mut self, id: ImageRequest, outcome: ImageOutcome) {
+        self.out.push_back(ImageDone { id, outcome });
+    }
+
+    /// An image that is certainly open: its users see to that.
+    pub fn image(&self, slot: usize) -> &Image {
+        self.images.get(slot).expect("the image is open")
+    }
+
+    pub fn image_mut(&mut self, slot: usize) -> &mut Image {
+        self.images.get_mut(slot).expect("the image is open")
+    }
+
+    /// An error about an image.
+    pub fn error(&self, slot: usize, errno: Errno, doing: &str, why: &'static str) -> ClientError {
+        ClientError::new(errno, format!("{doing} {}", self.image(slot).title()), why)
+    }
+
+    /// The image is of no use any more; whatever waits fails.
+    pub fn die(&mut self, slot: usize, error: &ClientError) {
+        self.touched = true;
+        let image = self.image_mut(slot);
+        if image.dead.is_none() {
+            tracing::warn!(image = image.title(), %error, "the image cannot be used any more");
+            image.dead = Some(error.clone());
+        }
+        self.fail_queue(slot, error, |_| true);
+    }
+}

@@ -1,0 +1,247 @@
+//! Changes of an object: the object map before it, the change, a copyup if the object must be filled
+//! from the parent, the object map after it (`AbstractObjectWriteRequest`).
+
+use super::format::{lock_assert, map_update};
+use super::io::{Discard, ObjReq, Then, Work};
+use super::layout::Piece;
+use super::object_map::State;
+use super::state::{Image, MapBusy, Route, Shared};
+use crate::error::ClientError;
+use crate::op::{Object, ObjectOp};
+use crate::reply::OpReply;
+use std::collections::VecDeque;
+use types::{Errno, SnapId};
+
+impl Image {
+    /// How many bytes of the object the parent shows through, at the head.
+    pub fn object_overlap(&self, object: u64) -> u64 {
+        if self.parent.is_none() || self.head.overlap == 0 {
+            return 0;
+        }
+        let whole = self.layout.object_bytes();
+        let ranges = self.layout.ranges(object, 0, whole, self.head.overlap);
+        ranges.iter().map(|(_, len)| len).sum()
+    }
+}
+
+impl ObjReq {
+    /// What the object map must say before.
+    pub fn state_before(&self) -> State {
+        match self.work {
+            Work::Discard(Discard::Remove) => State::Pending,
+            _ => State::Exists,
+        }
+    }
+
+    fn removes(&self) -> bool {
+        matches!(self.work, Work::Discard(Discard::Remove))
+    }
+
+    /// Appends its operations.
+    pub fn operations(&self, op: ObjectOp, object_bytes: u64) -> ObjectOp {
+        match &self.work {
+            Work::Write(data) if self.len == object_bytes => op.write_full(data.clone()),
+            Work::Write(data) => op.write(self.at, data.clone()),
+            Work::Discard(Discard::Remove) => op.remove(),
+            Work::Discard(Discard::CreateAndTruncate) => op.create(false).truncate(self.at),
+            Work::Discard(Discard::Truncate) => op.truncate(self.at),
+            Work::Discard(Discard::Zero) => op.zero(self.at, self.len),
+            Work::Read | Work::CopyOnly => op,
+        }
+    }
+}
+
+/// A hint that the object will grow to its full size.
+pub fn hint(op: ObjectOp, object_bytes: u64) -> ObjectOp {
+    op.alloc_hint(object_bytes, object_bytes, 0)
+}
+
+impl Shared {
+    /// How a discard of a range is done. `keep_parent_hidden`: a whole object is not removed when
+    /// the parent would be seen then.
+    pub fn discard_of(&self, slot: usize, piece: &Piece, keep_parent_hidden: bool) -> Discard {
+        let image = self.image(slot);
+        let whole = image.layout.object_bytes();
+        let has_parent = image.object_overlap(piece.object) > 0;
+        if piece.at == 0 && piece.len == whole {
+            if !(keep_parent_hidden && has_parent) {
+                Discard::Remove
+            } else if image.head.snapc.snaps.is_empty() {
+                Discard::CreateAndTruncate
+            } else {
+                Discard::Truncate
+            }
+        } else if piece.at + piece.len == whole {
+            Discard::Truncate
+        } else {
+            Discard::Zero
+        }
+    }
+
+    /// Begins a change.
+    pub fn change_object(&mut self, key: usize) {
+        let Some(obj) = self.objs.get(key) else { return };
+        let image = self.image(obj.slot);
+        let has_parent = image.object_overlap(obj.object) > 0;
+        let full = obj.at == 0 && obj.len == image.layout.object_bytes();
+        let copyup = has_parent && !(full && image.head.snapc.snaps.is_empty());
+        let may_exist = image.may_exist(obj.object);
+        let slot = obj.slot;
+        if !may_exist && !has_parent && !matches!(obj.work, Work::Write(_)) {
+            return self.end_object(key, Ok(()));
+        }
+        let Some(obj) = self.objs.get_mut(key) else { return };
+        obj.copyup = copyup;
+        obj.may_exist = may_exist;
+        let (object, keep_map, before) = (obj.object, obj.keep_map, obj.state_before());
+        if matches!(obj.work, Work::CopyOnly) {
+            // Nothing is written: what exists is as it should be.
+            let skip = !copyup || (may_exist && self.image(slot).map.is_some());
+            return if skip { self.end_object(key, Ok(())) } else { self.copyup(key) };
+        }
+        if self.image(slot).map.is_none() || !keep_map {
+            return self.write_object(key);
+        }
+        if !may_exist && copyup {
+            return self.copyup(key);
+        }
+        self.change_map(slot, object, before, None, Then::Write(key));
+    }
+
+    pub fn write_object(&mut self, key: usize) {
+        let Some(obj) = self.objs.get(key) else { return };
+        let image = self.image(obj.slot);
+        let bytes = image.layout.object_bytes();
+        let mut op = ObjectOp::new(image.data(obj.object)).with_snaps(image.head.snapc.clone());
+        if obj.copyup {
+            // It must exist.
+            op = op.stat();
+        }
+        if matches!(obj.work, Work::Write(_)) && (image.map.is_none() || !obj.may_exist) {
+            op = hint(op, bytes);
+        }
+        let op = obj.operations(op, bytes).full_try_if(obj.removes());
+        self.send(Route::Object(key), op);
+    }
+
+    pub fn on_written(&mut self, key: usize, answer: Result<OpReply, ClientError>) {
+        let Some(obj) = self.objs.get(key) else { return };
+        match answer {
+            Err(error) if error.errno == Errno::ENOENT => {
+                if obj.copyup {
+                    return self.copyup(key);
+                }
+                self.written(key);
+            }
+            Err(error) => self.end_object(key, Err(error)),
+            Ok(_) => self.written(key),
+        }
+    }
+
+    /// The object is as it should be; the object map may have to follow.
+    pub fn written(&mut self, key: usize) {
+        let Some(obj) = self.objs.get(key) else { return };
+        let (slot, object) = (obj.slot, obj.object);
+        if !obj.removes() || !obj.keep_map || self.image(slot).map.is_none() {
+            return self.end_object(key, Ok(()));
+        }
+        let pending = Some(State::Pending);
+        self.change_map(slot, object, State::Nonexistent, pending, Then::End(key));
+    }
+}
+
+impl ObjectOp {
+    fn full_try_if(self, removes: bool) -> Self {
+        if removes { self.full_try() } else { self }
+    }
+}
+
+// ---- the object map ----
+
+impl Shared {
+    /// Changes the object map for one object, if need be, and goes on. Changes of one object come
+    /// one after the other.
+    pub fn change_map(
+        &mut self,
+        slot: usize,
+        object: u64,
+        new: State,
+        current: Option<State>,
+        then: Then,
+    ) {
+        let image = self.image_mut(slot);
+        let needed = image.map.as_ref().is_some_and(|m| m.must_change(object, new));
+        if !needed {
+            return self.go_on(then, Ok(()));
+        }
+        if let Some(busy) = image.map_busy.get_mut(&object) {
+            busy.queue.push_back((new, current, then));
+            return;
+        }
+        let queue = VecDeque::new();
+        image.map_busy.insert(object, MapBusy { new, current, then, queue });
+        let op = map_request(image.map_object(SnapId::HEAD), object, object + 1, new, current);
+        self.send(Route::Map(slot, object), op);
+    }
+
+    pub fn on_map(&mut self, slot: usize, object: u64, answer: Result<OpReply, ClientError>) {
+        let Some(busy) = self.image_mut(slot).map_busy.remove(&object) else { return };
+        let result = match answer {
+            Ok(_) => {
+                if let Some(map) = &mut self.image_mut(slot).map {
+                    map.change(object, object + 1, busy.new, busy.current);
+                }
+                Ok(())
+            }
+            Err(error) => self.map_failed(slot, error),
+        };
+        self.touched = true;
+        self.go_on(busy.then, result);
+        for (new, current, then) in busy.queue {
+            self.change_map(slot, object, new, current, then);
+        }
+    }
+
+    /// The object map could not be changed: from now on it is not to be trusted, unless it is the
+    /// lock that we have lost.
+    fn map_failed(&mut self, slot: usize, error: ClientError) -> Result<(), ClientError> {
+        match error.errno {
+            Errno::EBLOCKLISTED => Err(error),
+            Errno::EBUSY => {
+                self.lock_is_lost(slot, &error);
+                Err(error)
+            }
+            _ => {
+                tracing::warn!(%error, "the object map is marked as invalid");
+                self.invalidate_map(slot, SnapId::HEAD);
+                Ok(())
+            }
+        }
+    }
+
+    fn go_on(&mut self, then: Then, result: Result<(), ClientError>) {
+        match (then, result) {
+            (Then::Write(key), Ok(())) => self.write_object(key),
+            (Then::End(key), Ok(())) => self.end_object(key, Ok(())),
+            (Then::Write(key) | Then::End(key), Err(error)) => self.end_object(key, Err(error)),
+            (Then::Copyup(key), result) => self.copyup_mapped(key, result),
+        }
+    }
+}
+
+/// A change of an object map that only the lock's holder may make.
+pub fn map_request(
+    map: Object,
+    start: u64,
+    end: u64,
+    new: State,
+    current: Option<State>,
+) -> ObjectOp {
+    let input = map_update(start, end, new as u8, current.map(|s| s as u8));
+    locked(ObjectOp::new(map)).call("rbd", "object_map_update", input).as_write()
+}
+
+/// Fails with EBUSY unless we hold the lock on the object map.
+pub fn locked(op: ObjectOp) -> ObjectOp {
+    op.call("lock", "assert_locked", lock_assert("", "")).as_write()
+}

@@ -1,0 +1,153 @@
+//! Several clients and one image: the lock goes from hand to hand, and a dead holder is shut out.
+
+use super::cluster::{Cluster, PATIENCE};
+use bytes::Bytes;
+use client::image::{Change, CreateImage, ImageOutcome, OpenImage};
+use client::{Object, ObjectOp};
+use std::time::Duration;
+use types::Errno;
+
+const SIZE: u64 = 64 << 10;
+
+fn image(c: &Cluster) -> CreateImage {
+    CreateImage { order: 13, ..CreateImage::new(c.pool, "x", SIZE) }
+}
+
+/// An image that both hosts have open.
+fn shared(seed: u64) -> (Cluster, [client::image::ImageId; 2]) {
+    let mut c = Cluster::new(seed, 3, 2);
+    let spec = image(&c);
+    let a = c.made(0, spec);
+    let b = c.open(1, OpenImage::new(c.pool, "x")).unwrap();
+    (c, [a, b])
+}
+
+#[test]
+fn the_lock_goes_from_hand_to_hand() {
+    let (mut c, handles) = shared(11);
+    let mut model = vec![0; SIZE as usize];
+    for round in 0..20u8 {
+        let host = usize::from(round % 2);
+        let at = usize::from(round) * 3000;
+        c.write(host, handles[host], at as u64, &[round + 1; 2000]).unwrap();
+        model[at..at + 2000].fill(round + 1);
+        assert!(c.info(host, handles[host]).is_locked);
+        assert!(!c.info(1 - host, handles[1 - host]).is_locked);
+        let other = 1 - host;
+        assert_eq!(c.read(other, handles[other], 0, SIZE).unwrap(), model);
+    }
+}
+
+#[test]
+fn both_write_at_once() {
+    let (mut c, handles) = shared(12);
+    let mut running = Vec::new();
+    for i in 0..60u64 {
+        let host = (i % 2) as usize;
+        let data = Bytes::from(vec![i as u8 + 1; 1000]);
+        let handle = handles[host];
+        let id = c.act(host, |now, h| h.images.write(now, &mut h.client, handle, i * 1000, data));
+        running.push((host, id.unwrap()));
+        c.pass(Duration::from_micros(300));
+    }
+    for (host, id) in running {
+        c.done(host, id).unwrap();
+    }
+    let got = c.read(0, handles[0], 0, 60_000).unwrap();
+    assert!((0..60).all(|i| got[i * 1000..(i + 1) * 1000].iter().all(|b| *b == i as u8 + 1)));
+    c.close(0, handles[0]);
+    c.close(1, handles[1]);
+    c.remove(1, OpenImage::new(c.pool, "x")).unwrap();
+}
+
+#[test]
+fn news_of_size_and_snapshots_reach_the_other() {
+    let (mut c, [a, b]) = shared(13);
+    c.write(0, a, 0, &[1; 5000]).unwrap();
+    c.change(1, b, Change::Resize { size: 100_000, allow_shrink: false }).unwrap();
+    c.wait(PATIENCE, |c| (c.info(0, a).size == 100_000).then_some(()));
+    c.change(0, a, Change::SnapCreate("s".into())).unwrap();
+    c.write(1, b, 0, &[2; 5000]).unwrap();
+    assert_eq!(c.info(1, b).snaps[0].name, "s");
+    let at = c.open(1, OpenImage::new(c.pool, "x").at_snap("s")).unwrap();
+    assert_eq!(c.read(1, at, 0, 5000).unwrap(), [1; 5000][..]);
+    assert_eq!(c.read(0, a, 0, 5000).unwrap(), [2; 5000][..]);
+}
+
+#[test]
+fn a_dead_holder_is_shut_out_and_its_late_writes_never_land() {
+    let (mut c, [a, b]) = shared(14);
+    c.write(0, a, 0, &[1; 20_000]).unwrap();
+    // The holder is cut off from the OSDs, with writes on their way.
+    let (holder, osds) = (c.nodes[0], c.osds.clone());
+    osds.iter().for_each(|osd| c.world.set_cut(holder, *osd, true));
+    let mut late = Vec::new();
+    for i in 0..8 {
+        let data = Bytes::from(vec![0xee; 3000]);
+        late.push(c.act(0, |now, h| h.images.write(now, &mut h.client, a, i * 8000, data)).unwrap());
+    }
+    // The other one waits until the holder's watch is over.
+    c.write(1, b, 0, &[2; 20_000]).unwrap();
+    assert!(c.info(1, b).is_locked);
+    let listed = c.command(1, r#"{"prefix":"osd blocklist ls","format":"json"}"#.to_owned());
+    assert!(String::from_utf8_lossy(&listed).contains("addr"), "{listed:?}");
+    osds.iter().for_each(|osd| c.world.set_cut(holder, *osd, false));
+    for id in late {
+        let error = c.done(0, id).unwrap_err();
+        assert_eq!(error.errno, Errno::EBLOCKLISTED, "{error}");
+    }
+    assert!(c.info(0, a).is_dead);
+    assert_eq!(c.write(0, a, 0, b"x").unwrap_err().errno, Errno::EBLOCKLISTED);
+    let mut expected = vec![0; SIZE as usize];
+    expected[..20_000].fill(2);
+    assert_eq!(c.read(1, b, 0, SIZE).unwrap(), expected);
+    c.close(0, a);
+    c.close(1, b);
+}
+
+#[test]
+fn a_lock_taken_by_hand_is_respected() {
+    let (mut c, [a, _]) = shared(15);
+    let id = c.info(0, a).id;
+    // As `rbd lock add` does.
+    let header = Object::new(c.pool, format!("rbd_header.{id}"));
+    let mut input = vec![1, 1];
+    let mut body = Vec::new();
+    for part in ["rbd_lock", "\u{1}", "mine", "", ""] {
+        if part == "\u{1}" {
+            body.push(1);
+        } else {
+            body.extend((part.len() as u32).to_le_bytes());
+            body.extend(part.as_bytes());
+        }
+    }
+    body.extend([0; 9]);
+    input.extend((body.len() as u32).to_le_bytes());
+    input.extend(body);
+    c.op(1, ObjectOp::new(header).call("lock", "lock", input).as_write()).unwrap();
+    let error = c.write(0, a, 0, b"x").unwrap_err();
+    assert_eq!(error.errno, Errno::EBUSY);
+    assert!(error.to_string().contains("mine"), "{error}");
+    assert_eq!(c.read(0, a, 0, 1).unwrap(), [0][..]);
+}
+
+#[test]
+fn a_flush_comes_after_the_writes_before_it_and_bounds_hold() {
+    let (mut c, [a, _]) = shared(16);
+    let mut ids = Vec::new();
+    let flush = c.act(0, |now, h| {
+        for i in 0..1024 {
+            let data = Bytes::from(vec![i as u8; 50]);
+            ids.push(h.images.write(now, &mut h.client, a, i * 60, data).unwrap());
+        }
+        let data = Bytes::from_static(b"one too many");
+        let busy = h.images.write(now, &mut h.client, a, 0, data.clone()).unwrap_err();
+        assert_eq!(busy.0, data);
+        h.images.flush(now, a)
+    });
+    c.done(0, flush).unwrap();
+    for id in ids {
+        let outcome = c.hosts[0].borrow_mut().done.remove(&id);
+        assert!(matches!(outcome, Some(ImageOutcome::Done(Ok(())))), "{outcome:?}");
+    }
+}
