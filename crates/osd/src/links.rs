@@ -427,9 +427,7 @@ impl Daemon {
 
     /// A new map is here: what waited for it goes on, in the order it came.
     pub(crate) fn release_waiting(&mut self, fx: &mut Effects) {
-        for id in std::mem::take(&mut self.waiting_ops) {
-            self.start_op(id, fx);
-        }
+        self.release_ops(fx);
         for (from, _, message) in std::mem::take(&mut self.waiting_peer) {
             self.on_peer_message(from, &message, fx);
         }

@@ -12,6 +12,7 @@ use crate::tracker::{Mark, Trace, Tracked};
 use crate::write::Answer;
 use io::Effects;
 use maps::{OsdMapFlags, PgIdExt, PoolFlags};
+use peer::mapping;
 use store::ReadSet;
 use types::{Errno, HObject, OsdId, PgId, ReqId};
 use wire::LinkId;
@@ -56,7 +57,7 @@ pub struct ClientOp {
     pub is_reading: bool,
     /// Counts its attempts: what was fetched for an earlier one is of no interest.
     pub attempt: u32,
-    /// It stands in [`Daemon::waiting_ops`].
+    /// It stands in [`Daemon::waiting_ops`], for a newer map or for its PG to be made.
     pub waits_for_map: bool,
     /// A write in flight: what is answered when it is committed.
     pub answer: Option<Answer>,
@@ -151,8 +152,12 @@ impl Daemon {
         let pgid = op.pgid();
         let leads = self.pgs.get(&pgid).filter(|h| h.started && h.pg.is_primary());
         let Some(host) = leads else {
-            // Not ours: the client sends it again when its map changes.
-            self.drop_op(id);
+            if self.will_lead(pgid) {
+                self.hold_for_pg(id, fx);
+            } else {
+                // Not ours: the client sends it again when its map changes.
+                self.drop_op(id);
+            }
             return;
         };
         let since = host.pg.info().history.same_primary_since;
@@ -168,6 +173,33 @@ impl Daemon {
             return;
         }
         self.queue_op(id, pgid, fx);
+    }
+
+    /// Whether the map says that we lead a PG, though it is not here: it is about to be made. A
+    /// client sends nothing again then, as the map does not change for it.
+    fn will_lead(&self, pgid: PgId) -> bool {
+        let map = self.maps.current();
+        map.pool(pgid.pool).is_some() && mapping(map, pgid).acting_primary == Some(self.cfg.id)
+    }
+
+    /// A request waits for its PG to be made; see [`Daemon::release_ops`].
+    fn hold_for_pg(&mut self, id: OpId, fx: &mut Effects) {
+        if self.waiting_ops.len() >= crate::config::WAITING_OPS_PER_PG {
+            self.send_back(id, fx);
+            return;
+        }
+        if let Some(op) = self.ops.get_mut(&id) {
+            op.trace.mark(self.now.mono, Mark::WaitingForActive);
+            op.waits_for_map = true;
+            self.waiting_ops.push(id);
+        }
+    }
+
+    /// A new map is here, or a PG was made: what waited for it goes on, in the order it came.
+    pub(crate) fn release_ops(&mut self, fx: &mut Effects) {
+        for id in std::mem::take(&mut self.waiting_ops) {
+            self.start_op(id, fx);
+        }
     }
 
     /// The client has not heard yet that its object is in another PG.

@@ -82,6 +82,7 @@ impl Daemon {
         if !host.started {
             host.started = true;
             self.run_pg(pgid, fx, |pg, ctx, out| pg.start(ctx, out));
+            self.release_ops(fx);
         }
     }
 

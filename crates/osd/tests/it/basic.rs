@@ -29,6 +29,24 @@ pub fn with_pool(seed: u64, osds: i32, size: u8) -> Cluster {
 }
 
 #[test]
+fn requests_wait_for_a_pg_that_is_about_to_be_made() {
+    for seed in 0..20 {
+        let mut c = Cluster::new(seed, 3, &Default::default());
+        c.run_until(Duration::from_secs(10), |c| {
+            let map = &c.client.borrow().map;
+            (0..3).all(|osd| map.is_up(OsdId(osd)))
+        });
+        c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 8));
+        // Sent as soon as the client knows of the pool: the OSD may not have the PG yet.
+        c.run_until(Duration::from_secs(10), |c| c.client.borrow().map.pool(PoolId(1)).is_some());
+        for i in 0..8 {
+            let target = object(1, &format!("o{i}"));
+            assert_eq!(c.call(target, vec![stat()], false).result, -Errno::ENOENT.0, "seed {seed}");
+        }
+    }
+}
+
+#[test]
 fn what_is_written_is_read() {
     let mut c = with_pool(1, 3, 3);
     assert_eq!(c.call(object(1, "a"), vec![stat()], false).result, -Errno::ENOENT.0);
