@@ -138,7 +138,8 @@ impl Shared {
         let waiting = self.copyup_list.get(key).map(|c| c.waiting.clone()).unwrap_or_default();
         let needed = !data.is_empty() || waiting.iter().any(|obj| changes(self, obj));
         let last = waiting.last().and_then(|obj| self.objs.get(*obj));
-        let (state, keep_map) = last.map_or((State::Exists, true), |o| (o.state_before(), o.keep_map));
+        let (state, keep_map) =
+            last.map_or((State::Exists, true), |o| (o.state_before(), o.keep_map));
         let Some(copyup) = self.copyup_list.get_mut(key) else { return };
         copyup.extents = extents;
         copyup.data = data;
@@ -209,9 +210,8 @@ impl Shared {
         let data = image.data(object);
         let start = ObjectOp::new(data.clone()).call("rbd", "sparse_copyup", input).as_write();
         let start = hint(start, bytes);
-        let works = |obj: &&usize| {
-            self.objs.get(**obj).is_some_and(|o| !matches!(o.work, Work::CopyOnly))
-        };
+        let works =
+            |obj: &&usize| self.objs.get(**obj).is_some_and(|o| !matches!(o.work, Work::CopyOnly));
         let changing: Vec<usize> = waiting.iter().filter(works).copied().collect();
         let all = |op| {
             let changes = changing.iter().filter_map(|obj| self.objs.get(*obj));

@@ -1,9 +1,7 @@
 //! Opening and closing images, and reading their headers (`image/OpenRequest.cc`,
 //! `image/RefreshRequest.cc`).
 
-use super::format::{
-    ParentSpec, SnapInfo, UNPROTECTED, feature, header_name,
-};
+use super::format::{ParentSpec, SnapInfo, UNPROTECTED, feature, header_name};
 use super::layout::{Layout, MAX_IMAGE_BYTES};
 use super::script::Desk;
 use super::state::{Header, Image, LockState, Shared, Snap};
@@ -240,7 +238,8 @@ async fn read_and_apply(
             return Ok(());
         }
     }
-    Err(desk.with(|s| s.error(slot, Errno::EAGAIN, "reading the header of", "it changes all the time")))
+    Err(desk
+        .with(|s| s.error(slot, Errno::EAGAIN, "reading the header of", "it changes all the time")))
 }
 
 fn find_snap(
@@ -252,9 +251,10 @@ fn find_snap(
     let found = match at {
         At::Head => return Ok(None),
         At::Id(id) => head.snap(*id),
-        At::Name(name) => head.snaps.iter().find(|s| {
-            s.info.name == *name && s.info.kind == super::format::SnapKind::User
-        }),
+        At::Name(name) => head
+            .snaps
+            .iter()
+            .find(|s| s.info.name == *name && s.info.kind == super::format::SnapKind::User),
     };
     match found {
         Some(snap) => Ok(Some(snap.info.id)),
@@ -405,7 +405,8 @@ pub async fn close(desk: &Desk, slot: usize) {
     desk.until(move |s| (s.image(slot).scripts == 0).then_some(())).await;
     let parent = desk.with(|s| s.images.remove(slot).parent);
     if let Some(parent) = parent {
-        let closing: Pin<Box<dyn Future<Output = ()>>> = Box::pin(close_owned(desk.clone(), parent));
+        let closing: Pin<Box<dyn Future<Output = ()>>> =
+            Box::pin(close_owned(desk.clone(), parent));
         closing.await;
     }
 }
@@ -431,4 +432,3 @@ impl Shared {
         });
     }
 }
-

@@ -219,6 +219,12 @@ impl Shared {
         let data = std::mem::take(&mut io.data);
         // One for this function: no answer may end the request before all are begun.
         io.left = 1;
+        if matches!(io.owner, Owner::User(_)) && offset + len > self.image(slot).size() {
+            // It was smaller than that by the time.
+            let error = self.error(slot, Errno::EINVAL, "size of", super::BEYOND);
+            self.fail_io(key, error);
+            return self.object_ended(key);
+        }
         let layout = self.image(slot).layout;
         if layout.is_plain() {
             for piece in layout.pieces(offset, len) {

@@ -76,11 +76,8 @@ impl Layout {
         let periods = size.div_ceil(self.period());
         let rest = size % self.period();
         let first_stripe = self.unit * self.count;
-        let missing = if rest > 0 && rest < first_stripe {
-            self.count - rest.div_ceil(self.unit)
-        } else {
-            0
-        };
+        let missing =
+            if rest > 0 && rest < first_stripe { self.count - rest.div_ceil(self.unit) } else { 0 };
         periods * self.count - missing
     }
 
@@ -190,7 +187,9 @@ mod tests {
 
     #[test]
     fn nonsense_is_no_layout() {
-        for (order, unit, count) in [(11, 512, 1), (26, 1, 1), (22, 0, 1), (22, 3, 1), (22, 4096, 0)] {
+        for (order, unit, count) in
+            [(11, 512, 1), (26, 1, 1), (22, 0, 1), (22, 3, 1), (22, 4096, 0)]
+        {
             assert_eq!(Layout::new(order, unit, count), None);
         }
         assert_eq!(Layout::new(22, 1 << 23, 1), None);

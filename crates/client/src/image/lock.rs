@@ -208,12 +208,7 @@ async fn is_watching(
 }
 
 /// Asks the holder for the lock, and waits for news of it.
-async fn ask_for_it(
-    desk: &Desk,
-    slot: usize,
-    header: Object,
-    me: Peer,
-) -> Result<(), ClientError> {
+async fn ask_for_it(desk: &Desk, slot: usize, header: Object, me: Peer) -> Result<(), ClientError> {
     let before = desk.with(|s| s.image(slot).lock_news);
     let asked = desk.notify(header, Notice::RequestLock(me).encode(), NOTIFY_S).await?;
     let answers: Vec<i32> = asked.replies.iter().filter_map(|(_, r)| result_of(r)).collect();

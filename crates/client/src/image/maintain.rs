@@ -44,7 +44,9 @@ pub async fn run(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientE
 
 async fn do_it(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientError> {
     match change {
-        Change::Resize { size, allow_shrink } => resize::resize(desk, slot, size, allow_shrink).await,
+        Change::Resize { size, allow_shrink } => {
+            resize::resize(desk, slot, size, allow_shrink).await
+        }
         Change::SnapCreate(name) => snapshot::create(desk, slot, name).await,
         Change::SnapRemove(name, kind) => snapshot::remove(desk, slot, &name, &kind).await,
         Change::SnapRename(id, name) => snapshot::rename(desk, slot, id, name).await,

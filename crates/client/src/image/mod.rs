@@ -447,6 +447,9 @@ impl Images {
     }
 }
 
+/// Why a request is refused.
+const BEYOND: &str = "it goes beyond the end of the image";
+
 fn ended(kind: Kind, error: ClientError) -> ImageOutcome {
     match kind {
         Kind::Read => ImageOutcome::Read(Err(error)),
@@ -458,8 +461,12 @@ impl Shared {
     /// Why a request is not even begun.
     fn refusal(&self, slot: usize, kind: Kind, offset: u64, len: u64) -> Option<ClientError> {
         let image = self.image(slot);
-        let (errno, why) = if offset.checked_add(len).is_none_or(|end| end > image.size()) {
-            (Errno::EINVAL, "it goes beyond the end")
+        // While the header is read again the size is not known; it is compared once more when the
+        // request begins.
+        let known = !image.refresh_needed && !image.refreshing;
+        let end = offset.checked_add(len).filter(|end| *end <= layout::MAX_IMAGE_BYTES);
+        let (errno, why) = if end.is_none_or(|end| known && end > image.size()) {
+            (Errno::EINVAL, BEYOND)
         } else if kind == Kind::Read {
             return None;
         } else if image.read_only {
@@ -541,7 +548,8 @@ impl Images {
                     return;
                 }
                 s.gid = client.global_id();
-                s.pools = client.map().map(|m| m.pools.keys().copied().collect()).unwrap_or_default();
+                s.pools =
+                    client.map().map(|m| m.pools.keys().copied().collect()).unwrap_or_default();
             }
             let mut cx = Context::from_waker(Waker::noop());
             self.tasks.retain_mut(|task| task.as_mut().poll(&mut cx).is_pending());

@@ -24,12 +24,30 @@ pub struct AsyncId {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wish {
     Flatten,
-    Resize { size: u64, allow_shrink: bool },
-    SnapCreate { name: String, kind: SnapKind },
-    SnapRemove { name: String, kind: SnapKind },
-    SnapRename { snap: SnapId, name: String },
-    SnapProtect { name: String, kind: SnapKind },
-    SnapUnprotect { name: String, kind: SnapKind },
+    Resize {
+        size: u64,
+        allow_shrink: bool,
+    },
+    SnapCreate {
+        name: String,
+        kind: SnapKind,
+    },
+    SnapRemove {
+        name: String,
+        kind: SnapKind,
+    },
+    SnapRename {
+        snap: SnapId,
+        name: String,
+    },
+    SnapProtect {
+        name: String,
+        kind: SnapKind,
+    },
+    SnapUnprotect {
+        name: String,
+        kind: SnapKind,
+    },
     /// Something that we do not do for others; its number.
     Other(u32),
 }
@@ -188,10 +206,13 @@ mod tests {
 
     #[test]
     fn messages_are_those_of_librbd() {
-        let path =
-            concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/enc/librbd__watch_notify__NotifyMessage.json");
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../vectors/enc/librbd__watch_notify__NotifyMessage.json"
+        );
         let text = std::fs::read_to_string(path).unwrap();
-        let samples: Vec<Bytes> = text.split("\"hex\"").skip(1).map(|s| unhex(s.split('"').nth(1).unwrap())).collect();
+        let samples: Vec<Bytes> =
+            text.split("\"hex\"").skip(1).map(|s| unhex(s.split('"').nth(1).unwrap())).collect();
         assert!(samples.len() > 15);
         let id = AsyncId { peer: Peer { gid: 0, handle: 1 }, request: 2 };
         for (i, bytes) in samples.iter().enumerate() {

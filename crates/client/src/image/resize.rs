@@ -111,9 +111,9 @@ async fn change_range(
                 (Some(state), current) => state == current,
                 (None, _) => false,
             };
-            (at..until).any(|o| is_current(&o)).then(|| {
-                map_request(image.map_object(SnapId::HEAD), at, until, new, Some(current))
-            })
+            (at..until)
+                .any(|o| is_current(&o))
+                .then(|| map_request(image.map_object(SnapId::HEAD), at, until, new, Some(current)))
         });
         if let Some(op) = op {
             match desk.op(op).await {
@@ -187,6 +187,7 @@ async fn remove_objects(desk: &Desk, slot: usize, from: u64, end: u64) -> Result
             ObjectOp::new(image.data(object)).remove().with_snaps(snapc).full_try()
         })
     });
-    let judge = |answer: Result<OpReply, ClientError>| super::script::unless_missing(answer.map(drop));
+    let judge =
+        |answer: Result<OpReply, ClientError>| super::script::unless_missing(answer.map(drop));
     desk.many(AT_A_TIME, ops, judge).await
 }

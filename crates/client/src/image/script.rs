@@ -28,7 +28,11 @@ pub struct Ticket(pub u64);
 #[derive(Debug)]
 pub enum Ask {
     Op(Box<ObjectOp>),
-    Notify { object: Object, payload: Bytes, timeout_s: u32 },
+    Notify {
+        object: Object,
+        payload: Bytes,
+        timeout_s: u32,
+    },
     Command(String),
     CreateSnap(PoolId),
     DeleteSnap(PoolId, SnapId),

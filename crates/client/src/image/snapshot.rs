@@ -190,7 +190,8 @@ async fn unmap_snapshot(desk: &Desk, slot: usize, id: SnapId) -> Result<(), Clie
     let (has_map, own, fast_diff, next, invalid) = desk.with(|s| {
         let image = s.image(slot);
         let newer = image.head.snaps.iter().map(|s| s.info.id).find(|other| *other > id);
-        let invalid = image.head.snap(id).is_some_and(|s| s.flags & super::format::MAP_INVALID != 0);
+        let invalid =
+            image.head.snap(id).is_some_and(|s| s.flags & super::format::MAP_INVALID != 0);
         let fast_diff = image.head.has(feature::FAST_DIFF);
         let next = newer.unwrap_or(SnapId::HEAD);
         (image.map.is_some(), image.map_object(id), fast_diff, next, invalid)
@@ -244,12 +245,7 @@ async fn merge_map(
     Ok(())
 }
 
-pub async fn rename(
-    desk: &Desk,
-    slot: usize,
-    id: SnapId,
-    name: String,
-) -> Result<(), ClientError> {
+pub async fn rename(desk: &Desk, slot: usize, id: SnapId, name: String) -> Result<(), ClientError> {
     let header = desk.with(|s| s.image(slot).header());
     desk.op(header_call(header, "snapshot_rename", (id, &name))).await?;
     desk.with(|s| {

@@ -256,12 +256,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(
-        me: Weak<RefCell<Shared>>,
-        seed: u64,
-        max_ops: usize,
-        max_bytes: usize,
-    ) -> Self {
+    pub fn new(me: Weak<RefCell<Shared>>, seed: u64, max_ops: usize, max_bytes: usize) -> Self {
         Shared {
             me,
             now: Now::default(),

@@ -1,7 +1,9 @@
 //! A mon, OSDs, and clients with images in a simulated world.
 
 use bytes::Bytes;
-use client::image::{Change, CreateImage, ImageDone, ImageId, ImageOutcome, ImageRequest, Images, OpenImage};
+use client::image::{
+    Change, CreateImage, ImageDone, ImageId, ImageOutcome, ImageRequest, Images, OpenImage,
+};
 use client::{Client, ClientConfig, ClientError, Completion, ObjectOp, Outcome, RequestId};
 use io::disk::DiskDone;
 use io::{Core, Effects, Event, Now};
@@ -210,7 +212,8 @@ impl Cluster {
 
     fn create_pool(&mut self, name: &str) -> PoolId {
         let size = self.osds.len().min(3);
-        let json = format!(r#"{{"prefix":"osd pool create","pool":"{name}","pg_num":8,"size":{size}}}"#);
+        let json =
+            format!(r#"{{"prefix":"osd pool create","pool":"{name}","pg_num":8,"size":{size}}}"#);
         self.command(0, json);
         let name = name.to_owned();
         let id = self.act(0, |now, host| host.client.lookup_pool(now, &name));
@@ -250,7 +253,11 @@ impl Cluster {
 
     /// Runs until `until` gives something.
     #[track_caller]
-    pub fn wait<T>(&mut self, limit: Duration, mut until: impl FnMut(&mut Cluster) -> Option<T>) -> T {
+    pub fn wait<T>(
+        &mut self,
+        limit: Duration,
+        mut until: impl FnMut(&mut Cluster) -> Option<T>,
+    ) -> T {
         let end = self.world.now() + limit;
         loop {
             if let Some(met) = until(self) {
@@ -316,20 +323,38 @@ impl Cluster {
     }
 
     #[track_caller]
-    pub fn write(&mut self, host: usize, image: ImageId, at: u64, data: &[u8]) -> Result<(), ClientError> {
+    pub fn write(
+        &mut self,
+        host: usize,
+        image: ImageId,
+        at: u64,
+        data: &[u8],
+    ) -> Result<(), ClientError> {
         let data = Bytes::copy_from_slice(data);
         let id = self.act(host, |now, h| h.images.write(now, &mut h.client, image, at, data));
         self.done(host, id.expect("there is room"))
     }
 
     #[track_caller]
-    pub fn discard(&mut self, host: usize, image: ImageId, at: u64, len: u64) -> Result<(), ClientError> {
+    pub fn discard(
+        &mut self,
+        host: usize,
+        image: ImageId,
+        at: u64,
+        len: u64,
+    ) -> Result<(), ClientError> {
         let id = self.act(host, |now, h| h.images.discard(now, &mut h.client, image, at, len));
         self.done(host, id.expect("there is room"))
     }
 
     #[track_caller]
-    pub fn read(&mut self, host: usize, image: ImageId, at: u64, len: u64) -> Result<Bytes, ClientError> {
+    pub fn read(
+        &mut self,
+        host: usize,
+        image: ImageId,
+        at: u64,
+        len: u64,
+    ) -> Result<Bytes, ClientError> {
         let id = self.act(host, |now, h| h.images.read(now, &mut h.client, image, at, len));
         match self.end(host, id.expect("there is room")) {
             ImageOutcome::Read(result) => result.map(client::image::ReadData::into_bytes),
@@ -338,7 +363,12 @@ impl Cluster {
     }
 
     #[track_caller]
-    pub fn change(&mut self, host: usize, image: ImageId, change: Change) -> Result<(), ClientError> {
+    pub fn change(
+        &mut self,
+        host: usize,
+        image: ImageId,
+        change: Change,
+    ) -> Result<(), ClientError> {
         let id = self.act(host, |now, h| h.images.change(now, &mut h.client, image, change));
         self.done(host, id)
     }

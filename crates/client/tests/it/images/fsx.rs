@@ -52,7 +52,7 @@ struct Fsx {
 impl Fsx {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let mut c = Cluster::new(seed, rng.usize(1..=3), 1);
+        let mut c = Cluster::new(seed, rng.usize(2..=3), 1);
         let restless = rng.bool();
         if rng.bool() {
             c.world.set_faults(sim::Faults { break_ppm: rng.u32(0..1000), slow_disk_ppm: 1000 });
@@ -305,7 +305,8 @@ impl Fsx {
         let Some(p) = self.images.iter().position(|m| m.name == parent) else { return };
         let protected = self.images[i].format == CloneFormat::V1;
         let others = |m: &Model| {
-            m.parent.as_ref().is_some_and(|(p, s)| (p, s) == (&parent, &snap)) && m.format == CloneFormat::V1
+            m.parent.as_ref().is_some_and(|(p, s)| (p, s) == (&parent, &snap))
+                && m.format == CloneFormat::V1
         };
         if protected && !self.images.iter().any(others) {
             self.change(p, Change::SnapUnprotect(snap));
@@ -316,7 +317,8 @@ impl Fsx {
         let (name, handle) = (self.images[i].name.clone(), self.images[i].handle);
         self.say(format_args!("reopen {name}"));
         self.c.close(0, handle);
-        self.images[i].handle = self.c.open(0, OpenImage::new(self.c.pool, &name)).expect("it opens");
+        self.images[i].handle =
+            self.c.open(0, OpenImage::new(self.c.pool, &name)).expect("it opens");
     }
 
     /// The client dies without a word. Its locks are broken by its next life.
@@ -353,6 +355,8 @@ impl Fsx {
         }
         (0..self.c.osds.len()).for_each(|osd| self.c.start_osd(osd));
         self.verify();
+        // The watches of dead clients are over then.
+        self.c.pass(Duration::from_secs(60));
         self.remove_all();
     }
 
@@ -402,7 +406,10 @@ impl Fsx {
     fn remove_all(&mut self) {
         // Clones first.
         while let Some(i) = (0..self.images.len()).rev().find(|i| {
-            !self.images.iter().any(|m| m.parent.as_ref().is_some_and(|(p, _)| *p == self.images[*i].name))
+            !self
+                .images
+                .iter()
+                .any(|m| m.parent.as_ref().is_some_and(|(p, _)| *p == self.images[*i].name))
         }) {
             for snap in self.images[i].snaps.keys().cloned().collect::<Vec<_>>() {
                 let handle = self.images[i].handle;

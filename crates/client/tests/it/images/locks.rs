@@ -84,7 +84,9 @@ fn a_dead_holder_is_shut_out_and_its_late_writes_never_land() {
     let mut late = Vec::new();
     for i in 0..8 {
         let data = Bytes::from(vec![0xee; 3000]);
-        late.push(c.act(0, |now, h| h.images.write(now, &mut h.client, a, i * 8000, data)).unwrap());
+        late.push(
+            c.act(0, |now, h| h.images.write(now, &mut h.client, a, i * 8000, data)).unwrap(),
+        );
     }
     // The other one waits until the holder's watch is over.
     c.write(1, b, 0, &[2; 20_000]).unwrap();
