@@ -16,6 +16,7 @@ pub mod machine;
 pub mod sizes;
 pub mod store_tool;
 pub mod sync_client;
+mod sync_image;
 pub mod wait;
 
 pub use failure::{Exit, Failure};

@@ -7,6 +7,7 @@
 use crate::conf::ClientConf;
 use crate::failure::Failure;
 use bytes::Bytes;
+use client::image::{ImageDone, ImageOutcome, ImageRequest, Images};
 use client::{
     Client, ClientConfig, ClientError, CommandReply, Completion, ListCursor, Object, ObjectOp,
     OpReply, Outcome, RequestId,
@@ -24,7 +25,7 @@ use types::{Errno, Mono, PoolId};
 use wire::msg::op_data::ListedObject;
 
 /// Something to be done on the client's thread.
-type Job = Box<dyn FnOnce(Now, &mut Client) + Send>;
+type Job = Box<dyn FnOnce(Now, &mut Client, &mut Images) + Send>;
 
 /// A request that found no room, and who waits for its number.
 type Refused = (Box<ObjectOp>, Sender<RequestId>);
@@ -32,8 +33,10 @@ type Refused = (Box<ObjectOp>, Sender<RequestId>);
 /// What the core thread works with.
 struct Driver {
     client: Client,
+    images: Images,
     jobs: Receiver<Job>,
     done: Sender<Completion>,
+    image_done: Sender<ImageDone>,
     refused: Receiver<Refused>,
     backlog: VecDeque<Refused>,
     wake_addr: SocketAddr,
@@ -66,7 +69,10 @@ impl Core for Driver {
                 fx.exit(0, "its user is done");
             }
             Event::Net(event) => drop(self.client.handle(now, event, fx)),
-            Event::Timer => self.client.tick(now, fx),
+            Event::Timer => {
+                self.client.tick(now, fx);
+                self.images.tick(now, &mut self.client);
+            }
             Event::Stop => fx.exit(0, "stopped"),
             Event::Disk(_) | Event::Kv(_) => {}
         }
@@ -74,18 +80,24 @@ impl Core for Driver {
 
     fn end_turn(&mut self, now: Now, fx: &mut Effects) {
         for job in self.jobs.try_iter() {
-            job(now, &mut self.client);
+            job(now, &mut self.client, &mut self.images);
         }
         self.try_again(now);
+        // When nobody listens any more, the thread is about to end.
         while let Some(completion) = self.client.poll() {
-            // Nobody listens any more: the thread is about to end.
-            let _ = self.done.send(completion);
+            if let Some(completion) = self.images.take(now, &mut self.client, completion) {
+                let _ = self.done.send(completion);
+            }
+        }
+        while let Some(done) = self.images.poll() {
+            let _ = self.image_done.send(done);
         }
         self.client.end_turn(now, fx);
     }
 
     fn next_deadline(&self) -> Option<Mono> {
-        self.client.next_deadline()
+        let both = [self.client.next_deadline(), self.images.next_deadline()];
+        both.into_iter().flatten().min()
     }
 }
 
@@ -96,10 +108,14 @@ pub struct SyncClient {
     done: Receiver<Completion>,
     /// Completions that nobody has waited for yet.
     early: BTreeMap<RequestId, VecDeque<Outcome>>,
+    /// Completions of requests on images.
+    pub(crate) image_done: Receiver<ImageDone>,
+    /// Those of them that nobody has waited for yet.
+    pub(crate) image_early: BTreeMap<ImageRequest, ImageOutcome>,
     wake: TcpStream,
     thread: Option<JoinHandle<Result<(), Failure>>>,
     /// A call gives up after so long.
-    patience: Duration,
+    pub(crate) patience: Duration,
 }
 
 impl fmt::Debug for SyncClient {
@@ -148,6 +164,7 @@ impl SyncClient {
         let (jobs, jobs_in) = channel();
         let (refused, refused_in) = channel();
         let (done_out, done) = channel();
+        let (image_out, image_done) = channel();
         let config = ClientConfig {
             hostname: std::fs::read_to_string("/proc/sys/kernel/hostname")
                 .unwrap_or_default()
@@ -160,8 +177,10 @@ impl SyncClient {
         let run = move || {
             let mut core = Driver {
                 client: Client::new(config, entropy()),
+                images: Images::new(entropy()),
                 jobs: jobs_in,
                 done: done_out,
+                image_done: image_out,
                 refused: refused_in,
                 backlog: VecDeque::new(),
                 wake_addr,
@@ -179,9 +198,17 @@ impl SyncClient {
         let thread = std::thread::Builder::new().name("client".into()).spawn(run).map_err(fail)?;
         let (wake, _) = listener.accept().map_err(fail)?;
         wake.set_nodelay(true).map_err(fail)?;
-        let early = BTreeMap::new();
-        let mut client =
-            SyncClient { jobs, refused, done, early, wake, thread: Some(thread), patience };
+        let mut client = SyncClient {
+            jobs,
+            refused,
+            done,
+            early: BTreeMap::new(),
+            image_done,
+            image_early: BTreeMap::new(),
+            wake,
+            thread: Some(thread),
+            patience,
+        };
         // If the thread has ended already, this says why.
         client.call(|_, _| ())?;
         Ok(client)
@@ -209,7 +236,7 @@ impl SyncClient {
         let _ = self.wake.write_all(&[1]);
     }
 
-    fn gone(&mut self) -> Failure {
+    pub(crate) fn gone(&mut self) -> Failure {
         match self.end() {
             Err(failure) => failure,
             Ok(()) => Failure::new("the client's thread", "it has ended"),
@@ -224,8 +251,19 @@ impl SyncClient {
         &mut self,
         f: impl FnOnce(Now, &mut Client) -> R + Send + 'static,
     ) -> Result<R, Failure> {
+        self.call_images(move |now, client, _| f(now, client))
+    }
+
+    /// Does something with the client and its images on their thread.
+    ///
+    /// # Errors
+    /// When the thread has ended.
+    pub fn call_images<R: Send + 'static>(
+        &mut self,
+        f: impl FnOnce(Now, &mut Client, &mut Images) -> R + Send + 'static,
+    ) -> Result<R, Failure> {
         let (answer, answered) = channel();
-        let job: Job = Box::new(move |now, client| drop(answer.send(f(now, client))));
+        let job: Job = Box::new(move |now, c, images| drop(answer.send(f(now, c, images))));
         if self.jobs.send(job).is_err() {
             return Err(self.gone());
         }
@@ -396,11 +434,11 @@ impl Drop for SyncClient {
     }
 }
 
-fn client_error(errno: Errno, what: impl Into<String>, why: impl fmt::Display) -> ClientError {
+pub(crate) fn client_error(errno: Errno, what: impl Into<String>, why: impl fmt::Display) -> ClientError {
     ClientError { errno, what: what.into(), why: why.to_string().into(), reply: None }
 }
 
-fn lost(failure: Failure) -> ClientError {
+pub(crate) fn lost(failure: Failure) -> ClientError {
     client_error(Errno::EIO, failure.what, failure.why)
 }
 

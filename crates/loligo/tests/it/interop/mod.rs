@@ -9,6 +9,7 @@ mod images;
 mod library;
 mod meta;
 mod objects;
+mod own_images;
 mod placement;
 mod qemu_guest;
 mod qemu_img;
