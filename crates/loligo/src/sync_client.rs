@@ -434,7 +434,11 @@ impl Drop for SyncClient {
     }
 }
 
-pub(crate) fn client_error(errno: Errno, what: impl Into<String>, why: impl fmt::Display) -> ClientError {
+pub(crate) fn client_error(
+    errno: Errno,
+    what: impl Into<String>,
+    why: impl fmt::Display,
+) -> ClientError {
     ClientError { errno, what: what.into(), why: why.to_string().into(), reply: None }
 }
 
