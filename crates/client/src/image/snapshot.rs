@@ -285,8 +285,7 @@ pub async fn protect(desk: &Desk, slot: usize, name: &str) -> Result<(), ClientE
     set_protection(desk, slot, snap.info.id, PROTECTED).await
 }
 
-/// Clones of format 1 are looked for in the image's own pool and namespace; there is no list of
-/// those in other pools but in those pools.
+/// Clones of format 1 are looked for in every pool, in the default namespace and the image's own.
 pub async fn unprotect(desk: &Desk, slot: usize, name: &str) -> Result<(), ClientError> {
     let snap = find_user(desk, slot, name)?;
     if snap.protection == UNPROTECTED {

@@ -92,7 +92,7 @@ pub struct Host {
     pub done: BTreeMap<ImageRequest, ImageOutcome>,
     /// Of requests past the images.
     pub plain: BTreeMap<RequestId, Outcome>,
-    /// Requests on objects that were sent, by name of the object.
+    /// Counts its boots.
     pub life: u64,
 }
 
