@@ -123,6 +123,7 @@ struct Model {
     /// Open in our client.
     ours: Option<ImageId>,
     map: bool,
+    rolled_back: bool,
 }
 
 struct Game<'a> {
@@ -189,7 +190,16 @@ impl<'a> Game<'a> {
         }
         let bytes = vec![0; size as usize];
         let (snaps, parent) = (BTreeMap::new(), None);
-        self.images.push(Model { name, order, bytes, snaps, parent, ours: None, map });
+        self.images.push(Model {
+            name,
+            order,
+            bytes,
+            snaps,
+            parent,
+            ours: None,
+            map,
+            rolled_back: false,
+        });
     }
 
     fn range(&mut self, i: usize) -> (u64, u64) {
@@ -346,6 +356,7 @@ impl<'a> Game<'a> {
         }
         self.change(i, ours, Change::SnapRollback(snap.clone()));
         self.images[i].bytes = self.images[i].snaps[&snap].clone();
+        self.images[i].rolled_back = true;
     }
 
     fn has_clones(&self, i: usize, snap: &str) -> bool {
@@ -420,6 +431,7 @@ impl<'a> Game<'a> {
             snaps: BTreeMap::new(),
             ours: None,
             map,
+            rolled_back: false,
         });
     }
 
@@ -457,10 +469,15 @@ impl<'a> Game<'a> {
     }
 
     /// The tool finds the object map right.
-    fn check_map(&self, spec: &str) {
+    fn check_map(&self, spec: &str, rolled_back: bool) {
         // A discard beyond an object's end changes nothing, but librbd notes a change: that is 1
         // for 3.
-        let forgiven = |line: &&str| line.contains("marked as 1, but should be 3");
+        // After a rollback the map is the snapshot's, with what was clean then: that is 3 for 1, also
+        // when librbd does it all by itself.
+        let forgiven = |line: &&str| {
+            line.contains("marked as 1, but should be 3")
+                || rolled_back && line.contains("marked as 3, but should be 1")
+        };
         let check = self.rbd().args(["object-map", "check", "--no-progress", spec]);
         let said = check.args(["--log-to-stderr", "true"]).run();
         assert!(said.status.success(), "{said:?}");
@@ -487,8 +504,10 @@ impl<'a> Game<'a> {
             let info = self.rbd().args(["info", "--format", "json", name]).json();
             assert_eq!(info["flags"], json!([]), "{info}");
             if image.map {
-                self.check_map(name);
-                image.snaps.keys().for_each(|snap| self.check_map(&format!("{name}@{snap}")));
+                self.check_map(name, image.rolled_back);
+                for snap in image.snaps.keys() {
+                    self.check_map(&format!("{name}@{snap}"), image.rolled_back);
+                }
             }
             self.rbd().args(["diff", name]).ok();
             self.rbd().args(["du", name]).ok();
