@@ -15,6 +15,37 @@
 //! Who wants to understand it reads in this order: `txn` (what can be asked), `plan` (what it comes
 //! to), `wal` (how it becomes durable), `store` (turns, putting in place, checkpoints), `tree` and
 //! `alloc` (what a checkpoint makes), `mount`. Byte layouts: `FORMAT.md`.
+//!
+//! # When the disk fails
+//!
+//! | what it does | what the store does |
+//! |---|---|
+//! | a read fails (EIO) or is short | [`StoreError::Io`] names the block; only what asked is affected, the next try may succeed. A superblock: the other copy serves. The log or the tree at mount: the mount is refused and has changed nothing. A checkpoint's or a merge's read: tried again, at last [`StoreEvent::Fatal`], or, for one logged block, that block reads as bad |
+//! | a write fails or is short | [`StoreEvent::Fatal`]: nothing is acknowledged after it, nothing more is asked of the disk |
+//! | a flush fails | the same, at once; never tried again, since the kernel forgets what it could not write |
+//! | a discard fails | nothing |
+//! | a write is torn by a crash | it was not acknowledged: the log ends before it, the other superblock counts, a node or block that nothing points to is free |
+//! | a write is lost | its checksum is kept elsewhere (tree nodes and blocks: by what points to them; log batches: by later ones): seen when read. A block of an object: [`StoreEvent::BadBlock`] and [`StoreError::BadBlock`]. Metadata: [`StoreError::BadMetadata`], or a mount that is refused |
+//! | a write goes elsewhere | the same, in both places |
+//! | bits rot | the same; one copy of a superblock is repaired by the next mount |
+//! | it is slow | at the limits of [`Config`] submits are answered with [`SubmitError::Busy`], and [`StoreEvent::Writable`] follows; reads go on; there are no timeouts here |
+//!
+//! One window is left: until [`Config::mark_interval_ms`] after the last transaction of a burst, a
+//! rotten or lost last batch of the log cannot be told from one that was never finished.
+//!
+//! # How that is shown
+//!
+//! The tests run the store on a disk in memory that keeps to the contract of [`io::disk`] and no
+//! more. `cargo test -p store` does a bounded part with fixed seeds. The whole, each with
+//! `--release` and `-- --nocapture`, prints what it tried:
+//!
+//! | what | command |
+//! |---|---|
+//! | crashes, all sequences of up to three operations | `STORE_TEST_ONE_IN=1 cargo test -p store --test it all_sequences` |
+//! | crashes, random loads of a thousand operations | `STORE_TEST_ROUNDS=20 cargo test -p store --test it thousand` |
+//! | flips, lost and misdirected writes | `STORE_TEST_FLIPS=100000 cargo test -p store --test it rot::` |
+//! | random sequences against [`model`] | `STORE_TEST_SEQUENCES=100000 cargo test -p store --test it many_short` |
+//! | everything else, on more seeds | `STORE_TEST_ROUNDS=4000 cargo test -p store --test it` |
 
 mod alloc;
 mod codec;

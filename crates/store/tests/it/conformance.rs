@@ -1,4 +1,8 @@
 //! The store does what the model does.
+//!
+//! `STORE_TEST_SEQUENCES=100000 cargo test --release -p store --test it many_short_sequences --
+//! --nocapture` tries so many sequences; without it a bounded number. `STORE_TEST_ROUNDS` scales
+//! the other tests, whose sequences are longer.
 
 use crate::r#gen::{Flavour, Gen};
 use crate::rig::{Rig, Taken, assert_clean, assert_same, tiny_config};
@@ -93,4 +97,33 @@ fn random_transactions_with_the_log_on_its_own_device() {
     for seed in 300..300 + rounds(6) {
         conform(seed, &[16 << 20, 1 << 20], &tiny_config(), 200);
     }
+}
+
+/// The settings of a short sequence: each seed has others.
+fn any_config(rng: &mut Rng) -> Config {
+    Config {
+        page_cache_bytes: [0, 64 << 10, 1 << 20][rng.usize(0..3)],
+        wal_cache_bytes: [0, 128 << 10, 1 << 20][rng.usize(0..3)],
+        memtable_bytes: [16 << 10, 128 << 10, 1 << 20][rng.usize(0..3)],
+        wal_bytes: [256 << 10, 512 << 10, 1 << 20][rng.usize(0..3)],
+        small_write_bytes: [4 << 10, 16 << 10, 64 << 10][rng.usize(0..3)],
+        wal_inflight_batches: rng.usize(1..5),
+        discard: rng.bool(),
+        ..tiny_config()
+    }
+}
+
+#[test]
+fn many_short_sequences() {
+    let number = std::env::var("STORE_TEST_SEQUENCES").ok().and_then(|v| v.parse().ok());
+    let number = number.unwrap_or(100);
+    let mut taken = 0;
+    for seed in 1_000_000..1_000_000 + number {
+        let mut rng = Rng::with_seed(seed);
+        let config = any_config(&mut rng);
+        let sizes: &[u64] = if rng.u8(0..4) == 0 { &[8 << 20, 1 << 20] } else { &[12 << 20] };
+        let txns = rng.usize(1..50);
+        taken += conform(seed, sizes, &config, txns);
+    }
+    println!("{number} sequences, {taken} transactions like the model");
 }

@@ -122,6 +122,18 @@ impl Crashes {
         (opened, got)
     }
 
+    /// A crash of one manner or another, and what is there after it.
+    fn crash(&mut self, rig: &Rig, rng: &mut Rng, what: &str) -> (Rig, Vec<usize>) {
+        let mut disk = rig.disk.clone();
+        disk.rng = Rng::with_seed(rng.u64(..));
+        if rng.u8(0..6) == 0 {
+            disk.kill()
+        } else {
+            disk.crash_randomly()
+        }
+        self.check(rig, disk, what)
+    }
+
     /// Goes on with a store that was opened after a crash.
     pub fn take_over(&mut self, got: &[usize]) {
         self.lives += 1;
@@ -149,15 +161,7 @@ impl Crashes {
                 }
                 _ => drop(rig.turn()),
             }
-            let mut disk = rig.disk.clone();
-            disk.rng = Rng::with_seed(rng.u64(..));
-            if rng.u8(0..6) == 0 {
-                disk.kill()
-            } else {
-                disk.crash_randomly()
-            }
-            let what = format!("{what}, step {step}");
-            let (opened, got) = self.check(&rig, disk, &what);
+            let (opened, got) = self.crash(&rig, rng, &format!("{what}, step {step}"));
             if rng.u8(0..take_over) == 0 {
                 self.take_over(&got);
                 rig = opened;
@@ -221,4 +225,38 @@ fn big_writes_beside_the_log_are_there_or_not() {
         points += workload(seed, &[12 << 20], &config, &generator, 150).0;
     }
     println!("{points} crash points");
+}
+
+/// A thousand operations, with several crashes after each; `STORE_TEST_ROUNDS` makes more such.
+#[test]
+fn a_thousand_operations() {
+    let generator = Gen { objects: 4, blocks: 24, write_blocks: 8, ops: 1, ..Gen::default() };
+    let (mut points, mut lives) = (0, 0);
+    for seed in 120..120 + rounds(1) {
+        let mut rng = Rng::with_seed(seed);
+        let config = Config { wal_inflight_batches: rng.usize(1..5), ..tiny_config() };
+        let mut rig = Rig::new(seed, &[10 << 20], &config);
+        let mut crashes = Crashes::new(config, 3, generator.clone());
+        crashes.generator.flavour = Flavour::any(&mut rng);
+        for n in 0..1000 {
+            crashes.submit(&mut rig, &mut rng);
+            let what = format!("seed {seed}, operation {n}");
+            for _ in 0..rng.u8(1..4) {
+                match rng.bool() {
+                    true => rig.end_turn(),
+                    false => drop(rig.turn()),
+                }
+                crashes.crash(&rig, &mut rng, &what);
+            }
+            if rng.u8(0..100) == 0 {
+                let (opened, got) = crashes.crash(&rig, &mut rng, &what);
+                crashes.take_over(&got);
+                rig = opened;
+            }
+        }
+        points += crashes.points;
+        lives += crashes.lives;
+    }
+    println!("{points} crash points, {lives} lives");
+    assert!(points > 1000);
 }

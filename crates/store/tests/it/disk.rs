@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub const SECTOR: usize = 512;
 const SECTORS: usize = BLOCK_BYTES / SECTOR;
 
-type Block = Arc<[u8; BLOCK_BYTES]>;
+pub type Block = Arc<[u8; BLOCK_BYTES]>;
 
 /// A write that is not known to be durable.
 #[derive(Clone, Debug)]
@@ -25,6 +25,16 @@ struct Loose {
     /// When it completed and so became visible to reads; 0 while it is in flight.
     done_at: u64,
     serial: u64,
+}
+
+/// A write that was carried out.
+#[derive(Clone, Debug)]
+pub struct Written {
+    pub dev: DevId,
+    pub block: u64,
+    /// What stood there before.
+    pub old: Vec<Block>,
+    pub new: Vec<Block>,
 }
 
 /// An operation in flight.
@@ -74,9 +84,23 @@ pub struct Disk {
     pub unreadable: BTreeSet<(DevId, u64)>,
     /// All writes and flushes fail from now on.
     pub writes_fail: bool,
+    /// The operation that completes after so many others fails, and only that. Of a write, anything
+    /// may be there then.
+    pub fail_after: Option<u64>,
+    /// The same, of writes and flushes alone.
+    pub fail_write_after: Option<u64>,
+    /// So many reads fail.
+    pub fail_reads: u32,
+    pub fail_discards: bool,
+    /// How operations fail.
+    pub error: DiskError,
     pub faults: WriteFaults,
     /// Blocks that hold something else than what was written there.
     pub damaged: BTreeSet<(DevId, u64)>,
+    /// All blocks that were read.
+    pub read_blocks: BTreeSet<(DevId, u64)>,
+    /// All writes, if they are kept.
+    pub log: Option<Vec<Written>>,
     /// Operations issued.
     pub issued: u64,
     pub writes: u64,
@@ -108,8 +132,15 @@ impl Disk {
             serial: 0,
             unreadable: BTreeSet::new(),
             writes_fail: false,
+            fail_after: None,
+            fail_write_after: None,
+            fail_reads: 0,
+            fail_discards: false,
+            error: DiskError::Os(5),
             faults: WriteFaults::default(),
             damaged: BTreeSet::new(),
+            read_blocks: BTreeSet::new(),
+            log: None,
             issued: 0,
             writes: 0,
             written_bytes: 0,
@@ -136,6 +167,11 @@ impl Disk {
     /// Writes and discards in flight or not flushed.
     pub fn loose_writes(&self) -> usize {
         self.loose.len()
+    }
+
+    /// Bytes of them.
+    pub fn loose_bytes(&self) -> u64 {
+        self.loose.iter().map(|w| (w.data.len() * BLOCK_BYTES) as u64).sum()
     }
 
     fn check(&self, dev: DevId, offset: u64, len: u64) -> (u64, u64) {
@@ -213,11 +249,41 @@ impl Disk {
         Some(DiskDone { token, result })
     }
 
+    /// Whether it is this operation's turn to fail.
+    fn fails(&mut self, op: &Op) -> bool {
+        let is_write = matches!(op, Op::Write { .. } | Op::Flush { .. });
+        match op {
+            Op::Read { .. } if self.fail_reads > 0 => {
+                self.fail_reads -= 1;
+                return true;
+            }
+            Op::Discard { .. } if self.fail_discards => return true,
+            _ => {}
+        }
+        let counters = [Some(&mut self.fail_after), is_write.then_some(&mut self.fail_write_after)];
+        for counter in counters.into_iter().flatten() {
+            match counter {
+                Some(0) => {
+                    *counter = None;
+                    return true;
+                }
+                Some(left) => *left -= 1,
+                None => {}
+            }
+        }
+        false
+    }
+
     fn finish(&mut self, op: Op) -> Result<Bytes, DiskError> {
-        let eio = Err(DiskError::Os(5));
+        let eio = Err(self.error);
+        // A failed write stays among those that a crash keeps or not.
+        if self.fails(&op) {
+            return eio;
+        }
         match op {
             Op::Read { dev, block, blocks } => {
                 let range = block..block + blocks as u64;
+                self.read_blocks.extend(range.clone().map(|b| (dev, b)));
                 if range.clone().any(|b| self.unreadable.contains(&(dev, b))) {
                     return eio;
                 }
@@ -270,8 +336,12 @@ impl Disk {
         let w = &mut self.loose[at];
         w.done_at = now;
         let seen = &mut self.seen[usize::from(w.dev.0)];
+        let mut old = Vec::new();
         for (b, data) in (w.block..).zip(&w.data) {
-            seen.insert(b, data.clone());
+            old.push(seen.insert(b, data.clone()).unwrap_or_else(zero));
+        }
+        if let Some(log) = &mut self.log {
+            log.push(Written { dev: w.dev, block: w.block, old, new: w.data.clone() });
         }
         if durable {
             self.make_stable(serial);

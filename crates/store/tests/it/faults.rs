@@ -7,7 +7,7 @@ use crate::r#gen::Gen;
 use crate::rig::{Rig, Taken, bytes, fsck, key, mount, tiny_config};
 use fastrand::Rng;
 use io::BLOCK_BYTES;
-use io::disk::DevId;
+use io::disk::{DevId, DiskError};
 use store::model::Model;
 use store::{Config, Expect, ReadSet, Severity, StoreError, SubmitError, Transaction};
 
@@ -315,4 +315,147 @@ fn rotten_logged_blocks_damage_only_their_objects() {
     rig.commit(&txn);
     assert_eq!(read_all(&mut rig, &model, "written anew"), 0);
     rig.unmount();
+}
+
+/// What a device answers that does not do what it should.
+fn errors() -> [DiskError; 2] {
+    [DiskError::Os(5), DiskError::Short { done: 512, wanted: 4096 }]
+}
+
+#[test]
+fn a_short_read_is_an_error_and_the_next_one_is_not() {
+    let mut rig = Rig::new(1, &[12 << 20], &tiny_config());
+    let mut txn = Transaction::new(0);
+    txn.write(&key(1), 0, vec![7; 100_000].into());
+    rig.commit(&txn);
+    rig.sleep();
+    for error in errors() {
+        rig.disk.error = error;
+        rig.disk.fail_after = Some(0);
+        match rig.read(&key(1), 0, 100_000) {
+            Err(StoreError::Io { error: told, .. }) => assert_eq!(told, error),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(rig.read(&key(1), 0, 100_000).unwrap(), vec![7; 100_000]);
+        assert!(rig.bad_blocks.is_empty() && rig.fatal.is_none(), "the data are not to blame");
+    }
+    assert_eq!(rig.store.counters().read_errors, 2);
+}
+
+/// Any one write or flush that fails, of a turn or of a checkpoint, ends the store: nothing is
+/// acknowledged after it, nothing more is asked of the disk, and what was acknowledged is there.
+#[test]
+fn one_failed_or_short_write_or_failed_flush_ends_the_store() {
+    let mut ended = 0;
+    for (n, error) in (0..60).flat_map(|n| errors().map(|e| (n, e))) {
+        let (mut rig, model) = filled(3, &tiny_config(), 10);
+        rig.disk.error = error;
+        let mut txn = Transaction::new(0);
+        txn.write(&key(900), 0, vec![1; 30_000].into()).write(&key(901), 0, vec![2; 10].into());
+        assert!(matches!(rig.submit(&txn), Taken::Yes(_)));
+        rig.store.flush_soon();
+        rig.disk.fail_write_after = Some(n);
+        rig.end_turn();
+        while rig.fatal.is_none() && rig.turn() {}
+        if rig.disk.fail_write_after.is_some() {
+            assert!(n > 5, "a checkpoint writes and flushes");
+            break;
+        }
+        ended += 1;
+        assert!(rig.fatal.is_some(), "write {n}");
+        let (durable, issued) = (rig.durable.len(), rig.disk.issued);
+        while rig.complete_one() {}
+        rig.end_turn();
+        assert_eq!((rig.durable.len(), rig.disk.issued), (durable, issued));
+        assert!(matches!(rig.submit(&txn), Taken::Dead));
+        let mut after = model.clone();
+        after.apply(&txn).unwrap();
+        let told = rig.durable.iter().next_back() == rig.last_taken.as_ref();
+        let mut disk = rig.disk;
+        disk.crash_randomly();
+        let got = Rig::open(disk, &tiny_config()).unwrap().dump().unwrap();
+        assert!(got == after || !told && got == model, "write {n}: acknowledged: {told}");
+    }
+    assert!(ended > 10, "{ended}");
+}
+
+/// A tree node that a checkpoint needs and cannot read is tried again; only when that does not help
+/// does the store end.
+#[test]
+fn a_checkpoint_tries_again_to_read() {
+    let config = Config { page_cache_bytes: 0, ..tiny_config() };
+    for lasting in [false, true] {
+        let (mut rig, mut model) = filled(5, &config, 40);
+        rig.sleep();
+        let mut rig = Rig::open(rig.unmount(), &config).unwrap();
+        let mut txn = Transaction::new(0);
+        txn.set_attr(&key(1), bytes(b"x"), bytes(b"y"));
+        rig.commit(&txn);
+        model.apply(&txn).unwrap();
+        rig.store.flush_soon();
+        rig.disk.fail_reads = if lasting { u32::MAX } else { 1 };
+        rig.settle();
+        assert_eq!(rig.fatal.is_some(), lasting);
+        assert!(rig.disk.fail_reads != 1, "the checkpoint reads");
+        rig.disk.fail_reads = 0;
+        let mut rig = if lasting {
+            let mut disk = rig.disk;
+            disk.crash_randomly();
+            Rig::open(disk, &config).unwrap()
+        } else {
+            rig
+        };
+        assert_eq!(read_all(&mut rig, &model, "after the failed read"), 0);
+    }
+}
+
+/// A disk that does not answer: what is in flight stays within its limits, writers are told to
+/// wait, nothing is acknowledged; when it answers again, all goes on.
+#[test]
+fn a_slow_disk_makes_writers_wait() {
+    let config = Config { direct_inflight_bytes: 1 << 20, ..tiny_config() };
+    for big in [false, true] {
+        let mut rig = Rig::new(1, &[32 << 20], &config);
+        rig.settle();
+        let (mut taken, mut tried) = (0, 0u64);
+        let len = if big { 64 << 10 } else { 4096 };
+        loop {
+            let mut txn = Transaction::new(0);
+            txn.write(&key(tried % 300), 0, vec![tried as u8; len].into());
+            tried += 1;
+            match rig.store.submit(&txn, &ReadSet::new()) {
+                Ok(_) => taken += 1,
+                Err(SubmitError::Busy) => break,
+                Err(other) => panic!("{other:?}"),
+            }
+            // The turns go on, the disk does not.
+            rig.end_turn();
+            assert!(tried < 10_000, "a writer is never told to wait");
+        }
+        assert!(rig.durable.is_empty() && taken > 10);
+        let flying = rig.disk.loose_bytes();
+        assert!(flying <= config.direct_inflight_bytes + config.wal_bytes, "{flying} in flight");
+        assert_eq!(rig.writable, 0);
+        rig.settle();
+        assert!(rig.writable > 0, "the writer is told");
+        assert_eq!(rig.durable.len(), taken);
+    }
+}
+
+/// A failed discard is no error: the space is used again all the same.
+#[test]
+fn a_failed_discard_is_nothing() {
+    let config = Config { discard: true, ..tiny_config() };
+    let mut rig = Rig::new(1, &[8 << 20], &config);
+    rig.disk.fail_discards = true;
+    for n in 0..20u8 {
+        let mut txn = Transaction::new(0);
+        txn.write(&key(1), 0, vec![n; 3 << 20].into());
+        rig.commit(&txn);
+        let mut txn = Transaction::new(0);
+        txn.remove(&key(1));
+        rig.commit(&txn);
+        rig.sleep();
+    }
+    assert!(rig.disk.discards > 0 && rig.fatal.is_none());
 }

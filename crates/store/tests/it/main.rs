@@ -10,5 +10,6 @@ mod forge;
 mod r#gen;
 mod life;
 mod rig;
+mod rot;
 mod sample;
 mod space;

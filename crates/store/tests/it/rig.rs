@@ -50,6 +50,10 @@ pub struct Rig {
     pub fatal: Option<String>,
     pub unmounted: bool,
     pub bad_blocks: Vec<(ObjectKey, u64)>,
+    /// Times that waiting writers were told to try again.
+    pub writable: u64,
+    /// The transaction that was taken last.
+    pub last_taken: Option<TxnId>,
     next_waiter: u64,
 }
 
@@ -149,6 +153,8 @@ impl Rig {
             fatal: None,
             unmounted: false,
             bad_blocks: Vec::new(),
+            writable: 0,
+            last_taken: None,
             next_waiter: 0,
         }
     }
@@ -158,7 +164,7 @@ impl Rig {
             match event {
                 StoreEvent::Durable { txns } => self.durable.extend(txns),
                 StoreEvent::Fetched { waiter, result } => drop(self.fetched.insert(waiter, result)),
-                StoreEvent::Writable => {}
+                StoreEvent::Writable => self.writable += 1,
                 StoreEvent::BadBlock { object, offset } => self.bad_blocks.push((object, offset)),
                 StoreEvent::Unmounted => self.unmounted = true,
                 StoreEvent::Fatal(why) => self.fatal = Some(why.to_string()),
@@ -262,7 +268,10 @@ impl Rig {
         let mut busy = 0;
         loop {
             match self.store.submit(txn, &set) {
-                Ok(id) => return Taken::Yes(id),
+                Ok(id) => {
+                    self.last_taken = Some(id);
+                    return Taken::Yes(id);
+                }
                 Err(SubmitError::NoSpace) => return Taken::NoSpace,
                 Err(SubmitError::Invalid(why)) => return Taken::Invalid(why),
                 Err(SubmitError::Miss(miss)) => match self.fetch(miss) {
