@@ -6,11 +6,15 @@
 //! data a crash leaves (each 512-byte sector on its own), which connections break. The same seed
 //! gives the same run, event for event.
 //!
-//! [`World`] is the machine room; [`SimDisk`] is one disk.
+//! [`World`] is the machine room; [`SimDisk`] is one disk; [`SimOsd`] is an OSD with its store.
 
 mod disk;
 mod net;
+mod osd_node;
+mod shared;
 mod world;
 
 pub use disk::SimDisk;
+pub use osd_node::SimOsd;
+pub use shared::Shared;
 pub use world::{Boot, Faults, NodeId, World};

@@ -135,6 +135,11 @@ impl World {
         NodeId(self.nodes.len() - 1)
     }
 
+    /// The node that is added next.
+    pub(crate) fn next_node(&self) -> NodeId {
+        NodeId(self.nodes.len())
+    }
+
     /// The address of a machine.
     pub fn ip(node: NodeId) -> IpAddr {
         let n = u8::try_from(node.0 + 1).expect("fewer than 255 machines");

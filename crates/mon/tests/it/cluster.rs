@@ -1,19 +1,17 @@
 //! A mon, OSDs and a client in a simulated world.
 
 use crate::client::TestClient;
-use io::disk::DiskDone;
 use io::kv::KvOp;
 use io::{Core, Effects, Event, Now};
 use mon::{Mon, MonConfig, NewCluster};
-use osd::{EXIT_RESTART, Osd, OsdConfig};
+use osd::EXIT_RESTART;
 use serde_json::Value;
-use sim::{NodeId, World};
+use sim::{NodeId, Shared, SimOsd, World};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use store::{Config, Devices, Identity, Mkfs};
 use types::{AddrVec, EntityType, Mono, OsdId, Uuid};
 use wire::msg::{MMonCommandAck, MPoolOp, Payload, pool_op};
 
@@ -89,83 +87,6 @@ impl Core for Fragile {
     }
     fn next_deadline(&self) -> Option<Mono> {
         self.mon.next_deadline().into_iter().chain(self.dies_at).min()
-    }
-}
-
-/// Makes a store, then runs an OSD on it; on later boots only the latter.
-struct Booting {
-    stage: Stage,
-    cfg: OsdConfig,
-    devices: Devices,
-    seed: u64,
-    made: Rc<RefCell<bool>>,
-}
-
-enum Stage {
-    Making(Box<Mkfs>),
-    Running(Box<Osd>),
-}
-
-impl Booting {
-    fn new(cfg: OsdConfig, devices: Devices, seed: u64, made: Rc<RefCell<bool>>) -> Self {
-        let stage = if *made.borrow() {
-            Stage::Running(Box::new(Osd::new(cfg.clone(), devices.clone(), seed)))
-        } else {
-            let store = Uuid([cfg.id.0 as u8 + 1; 16]);
-            let identity = Identity { cluster: FSID, osd: cfg.id, store };
-            let config = Config { wal_bytes: 4 << 20, ..Config::for_memory(cfg.store_bytes()) };
-            let mkfs = Mkfs::new(devices.clone(), identity, &config, false).expect("a store fits");
-            Stage::Making(Box::new(mkfs))
-        };
-        Booting { stage, cfg, devices, seed, made }
-    }
-
-    fn mkfs_done(&mut self, now: Now, done: DiskDone, fx: &mut Effects) {
-        let Stage::Making(mkfs) = &mut self.stage else { return };
-        if let Some(result) = mkfs.handle(done, fx) {
-            result.expect("mkfs works");
-            *self.made.borrow_mut() = true;
-            let mut osd = Osd::new(self.cfg.clone(), self.devices.clone(), self.seed);
-            osd.handle(now, Event::Start, fx);
-            self.stage = Stage::Running(Box::new(osd));
-        }
-    }
-}
-
-impl Core for Booting {
-    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
-        match (&mut self.stage, event) {
-            (Stage::Making(mkfs), Event::Start) => mkfs.start(fx),
-            (Stage::Making(_), Event::Disk(done)) => self.mkfs_done(now, done, fx),
-            (Stage::Making(_), _) => {}
-            (Stage::Running(osd), event) => osd.handle(now, event, fx),
-        }
-    }
-    fn end_turn(&mut self, now: Now, fx: &mut Effects) {
-        if let Stage::Running(osd) = &mut self.stage {
-            osd.end_turn(now, fx);
-        }
-    }
-    fn next_deadline(&self) -> Option<Mono> {
-        match &self.stage {
-            Stage::Running(osd) => osd.next_deadline(),
-            Stage::Making(_) => None,
-        }
-    }
-}
-
-/// A core that the test can reach into.
-struct Shared<T>(Rc<RefCell<T>>);
-
-impl<T: Core> Core for Shared<T> {
-    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
-        self.0.borrow_mut().handle(now, event, fx);
-    }
-    fn end_turn(&mut self, now: Now, fx: &mut Effects) {
-        self.0.borrow_mut().end_turn(now, fx);
-    }
-    fn next_deadline(&self) -> Option<Mono> {
-        self.0.borrow().next_deadline()
     }
 }
 
@@ -372,29 +293,13 @@ fn add_mon(
 }
 
 fn add_osd(world: &mut World, id: usize) -> NodeId {
-    let made = Rc::new(RefCell::new(false));
-    let node = NodeId(1 + id);
-    let boot = move |devices: &[io::disk::DeviceInfo], seed: u64| {
-        let any_port = SocketAddr::new(World::ip(node), 0);
-        let cfg = OsdConfig {
-            id: OsdId(i32::try_from(id).expect("few")),
-            cluster: FSID,
-            mons: vec![AddrVec::msgr2(mon_addr(), 0)],
-            public: any_port,
-            cluster_net: any_port,
-            admin_socket: None,
-            options: [("osd_memory_target".to_owned(), "64M".to_owned())].into(),
-            location: Vec::new(),
-            device_class: "ssd".to_owned(),
-            metadata: Default::default(),
-            nonce: (seed as u32) | 1,
-        };
-        let devices = Devices { data: devices[0].clone(), wal: None };
-        Box::new(Booting::new(cfg, devices, seed, made.clone())) as Box<dyn Core>
-    };
-    let added = world.add_node(&[DISK_BYTES], false, Box::new(boot));
-    assert_eq!(added, node);
-    node
+    world.add_osd(SimOsd {
+        id: OsdId(i32::try_from(id).expect("few")),
+        cluster: FSID,
+        mons: vec![AddrVec::msgr2(mon_addr(), 0)],
+        disk_bytes: DISK_BYTES,
+        options: BTreeMap::new(),
+    })
 }
 
 /// A daemon's identity, for clients that say what only daemons may say.

@@ -1,19 +1,17 @@
 //! A whole cluster in one process: a mon, OSDs on simulated disks, clients.
 
 use crate::client::TestClient;
-use crate::mon::{Shared, TestMon};
+use crate::mon::TestMon;
 use bytes::Bytes;
-use io::disk::DiskDone;
-use io::{Core, Effects, Event, Now};
-use osd::{EXIT_RESTART, Osd, OsdConfig};
-use sim::{NodeId, World};
+use io::Core;
+use osd::EXIT_RESTART;
+use sim::{NodeId, Shared, SimOsd, World};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use store::{Config, Devices, Identity, Mkfs};
-use types::{AddrVec, Mono, OsdId, PgId, Uuid};
+use types::{AddrVec, OsdId, PgId, Uuid};
 use wire::msg::{MOsdOpReply, OsdOp};
 
 pub const FSID: Uuid = Uuid([7; 16]);
@@ -21,72 +19,6 @@ const DISK_BYTES: u64 = 64 << 20;
 
 /// What the OSDs' configuration files say.
 pub type Options = BTreeMap<String, String>;
-
-/// Makes a store, then runs an OSD on it; on later boots only the latter.
-struct Booting {
-    stage: Stage,
-    cfg: OsdConfig,
-    devices: Devices,
-    seed: u64,
-    made: Rc<RefCell<bool>>,
-}
-
-enum Stage {
-    Making(Box<Mkfs>),
-    Running(Box<Osd>),
-}
-
-fn small_config(bytes: usize) -> Config {
-    Config { wal_bytes: 4 << 20, ..Config::for_memory(bytes) }
-}
-
-impl Booting {
-    fn new(cfg: OsdConfig, devices: Devices, seed: u64, made: Rc<RefCell<bool>>) -> Self {
-        let stage = if *made.borrow() {
-            Stage::Running(Box::new(Osd::new(cfg.clone(), devices.clone(), seed)))
-        } else {
-            let store = Uuid([cfg.id.0 as u8 + 1; 16]);
-            let identity = Identity { cluster: FSID, osd: cfg.id, store };
-            let config = small_config(cfg.store_bytes());
-            let mkfs = Mkfs::new(devices.clone(), identity, &config, false).expect("a store fits");
-            Stage::Making(Box::new(mkfs))
-        };
-        Booting { stage, cfg, devices, seed, made }
-    }
-
-    fn mkfs_done(&mut self, now: Now, done: DiskDone, fx: &mut Effects) {
-        let Stage::Making(mkfs) = &mut self.stage else { return };
-        if let Some(result) = mkfs.handle(done, fx) {
-            result.expect("mkfs works");
-            *self.made.borrow_mut() = true;
-            let mut osd = Osd::new(self.cfg.clone(), self.devices.clone(), self.seed);
-            osd.handle(now, Event::Start, fx);
-            self.stage = Stage::Running(Box::new(osd));
-        }
-    }
-}
-
-impl Core for Booting {
-    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
-        match (&mut self.stage, event) {
-            (Stage::Making(mkfs), Event::Start) => mkfs.start(fx),
-            (Stage::Making(_), Event::Disk(done)) => self.mkfs_done(now, done, fx),
-            (Stage::Making(_), _) => {}
-            (Stage::Running(osd), event) => osd.handle(now, event, fx),
-        }
-    }
-    fn end_turn(&mut self, now: Now, fx: &mut Effects) {
-        if let Stage::Running(osd) = &mut self.stage {
-            osd.end_turn(now, fx);
-        }
-    }
-    fn next_deadline(&self) -> Option<Mono> {
-        match &self.stage {
-            Stage::Running(osd) => osd.next_deadline(),
-            Stage::Making(_) => None,
-        }
-    }
-}
 
 pub struct Cluster {
     pub world: World,
@@ -218,31 +150,8 @@ impl Cluster {
 }
 
 fn add_osd(world: &mut World, id: OsdId, mons: AddrVec, options: &Options) -> NodeId {
-    let made = Rc::new(RefCell::new(false));
-    let node = NodeId(1 + id.0 as usize);
-    let mut options = options.clone();
-    options.insert("osd_memory_target".into(), "64M".into());
-    let boot = move |devices: &[io::disk::DeviceInfo], seed: u64| {
-        let any_port = SocketAddr::new(World::ip(node), 0);
-        let cfg = OsdConfig {
-            id,
-            cluster: FSID,
-            mons: vec![mons.clone()],
-            public: any_port,
-            cluster_net: any_port,
-            admin_socket: None,
-            location: Vec::new(),
-            device_class: "ssd".to_owned(),
-            metadata: Default::default(),
-            nonce: (seed as u32) | 1,
-            options: options.clone(),
-        };
-        let devices = Devices { data: devices[0].clone(), wal: None };
-        Box::new(Booting::new(cfg, devices, seed, made.clone())) as Box<dyn Core>
-    };
-    let added = world.add_node(&[DISK_BYTES], false, Box::new(boot));
-    assert_eq!(added, node);
-    node
+    let (mons, options) = (vec![mons], options.clone());
+    world.add_osd(SimOsd { id, cluster: FSID, mons, disk_bytes: DISK_BYTES, options })
 }
 
 /// The output of the operation `i` of an answer.

@@ -10,10 +10,8 @@ use peer::{
     mapping, pool_rules,
 };
 use pg::{History, PastIntervals, Pg};
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
-use std::rc::Rc;
 use std::sync::Arc;
 use types::{Epoch, Mono, OsdId, PgId, PoolId, SnapId, Uuid};
 use wire::messenger::ListenerConfig;
@@ -368,20 +366,5 @@ impl TestMon {
                 _ => {}
             }
         }
-    }
-}
-
-/// A core that the test can reach into.
-pub struct Shared<T>(pub Rc<RefCell<T>>);
-
-impl<T: Core> Core for Shared<T> {
-    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
-        self.0.borrow_mut().handle(now, event, fx);
-    }
-    fn end_turn(&mut self, now: Now, fx: &mut Effects) {
-        self.0.borrow_mut().end_turn(now, fx);
-    }
-    fn next_deadline(&self) -> Option<Mono> {
-        self.0.borrow().next_deadline()
     }
 }

@@ -5,85 +5,21 @@ use client::image::{
     Change, CreateImage, ImageDone, ImageId, ImageOutcome, ImageRequest, Images, OpenImage,
 };
 use client::{Client, ClientConfig, ClientError, Completion, ObjectOp, Outcome, RequestId};
-use io::disk::DiskDone;
 use io::{Core, Effects, Event, Now};
 use mon::{Mon, MonConfig, NewCluster};
-use osd::{EXIT_RESTART, Osd, OsdConfig};
-use sim::{NodeId, World};
+use osd::EXIT_RESTART;
+use sim::{NodeId, Shared, SimOsd, World};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use store::{Config, Devices, Identity, Mkfs};
 use types::{AddrVec, Mono, OsdId, PoolId, Uuid};
 
 const FSID: Uuid = Uuid([7; 16]);
 const DISK_BYTES: u64 = 128 << 20;
 /// Everything is answered within this, also when a dead client's watch must time out before.
 pub const PATIENCE: Duration = Duration::from_secs(300);
-
-/// Makes a store, then runs an OSD on it; on later boots only the latter.
-struct Booting {
-    stage: Stage,
-    cfg: OsdConfig,
-    devices: Devices,
-    seed: u64,
-    made: Rc<RefCell<bool>>,
-}
-
-enum Stage {
-    Making(Box<Mkfs>),
-    Running(Box<Osd>),
-}
-
-impl Booting {
-    fn new(cfg: OsdConfig, devices: Devices, seed: u64, made: Rc<RefCell<bool>>) -> Self {
-        let stage = if *made.borrow() {
-            Stage::Running(Box::new(Osd::new(cfg.clone(), devices.clone(), seed)))
-        } else {
-            let store = Uuid([cfg.id.0 as u8 + 1; 16]);
-            let identity = Identity { cluster: FSID, osd: cfg.id, store };
-            let config = Config { wal_bytes: 4 << 20, ..Config::for_memory(cfg.store_bytes()) };
-            let mkfs = Mkfs::new(devices.clone(), identity, &config, false).expect("a store fits");
-            Stage::Making(Box::new(mkfs))
-        };
-        Booting { stage, cfg, devices, seed, made }
-    }
-
-    fn mkfs_done(&mut self, now: Now, done: DiskDone, fx: &mut Effects) {
-        let Stage::Making(mkfs) = &mut self.stage else { return };
-        if let Some(result) = mkfs.handle(done, fx) {
-            result.expect("mkfs works");
-            *self.made.borrow_mut() = true;
-            let mut osd = Osd::new(self.cfg.clone(), self.devices.clone(), self.seed);
-            osd.handle(now, Event::Start, fx);
-            self.stage = Stage::Running(Box::new(osd));
-        }
-    }
-}
-
-impl Core for Booting {
-    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
-        match (&mut self.stage, event) {
-            (Stage::Making(mkfs), Event::Start) => mkfs.start(fx),
-            (Stage::Making(_), Event::Disk(done)) => self.mkfs_done(now, done, fx),
-            (Stage::Making(_), _) => {}
-            (Stage::Running(osd), event) => osd.handle(now, event, fx),
-        }
-    }
-    fn end_turn(&mut self, now: Now, fx: &mut Effects) {
-        if let Stage::Running(osd) = &mut self.stage {
-            osd.end_turn(now, fx);
-        }
-    }
-    fn next_deadline(&self) -> Option<Mono> {
-        match &self.stage {
-            Stage::Running(osd) => osd.next_deadline(),
-            Stage::Making(_) => None,
-        }
-    }
-}
 
 /// A client with images.
 pub struct Host {
@@ -112,30 +48,24 @@ impl Host {
     }
 }
 
-struct Shared(Rc<RefCell<Host>>);
-
-impl Core for Shared {
+impl Core for Host {
     fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
-        let mut host = self.0.borrow_mut();
         match event {
-            Event::Start => host.client.start(now),
-            Event::Net(event) => drop(host.client.handle(now, event, fx)),
+            Event::Start => self.client.start(now),
+            Event::Net(event) => drop(self.client.handle(now, event, fx)),
             Event::Timer => {
-                host.client.tick(now, fx);
-                let Host { client, images, .. } = &mut *host;
-                images.tick(now, client);
+                self.client.tick(now, fx);
+                self.images.tick(now, &mut self.client);
             }
             _ => {}
         }
     }
     fn end_turn(&mut self, now: Now, fx: &mut Effects) {
-        let mut host = self.0.borrow_mut();
-        host.collect(now);
-        host.client.end_turn(now, fx);
+        self.collect(now);
+        self.client.end_turn(now, fx);
     }
     fn next_deadline(&self) -> Option<Mono> {
-        let host = self.0.borrow();
-        let both = [host.client.next_deadline(), host.images.next_deadline()];
+        let both = [self.client.next_deadline(), self.images.next_deadline()];
         both.into_iter().flatten().min()
     }
 }
@@ -433,27 +363,11 @@ impl Cluster {
 }
 
 fn add_osd(world: &mut World, id: usize) -> NodeId {
-    let made = Rc::new(RefCell::new(false));
-    let node = NodeId(1 + id);
-    let boot = move |devices: &[io::disk::DeviceInfo], seed: u64| {
-        let any_port = SocketAddr::new(World::ip(node), 0);
-        let cfg = OsdConfig {
-            id: OsdId(i32::try_from(id).expect("few")),
-            cluster: FSID,
-            mons: vec![AddrVec::msgr2(mon_addr(), 0)],
-            public: any_port,
-            cluster_net: any_port,
-            admin_socket: None,
-            options: [("osd_memory_target".to_owned(), "64M".to_owned())].into(),
-            location: Vec::new(),
-            device_class: "ssd".to_owned(),
-            metadata: Default::default(),
-            nonce: (seed as u32) | 1,
-        };
-        let devices = Devices { data: devices[0].clone(), wal: None };
-        Box::new(Booting::new(cfg, devices, seed, made.clone())) as Box<dyn Core>
-    };
-    let added = world.add_node(&[DISK_BYTES], false, Box::new(boot));
-    assert_eq!(added, node);
-    node
+    world.add_osd(SimOsd {
+        id: OsdId(i32::try_from(id).expect("few")),
+        cluster: FSID,
+        mons: vec![AddrVec::msgr2(mon_addr(), 0)],
+        disk_bytes: DISK_BYTES,
+        options: BTreeMap::new(),
+    })
 }
