@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tracing_subscriber::filter::LevelFilter;
-use types::Uuid;
+use types::{PgId, Uuid};
 
 const ABOUT: &str = "A storage cluster that speaks Ceph's protocol";
 const LONG_ABOUT: &str = "\
@@ -225,6 +225,120 @@ pub enum StoreCommand {
     Fsck(StorePath),
     /// Show whose it is, and how full
     Info(StorePath),
+    /// List the objects, with their bytes; also of a damaged store
+    Ls(StoreLs),
+    /// Show one object: attributes, omap, extents, and its data into a file
+    Dump(StoreDump),
+    /// Write a PG's objects into a file; also of a damaged store, as far as they can be read
+    Export(StoreExport),
+    /// Bring an exported PG into the store of an OSD that does not run
+    Import(StoreImport),
+    /// Make a store and measure it: reads and durable writes, 4 KiB and 4 MiB
+    #[command(after_help = "\
+Half of the device, at most 8 GiB, is filled with objects of 4 MiB; then each test runs for the \
+given time. A file that was made for it is removed in the end. How to compare with fio: see \
+crates/loligo/src/store_bench/mod.rs.")]
+    Bench(StoreBench),
+}
+
+/// `loligo store ls`
+#[derive(Clone, Debug, Args)]
+pub struct StoreLs {
+    /// Which store
+    #[command(flatten)]
+    pub place: StorePath,
+
+    /// Only objects of this pool; -1 has the OSD's own ones
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub pool: Option<i64>,
+}
+
+/// `loligo store dump`
+#[derive(Clone, Debug, Args)]
+pub struct StoreDump {
+    /// Which store
+    #[command(flatten)]
+    pub place: StorePath,
+
+    /// The object, as `loligo store ls` shows it
+    #[arg(value_name = "OBJECT")]
+    pub object: String,
+
+    /// A new file for its data; what is damaged or a hole is zeros in it
+    #[arg(long, value_name = "FILE")]
+    pub data: Option<PathBuf>,
+}
+
+/// `loligo store export`
+#[derive(Clone, Debug, Args)]
+pub struct StoreExport {
+    /// Which store
+    #[command(flatten)]
+    pub place: StorePath,
+
+    /// The PG: 2.1f
+    #[arg(long, value_name = "PGID", value_parser = pgid)]
+    pub pgid: PgId,
+
+    /// A new file
+    #[arg(long, value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// PGs of its pool [default: what the newest map in the store says]
+    #[arg(long, value_name = "N")]
+    pub pg_num: Option<u32>,
+}
+
+/// `loligo store import`
+#[derive(Clone, Debug, Args)]
+pub struct StoreImport {
+    /// Which store
+    #[command(flatten)]
+    pub place: StorePath,
+
+    /// What `loligo store export` wrote
+    #[arg(long, value_name = "FILE")]
+    pub file: PathBuf,
+
+    /// Remove what the store has of the PG first
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `loligo store bench`
+#[derive(Clone, Debug, Args)]
+pub struct StoreBench {
+    /// A file or block device; what it holds is lost
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+
+    /// A device for the log alone, faster than PATH
+    #[arg(long, value_name = "PATH")]
+    pub wal: Option<PathBuf>,
+
+    /// Size of a file that is to be made; not needed for one that is there
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Bytes>,
+
+    /// Bytes of the objects [default: half of the device, at most 8G]
+    #[arg(long, value_name = "SIZE")]
+    pub span: Option<Bytes>,
+
+    /// Seconds of each test
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub seconds: u64,
+
+    /// Memory for the store
+    #[arg(long, value_name = "SIZE", default_value = "512M")]
+    pub memory: Bytes,
+
+    /// Destroy what is there
+    #[arg(long)]
+    pub force: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// `loligo store mkfs`
@@ -273,6 +387,10 @@ pub struct StorePath {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+fn pgid(text: &str) -> Result<PgId, String> {
+    text.parse().map_err(|()| "a PG is a pool's number, a dot, and a hexadecimal number".into())
 }
 
 fn setting(text: &str) -> Result<(String, String), String> {

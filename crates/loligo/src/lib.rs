@@ -14,6 +14,8 @@ pub mod files;
 pub mod logging;
 pub mod machine;
 pub mod sizes;
+mod store_bench;
+mod store_read;
 pub mod store_tool;
 pub mod sync_client;
 mod sync_image;

@@ -4,6 +4,7 @@ use crate::cli::{StoreArgs, StoreCommand, StoreMkfs, StorePath};
 use crate::disks::{BLOCK, BLOCK_WAL, Disks};
 use crate::failure::{Exit, Failure};
 use crate::sizes::Bytes;
+use crate::store_read;
 use crate::sync_client::entropy;
 use io::BLOCK_BYTES;
 use serde_json::{Value, json};
@@ -32,6 +33,11 @@ pub fn run(args: &StoreArgs) -> Result<Exit, Failure> {
         StoreCommand::Mkfs(args) => run_mkfs(args),
         StoreCommand::Fsck(place) => run_fsck(place),
         StoreCommand::Info(place) => run_info(place),
+        StoreCommand::Ls(args) => store_read::list::run(args),
+        StoreCommand::Dump(args) => store_read::dump::run(args),
+        StoreCommand::Export(args) => store_read::export::run(args),
+        StoreCommand::Import(args) => store_read::import::run(args),
+        StoreCommand::Bench(args) => crate::store_bench::run(args),
     }
 }
 
@@ -172,7 +178,7 @@ fn identity_json(identity: &Identity) -> Value {
 }
 
 /// An object as people know it.
-fn object_name(key: &ObjectKey) -> String {
+pub(crate) fn object_name(key: &ObjectKey) -> String {
     key.decode().map_or_else(|_| format!("{key:?}"), |object| object.to_string())
 }
 

@@ -24,6 +24,7 @@ mod links;
 mod mapstate;
 mod object;
 mod object_queue;
+pub mod offline;
 mod op;
 mod ops;
 pub mod options;

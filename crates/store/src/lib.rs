@@ -4,7 +4,8 @@
 //! owner's) on a file or block device, optionally with its log on a faster one. It is a state
 //! machine: it asks for disk operations through [`io::Effects`] and never touches a disk itself.
 //!
-//! * [`Mkfs`] makes a store, [`Mount`] opens one, [`Fsck`] checks one that nobody has open.
+//! * [`Mkfs`] makes a store, [`Mount`] opens one, [`Fsck`] checks one that nobody has open, and
+//!   [`MountReadOnly`] opens one, damaged or not, to get out what it still holds.
 //! * A [`Transaction`] changes several objects at once: after a crash it happened as a whole or not
 //!   at all, and it is reported as durable ([`StoreEvent::Durable`]) only when it is.
 //! * A read that needs something from the disk answers with a [`Miss`]; [`Store::fetch`] gets it into
@@ -70,6 +71,6 @@ pub use config::*;
 pub use error::*;
 pub use fsck::{Finding, Fsck, FsckReport, MAX_FINDINGS, Severity};
 pub use mkfs::Mkfs;
-pub use mount::Mount;
+pub use mount::{MAX_PROBLEMS, Mount, MountReadOnly, ReadStore};
 pub use store::*;
 pub use txn::*;

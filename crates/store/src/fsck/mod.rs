@@ -29,6 +29,7 @@ use io::disk::{DevId, DiskDone, DiskError};
 use io::{BLOCK_BYTES, Effects};
 use rows::{Extent, RowCheck};
 use std::collections::{BTreeSet, VecDeque};
+use types::ObjectKey;
 use walk::{Next, OrderedWalk};
 
 /// Reads of object data in flight.
@@ -110,6 +111,19 @@ impl Fsck {
             incomplete: false,
             report: FsckReport::default(),
         }
+    }
+
+    /// Also lists the objects, for [`Fsck::take_objects`].
+    #[must_use]
+    pub fn listing(mut self) -> Self {
+        self.rows.found = Some(Vec::new());
+        self
+    }
+
+    /// The objects found since it was last asked, with their bytes, in order. Those whose record is
+    /// damaged are not among them.
+    pub fn take_objects(&mut self) -> Vec<(ObjectKey, u64)> {
+        self.rows.found.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Issues the first operations. `Some` when there is nothing to be read.

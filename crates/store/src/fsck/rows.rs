@@ -36,6 +36,8 @@ pub(super) struct RowCheck {
     current: Option<u64>,
     /// Extents to be read.
     pub extents: Vec<Extent>,
+    /// Objects and their sizes, when they are asked for.
+    pub found: Option<Vec<(ObjectKey, u64)>>,
     seen_blocks: u64,
 }
 
@@ -101,6 +103,9 @@ impl RowCheck {
         report.objects += 1;
         report.object_bytes = report.object_bytes.saturating_add(onode.size);
         let id = onode.id;
+        if let Some(found) = &mut self.found {
+            found.push((key.clone(), onode.size));
+        }
         // Names and records share the node's memory, which must not be kept.
         let meta = Bytes::new();
         let known = Known { key, onode: Onode { meta, ..onode } };

@@ -7,11 +7,15 @@
 //! 4. Read the log and replay it ([`replay`]); verify the data of the last big writes.
 //! 5. Repair a bad copy of the superblock; write a batch that makes the decisions permanent.
 //!
-//! Until step 5 nothing is written, so a failed mount changes nothing.
+//! Until step 5 nothing is written, so a failed mount changes nothing. A mount for reading only
+//! ([`MountReadOnly`]) leaves out the first and the last step, and passes over what is damaged.
 
+mod read_only;
 pub(crate) mod replay;
 pub(crate) mod supers;
 pub(crate) mod walk;
+
+pub use read_only::{MAX_PROBLEMS, MountReadOnly, ReadStore};
 
 use crate::alloc::Allocator;
 use crate::codec::block_crc;
@@ -94,6 +98,8 @@ pub struct Mount {
     checks: Vec<Check>,
     stale: Option<u64>,
     news: bool,
+    /// What was passed over, when the store is only to be read.
+    problems: Option<Vec<String>>,
 }
 
 impl Mount {
@@ -115,6 +121,7 @@ impl Mount {
             checks: Vec::new(),
             stale: None,
             news: false,
+            problems: None,
         }
     }
 
@@ -171,16 +178,13 @@ impl Mount {
                 self.begin_walk(fx)?;
             }
             Tag::Node(visit) => {
-                let bytes = self.read_ok(visit.ptr.block, result)?;
-                self.node_read(visit, bytes, fx)?;
-            }
-            Tag::Log { at } => {
-                let bytes = self.read_ok(at, result)?;
-                if let Some(scan) = &mut self.scan {
-                    scan.loaded(at, bytes);
+                match self.read_ok(visit.ptr.block, result) {
+                    Ok(bytes) => self.node_read(visit, bytes)?,
+                    Err(why) => self.pass_over(why)?,
                 }
-                self.step_log(fx)?;
+                self.step_walk(fx)?;
             }
+            Tag::Log { at } => self.log_read(at, result, fx)?,
             Tag::Verify { index, skip } => {
                 self.verified(index, skip, result);
                 self.step_verify(fx)?;
@@ -250,10 +254,11 @@ impl Mount {
     fn begin_walk(&mut self, fx: &mut Effects) -> Result<(), MountError> {
         let sb = self.sb();
         let (root, level) = (sb.root, sb.root_level);
-        if !is_possible_root(root, level, sb.total_blocks - TAIL_BLOCKS) {
-            return Err(self.damaged("the superblock", "its root is impossible"));
+        if is_possible_root(root, level, sb.total_blocks - TAIL_BLOCKS) {
+            self.walk = Walk::new(root, level);
+        } else {
+            self.pass_over(self.damaged("the superblock", "its root is impossible"))?;
         }
-        self.walk = Walk::new(root, level);
         self.phase = Phase::Walk;
         self.step_walk(fx)
     }
@@ -270,20 +275,16 @@ impl Mount {
         Ok(())
     }
 
-    fn node_read(
-        &mut self,
-        visit: Visit,
-        bytes: Bytes,
-        fx: &mut Effects,
-    ) -> Result<(), MountError> {
+    fn node_read(&mut self, visit: Visit, bytes: Bytes) -> Result<(), MountError> {
         let end = self.sb().total_blocks - TAIL_BLOCKS;
         match self.walk.visited(visit, bytes, end) {
             Ok(node) => self.pages.insert(visit.ptr, node),
             Err(bad) => {
-                return Err(self.damaged(format!("tree node at block {}", bad.block), bad.what));
+                let place = format!("tree node at block {}", bad.block);
+                return self.pass_over(self.damaged(place, bad.what));
             }
         }
-        self.step_walk(fx)
+        Ok(())
     }
 
     /// The allocator with what the tree says.
@@ -292,7 +293,7 @@ impl Mount {
         for (region, bits) in std::mem::take(&mut self.walk.bitmaps) {
             if !alloc.load_region(region, &bits) {
                 let place = format!("bitmap of region {region}");
-                return Err(self.damaged(place, "it lies behind the end of the device"));
+                self.pass_over(self.damaged(place, "it lies behind the end of the device"))?;
             }
         }
         Ok(alloc)
@@ -307,6 +308,30 @@ impl Mount {
         self.step_log(fx)
     }
 
+    fn log_read(
+        &mut self,
+        at: u64,
+        result: Result<Bytes, DiskError>,
+        fx: &mut Effects,
+    ) -> Result<(), MountError> {
+        match self.read_ok(at, result) {
+            Ok(bytes) => {
+                if let Some(scan) = &mut self.scan {
+                    scan.loaded(at, bytes);
+                }
+            }
+            Err(why) => {
+                self.pass_over(why)?;
+                self.scan = None;
+            }
+        }
+        if matches!(self.phase, Phase::Log) && self.scan.is_some() {
+            return self.step_log(fx);
+        }
+        // It was passed over with reads in flight: the last of them goes on.
+        if self.io.in_flight() == 0 { self.begin_verify(fx) } else { Ok(()) }
+    }
+
     fn step_log(&mut self, fx: &mut Effects) -> Result<(), MountError> {
         loop {
             let (Some(scan), Some(replay)) = (&mut self.scan, &mut self.replay) else {
@@ -315,13 +340,15 @@ impl Mount {
             match scan.next() {
                 Scanned::Batch(batch) => {
                     if let Err((seq, what)) = replay.batch(*batch) {
-                        return Err(self.damaged(format!("log batch {seq}"), what));
+                        self.pass_over(self.damaged(format!("log batch {seq}"), what))?;
                     }
                 }
                 Scanned::Rot { seq, block, what } => {
                     let place = format!("log batch {seq} at block {block} of the log's device");
                     let what = format!("{what}, but it is known to have been durable");
-                    return Err(self.damaged(place, what));
+                    self.pass_over(self.damaged(place, what))?;
+                    self.scan = None;
+                    return if self.io.in_flight() == 0 { self.begin_verify(fx) } else { Ok(()) };
                 }
                 Scanned::End { stale_life } => {
                     self.stale = stale_life;
@@ -347,7 +374,9 @@ impl Mount {
         let end = self.sb().total_blocks;
         for (txn, direct) in replay.undecided() {
             if direct.run.end() > end {
-                return Err(self.damaged("the log", "a big write behind the end of the device"));
+                let what = "a big write behind the end of the device";
+                self.pass_over(self.damaged("the log", what))?;
+                continue;
             }
             let crcs = vec![0; direct.run.len as usize];
             let check = Check { txn, direct, asked: 0, crcs, read: 0, unreadable: false };
@@ -389,9 +418,14 @@ impl Mount {
         let lost: BTreeSet<u64> =
             self.checks.drain(..).filter(Check::is_lost).map(|c| c.txn).collect();
         let Some(mut replay) = self.replay.take() else { return Ok(()) };
-        replay
-            .finish(&lost)
-            .map_err(|(seq, what)| self.damaged(format!("log batch {seq}"), what))?;
+        if let Err((seq, what)) = replay.finish(&lost) {
+            self.pass_over(self.damaged(format!("log batch {seq}"), what))?;
+        }
+        if self.problems.is_some() {
+            self.replay = Some(replay);
+            self.phase = Phase::Write { left: 0 };
+            return Ok(());
+        }
         self.check_space(&mut replay)?;
         let sb = self.sb().clone();
         let mut left = 0;

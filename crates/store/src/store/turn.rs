@@ -113,6 +113,14 @@ impl Store {
         self.work_left = true;
     }
 
+    /// Whether everything is durable, in place and in the tree, and nothing is under way: what
+    /// [`Store::flush_soon`] comes to when no more is submitted.
+    pub fn is_at_rest(&self) -> bool {
+        let settled = self.txns.in_flight() == 0 && !self.wal.has_pending();
+        let in_tree = self.rows.active.is_empty() && self.rows.frozen.is_none();
+        settled && in_tree && self.checkpoint.is_none() && self.commit.is_none()
+    }
+
     /// Whether a batch can be closed now.
     fn can_seal(&self) -> bool {
         let max = self.config.wal_inflight_batches.max(1);

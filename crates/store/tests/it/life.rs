@@ -239,6 +239,21 @@ fn a_small_write_is_one_disk_write() {
 }
 
 #[test]
+fn a_store_comes_to_rest() {
+    let mut rig = Rig::new(1, &[16 << 20], &tiny_config());
+    assert!(rig.store.is_at_rest());
+    let mut txn = Transaction::new(0);
+    txn.write(&key(1), 0, vec![1; 4096].into());
+    rig.must(&txn);
+    assert!(!rig.store.is_at_rest());
+    rig.settle();
+    assert!(rig.durable.len() == 1 && !rig.store.is_at_rest(), "it is in the log only");
+    rig.store.flush_soon();
+    rig.settle();
+    assert!(rig.store.is_at_rest());
+}
+
+#[test]
 fn a_turn_is_one_batch() {
     let mut rig = Rig::new(1, &[16 << 20], &tiny_config());
     rig.sleep();

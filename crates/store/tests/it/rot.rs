@@ -14,11 +14,14 @@ use crate::disk::{Disk, Written};
 use crate::r#gen::Gen;
 use crate::rig::{Rig, Taken, assert_clean, fsck, mount, tiny_config};
 use fastrand::Rng;
-use io::BLOCK_BYTES;
 use io::disk::DevId;
+use io::{BLOCK_BYTES, Effects, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use store::model::Model;
-use store::{Config, Expect, FsckReport, StoreError};
+use store::{
+    Config, Expect, FsckReport, Miss, MountError, MountReadOnly, ReadSet, ReadStore, Store,
+    StoreError, StoreEvent,
+};
 
 /// Pieces of damage that are tried on one store before another is filled.
 const PER_STORE: u64 = 250;
@@ -163,6 +166,8 @@ impl Filled {
 #[derive(Default, Debug)]
 struct Tally {
     refused: u64,
+    /// Objects read out of those that were refused.
+    rescued: u64,
     unreadable: u64,
     repaired: u64,
     harmless: u64,
@@ -175,10 +180,12 @@ fn look_at(filled: &Filled, mut bad: Disk, must: bool, tally: &mut Tally, what: 
     let report = fsck(&mut bad, &filled.config);
     assert!(!must || !report.is_good(), "{what}: not found");
     tally.must += u64::from(must);
+    let before = bad.clone();
     let store = match mount(&mut bad, &filled.config, Expect::default()) {
         Ok(store) => store,
         Err(why) => {
             assert!(report.is_damaged(), "{what}: {why}, but a check finds no damage");
+            tally.rescued += rescue(filled, before, what);
             tally.refused += 1;
             return;
         }
@@ -203,6 +210,83 @@ fn look_at(filled: &Filled, mut bad: Disk, must: bool, tally: &mut Tally, what: 
         (0, true) => tally.harmless += 1,
         (0, false) => tally.repaired += 1,
         _ => tally.unreadable += 1,
+    }
+}
+
+/// Reads what a store that no mount takes still holds; nothing is written. Gives the number of
+/// objects. When the log is whole, what is read is what was written.
+fn rescue(filled: &Filled, mut disk: Disk, what: &str) -> u64 {
+    let written = disk.writes;
+    let Ok(mut reader) = Reader::open(&mut disk, &filled.config) else { return 0 };
+    let problems = reader.store.problems().to_vec();
+    assert!(!problems.is_empty(), "{what}: refused, and nothing is wrong");
+    let log_is_whole = problems.iter().all(|p| p.starts_with("tree node"));
+    let mut rescued = 0;
+    for (key, want) in &filled.model.objects {
+        let Ok(size) = reader.run(&mut disk, |s, _| s.stat(key).map(|o| o.map(|o| o.size))) else {
+            continue;
+        };
+        let Ok(pieces) = reader.run(&mut disk, |s, set| s.read(key, 0, u64::MAX, set)) else {
+            continue;
+        };
+        let mut got = Vec::new();
+        for piece in pieces {
+            let zeros = || vec![0; piece.len as usize];
+            got.extend(piece.data.map_or_else(zeros, |data| data.to_vec()));
+        }
+        let right = size == Some(want.size) && got == want.read(0, u64::MAX);
+        assert!(right || !log_is_whole, "{what}: {key:?} is wrong; {problems:?}");
+        rescued += 1;
+    }
+    assert_eq!(disk.writes, written, "{what}: nothing is written");
+    rescued
+}
+
+/// A store that is only read.
+struct Reader {
+    store: ReadStore,
+}
+
+impl Reader {
+    fn open(disk: &mut Disk, config: &Config) -> Result<Reader, MountError> {
+        let mut fx = Effects::new();
+        let mut mount = MountReadOnly::new(disk.devices(), config.clone());
+        if let Some(why) = mount.start(&mut fx) {
+            return Err(why);
+        }
+        loop {
+            fx.disk.drain(..).for_each(|(token, op)| disk.submit(token, op));
+            let done = disk.complete().expect("it waits for nothing but the disk");
+            if let Some(outcome) = mount.handle(done, &mut fx) {
+                while disk.complete().is_some() {}
+                return outcome.map(|store| Reader { store });
+            }
+        }
+    }
+
+    fn run<T>(
+        &mut self,
+        disk: &mut Disk,
+        f: impl Fn(&Store, &ReadSet) -> Result<T, Miss>,
+    ) -> Result<T, StoreError> {
+        let mut set = ReadSet::new();
+        loop {
+            let miss = match f(&self.store, &set) {
+                Ok(done) => return Ok(done),
+                Err(miss) => miss,
+            };
+            let mut fx = Effects::new();
+            self.store.fetch(miss, 0, &mut fx);
+            fx.disk.drain(..).for_each(|(token, op)| disk.submit(token, op));
+            while let Some(done) = disk.complete() {
+                assert!(self.store.handle(Now::default(), done, &mut fx));
+            }
+            while let Some(event) = self.store.poll_event() {
+                if let StoreEvent::Fetched { result, .. } = event {
+                    set.merge(result?);
+                }
+            }
+        }
     }
 }
 
@@ -267,6 +351,7 @@ fn flipped_bits() {
         look_at(filled, bad, hit != Holds::Other, &mut tally, &what);
     });
     println!("{tries} flips: {tally:?}; hit {kinds:?}");
+    assert!(tally.rescued > 0);
     assert!(tally.refused > 0 && tally.unreadable > 0 && tally.repaired > 0 && tally.harmless > 0);
 }
 

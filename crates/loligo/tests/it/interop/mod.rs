@@ -19,5 +19,6 @@ mod rbd_kills;
 mod rbd_space;
 mod rust_client;
 mod snaps;
+mod store;
 mod tool;
 mod watch;

@@ -1,0 +1,250 @@
+//! `loligo store export`: a PG's objects, into a file.
+
+use super::format::{Begin, Section, Writer};
+use super::{Job, complain, list, read};
+use crate::cli::StoreExport;
+use crate::failure::{Context, Exit, Failure};
+use crate::sizes;
+use crate::store_tool::object_name;
+use bytes::Bytes;
+use osd::offline;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufWriter, Error};
+use store::{Miss, OmapRange, ReadSet, Store, StoreError};
+use types::{ObjectKey, PgId};
+
+const CHUNK_BYTES: u64 = 1 << 20;
+const PAGE_ENTRIES: usize = 1000;
+const PAGE_BYTES: usize = 1 << 20;
+
+/// Reads how many PGs a pool has from the newest map that the store has.
+struct FindPgNum {
+    pgid: PgId,
+    newest: Option<Bytes>,
+}
+
+impl Job for FindPgNum {
+    type Outcome = Option<u32>;
+
+    fn step(&mut self, store: &Store, _: &ReadSet) -> Result<Option<Self::Outcome>, Miss> {
+        let maps = offline::map_object();
+        let wanted = self.newest.clone().unwrap_or_else(offline::map_range_key);
+        let found = store.omap_get(&maps, &[wanted])?.unwrap_or_default();
+        let Some(value) = found.into_iter().flatten().next() else { return Ok(Some(None)) };
+        if self.newest.is_none() {
+            self.newest = offline::newest_map_key(&value);
+            return Ok(if self.newest.is_none() { Some(None) } else { None });
+        }
+        Ok(Some(offline::pg_num(&value, self.pgid.pool)))
+    }
+
+    fn failed(&mut self, _: &StoreError) -> Option<Self::Outcome> {
+        Some(None)
+    }
+}
+
+enum Step {
+    Begin,
+    Stat,
+    Data(u64),
+    Attrs,
+    Header,
+    Omap(OmapRange),
+    End,
+}
+
+struct Export {
+    begin: Begin,
+    objects: VecDeque<ObjectKey>,
+    out: Writer<BufWriter<File>>,
+    step: Step,
+    size: u64,
+    whole: u64,
+    bytes: u64,
+    problems: Vec<String>,
+}
+
+/// What was exported.
+struct Exported {
+    whole: u64,
+    bytes: u64,
+    problems: Vec<String>,
+}
+
+fn first_page() -> OmapRange {
+    OmapRange { max_entries: PAGE_ENTRIES, max_bytes: PAGE_BYTES, ..OmapRange::default() }
+}
+
+impl Export {
+    fn end_object(&mut self, whole: bool) -> Result<(), Error> {
+        self.objects.pop_front();
+        self.whole += u64::from(whole);
+        self.step = if self.objects.is_empty() { Step::End } else { Step::Stat };
+        self.out.put(&Section::ObjectEnd { whole })
+    }
+
+    fn data(&mut self, store: &Store, set: &ReadSet) -> Result<Result<(), Error>, Miss> {
+        let Step::Data(offset) = self.step else { return Ok(Ok(())) };
+        let Some(key) = self.objects.front() else { return Ok(Ok(())) };
+        for piece in store.read(key, offset, CHUNK_BYTES, set)? {
+            let Some(data) = piece.data else { continue };
+            self.bytes += data.len() as u64;
+            if let Err(why) = self.out.put(&Section::Data { offset: piece.offset, data }) {
+                return Ok(Err(why));
+            }
+        }
+        let next = offset.saturating_add(CHUNK_BYTES);
+        self.step = if next < self.size { Step::Data(next) } else { Step::Attrs };
+        Ok(Ok(()))
+    }
+
+    /// Everything of an object but its data.
+    fn rows(&mut self, store: &Store) -> Result<Result<(), Error>, Miss> {
+        let Some(key) = self.objects.front().cloned() else { return Ok(Ok(())) };
+        let (sections, next): (Vec<Section>, Step) = match &self.step {
+            Step::Stat => {
+                let Some(stat) = store.stat(&key)? else {
+                    // It is in the tree; the log, as far as it can be read, has removed it.
+                    self.objects.pop_front();
+                    self.step = if self.objects.is_empty() { Step::End } else { Step::Stat };
+                    return Ok(Ok(()));
+                };
+                self.size = stat.size;
+                let next = if stat.size > 0 { Step::Data(0) } else { Step::Attrs };
+                (vec![Section::Object { size: stat.size, key, meta: stat.meta }], next)
+            }
+            Step::Attrs => {
+                let attrs = store.attrs(&key)?.unwrap_or_default().into_iter();
+                let attrs = attrs.map(|(name, value)| Section::Attr { name, value });
+                (attrs.collect(), Step::Header)
+            }
+            Step::Header => {
+                let header = store.omap_header(&key)?.unwrap_or_default();
+                let header = (!header.is_empty()).then_some(Section::Header(header));
+                (header.into_iter().collect(), Step::Omap(first_page()))
+            }
+            Step::Omap(range) => {
+                let page = store.omap_list(&key, range)?.unwrap_or_default();
+                let next = page.entries.last().filter(|_| page.more).map(|(last, _)| {
+                    let from = Bytes::copy_from_slice(last);
+                    Step::Omap(OmapRange { from, after: true, ..range.clone() })
+                });
+                let entries = page.entries.into_iter();
+                let entries = entries.map(|(key, value)| Section::Omap { key, value }).collect();
+                (entries, next.unwrap_or(Step::Begin))
+            }
+            Step::Begin | Step::Data(_) | Step::End => return Ok(Ok(())),
+        };
+        for section in &sections {
+            if let Err(why) = self.out.put(section) {
+                return Ok(Err(why));
+            }
+        }
+        if matches!(next, Step::Begin) {
+            return Ok(self.end_object(true));
+        }
+        self.step = next;
+        Ok(Ok(()))
+    }
+
+    fn finish(&mut self) -> Result<Exported, Error> {
+        let problems = std::mem::take(&mut self.problems);
+        let (whole, damaged) = (self.whole, problems.len() as u64);
+        self.out.put(&Section::End { whole, damaged })?;
+        self.out.flush()?;
+        Ok(Exported { whole, bytes: self.bytes, problems })
+    }
+}
+
+impl Job for Export {
+    type Outcome = Result<Exported, Error>;
+
+    fn step(&mut self, store: &Store, set: &ReadSet) -> Result<Option<Self::Outcome>, Miss> {
+        let done = match self.step {
+            Step::Begin => {
+                self.step = if self.objects.is_empty() { Step::End } else { Step::Stat };
+                self.out.put(&Section::Begin(self.begin))
+            }
+            Step::Data(_) => self.data(store, set)?,
+            Step::End => return Ok(Some(self.finish())),
+            _ => self.rows(store)?,
+        };
+        Ok(done.err().map(Err))
+    }
+
+    fn failed(&mut self, why: &StoreError) -> Option<Self::Outcome> {
+        let key = self.objects.front()?;
+        self.problems.push(format!("object {}: {why}", object_name(key)));
+        let mut done = Ok(());
+        if matches!(self.step, Step::Stat) {
+            let (size, meta) = (0, Bytes::new());
+            done = self.out.put(&Section::Object { size, key: key.clone(), meta });
+        }
+        done.and_then(|()| self.end_object(false)).err().map(Err)
+    }
+}
+
+fn pg_num(args: &StoreExport) -> Result<u32, Failure> {
+    if let Some(pg_num) = args.pg_num {
+        return Ok(pg_num);
+    }
+    let found = read(&args.place, FindPgNum { pgid: args.pgid, newest: None })?.outcome;
+    found.ok_or_else(|| {
+        let why = "the store has no map that can be read and knows the PG's pool";
+        Failure::new(format!("cannot export PG {}", args.pgid), why)
+            .advise("If you know the pool's pg_num, say it with --pg-num.")
+    })
+}
+
+/// Carries out `loligo store export`.
+///
+/// # Errors
+/// When the PG is not there, or the file cannot be written.
+pub(crate) fn run(args: &StoreExport) -> Result<Exit, Failure> {
+    let pg_num = pg_num(args)?;
+    let parts = offline::objects_of(args.pgid, pg_num);
+    let (meta, snaps) = (parts.meta.clone(), parts.snaps.clone());
+    let wanted = move |key: &ObjectKey| {
+        *key == meta || *key == snaps || (parts.first <= *key && *key < parts.end)
+    };
+    let (mut found, report) = list::objects(&args.place, wanted)?;
+    let what = || format!("cannot export PG {}", args.pgid);
+    let Some(at) = found.iter().position(|(key, _)| *key == parts.meta) else {
+        return Err(Failure::new(what(), "its record is not in this store, or is damaged"));
+    };
+    // The PG's own object is the last.
+    let own = found.remove(at);
+    found.push(own);
+    let identity = report.identity.ok_or_else(|| Failure::new(what(), "whose store is it?"))?;
+    let begin = Begin {
+        pg_num,
+        cluster: identity.cluster,
+        store: identity.store,
+        osd: identity.osd,
+        pgid: args.pgid,
+    };
+    let file = File::create_new(&args.file).context(what)?;
+    let job = Export {
+        begin,
+        objects: found.into_iter().map(|(key, _)| key).collect(),
+        out: Writer::new(BufWriter::new(file.try_clone().context(what)?)),
+        step: Step::Begin,
+        size: 0,
+        whole: 0,
+        bytes: 0,
+        problems: Vec::new(),
+    };
+    let done = read(&args.place, job)?;
+    let exported = done.outcome.context(what)?;
+    file.sync_all().context(what)?;
+    crate::files::sync_folder_of(&args.file)?;
+    println!(
+        "Exported {} objects of PG {}, {} of data; {} damaged ones are not whole in it.",
+        exported.whole,
+        args.pgid,
+        sizes::Bytes(exported.bytes),
+        exported.problems.len()
+    );
+    Ok(complain(&[done.problems, exported.problems].concat()))
+}

@@ -1,0 +1,375 @@
+//! `loligo store import`: brings an exported PG into a store.
+//!
+//! The whole file is checked before the store is touched. Objects come in one after the other, each
+//! from its first part anew; the PG's own object is the last in the file, and is written when all
+//! others are durable. So an import that breaks off leaves no PG, and can be run again with
+//! `--force`.
+
+use super::format::{Begin, Malformed, Reader, Section};
+use crate::cli::StoreImport;
+use crate::disks::Disks;
+use crate::failure::{Context, Exit, Failure};
+use crate::store_tool::disks_of;
+use io::disk::DiskDone;
+use io::{Core, Effects, Event, Now};
+use osd::offline::{PgObjects, objects_of};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use store::{Config, Expect, Mount, ReadSet, Store, StoreEvent, SubmitError, Transaction};
+use types::{Mono, ObjectKey};
+use uring::Open;
+
+/// Memory for the store.
+const IMPORT_BYTES: usize = 512 << 20;
+/// Sections gather in a transaction up to so many bytes.
+const TXN_BYTES: usize = 4 << 20;
+/// What each part takes beside its bytes.
+const ROW_BYTES: usize = 64;
+/// Transactions in flight.
+const MAX_IN_FLIGHT: usize = 8;
+/// Objects removed in one transaction.
+const REMOVES: usize = 64;
+const EXIT_REFUSED: i32 = 5;
+
+enum Phase {
+    Mount,
+    /// Looks for what is there of the PG, and removes it if that was asked for.
+    Clear,
+    Objects,
+    Close,
+}
+
+struct Import {
+    input: Reader<BufReader<File>>,
+    begin: Begin,
+    parts: PgObjects,
+    force: bool,
+    phase: Phase,
+    mount: Mount,
+    store: Option<Store>,
+    /// The object that comes in, and what of it is not submitted yet.
+    object: Option<(ObjectKey, Transaction)>,
+    /// Bytes of that transaction, about.
+    gathered: usize,
+    /// To be submitted; at most the parts of one section.
+    ready: VecDeque<Transaction>,
+    set: ReadSet,
+    fetching: bool,
+    blocked: bool,
+    in_flight: usize,
+    whole: u64,
+    damaged: u64,
+}
+
+/// What is to be done next.
+enum Next {
+    Go,
+    Wait,
+}
+
+impl Import {
+    fn disk(&mut self, now: Now, done: DiskDone, fx: &mut Effects) -> Result<(), String> {
+        if let Some(store) = &mut self.store {
+            store.handle(now, done, fx);
+            return Ok(());
+        }
+        match self.mount.handle(done, fx) {
+            Some(Ok(store)) => {
+                self.store = Some(store);
+                self.phase = Phase::Clear;
+                Ok(())
+            }
+            Some(Err(why)) => Err(why.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    fn events(&mut self, fx: &mut Effects) -> Result<(), String> {
+        while let Some(event) = self.store.as_mut().and_then(Store::poll_event) {
+            match event {
+                StoreEvent::Durable { txns } => {
+                    self.in_flight = self.in_flight.saturating_sub(txns.len());
+                }
+                StoreEvent::Fetched { result, .. } => {
+                    self.fetching = false;
+                    self.set.merge(result.map_err(|why| why.to_string())?);
+                }
+                StoreEvent::Writable => self.blocked = false,
+                StoreEvent::BadBlock { .. } => {}
+                StoreEvent::Unmounted => fx.exit(0, "done"),
+                StoreEvent::Fatal(why) => return Err(why.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what can be done without waiting.
+    fn go_on(&mut self, fx: &mut Effects) -> Result<(), String> {
+        while self.store.is_some() && !self.fetching && !self.blocked {
+            let next = match self.phase {
+                Phase::Clear => self.clear(fx)?,
+                Phase::Objects => self.objects(fx)?,
+                Phase::Mount | Phase::Close => Next::Wait,
+            };
+            self.events(fx)?;
+            if matches!(next, Next::Wait) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn there(&self) -> Result<Vec<ObjectKey>, store::Miss> {
+        let Some(store) = &self.store else { return Ok(Vec::new()) };
+        let found = store.list(&self.parts.first, &self.parts.end, REMOVES)?;
+        let mut found: Vec<ObjectKey> = found.into_iter().map(|(key, _)| key).collect();
+        for own in [&self.parts.meta, &self.parts.snaps] {
+            if store.stat(own)?.is_some() {
+                found.insert(0, own.clone());
+            }
+        }
+        Ok(found)
+    }
+
+    fn clear(&mut self, fx: &mut Effects) -> Result<Next, String> {
+        let found = match self.there() {
+            Ok(found) => found,
+            Err(miss) => return Ok(self.fetch(miss, fx)),
+        };
+        if found.is_empty() {
+            self.set = ReadSet::new();
+            self.phase = Phase::Objects;
+            return Ok(Next::Go);
+        }
+        if !self.force {
+            let why = "it has objects of this PG already; --force removes them first";
+            fx.exit(EXIT_REFUSED, why);
+            return Ok(Next::Wait);
+        }
+        let mut txn = Transaction::new(0);
+        txn.may_use_reserve = true;
+        for key in &found {
+            txn.remove(key);
+        }
+        self.submit(&txn, fx)
+    }
+
+    fn fetch(&mut self, miss: store::Miss, fx: &mut Effects) -> Next {
+        if let Some(store) = &mut self.store {
+            self.fetching = true;
+            store.fetch(miss, 0, fx);
+        }
+        Next::Wait
+    }
+
+    /// `Next::Go` when it was taken.
+    fn submit(&mut self, txn: &Transaction, fx: &mut Effects) -> Result<Next, String> {
+        let Some(store) = &mut self.store else { return Ok(Next::Wait) };
+        match store.submit(txn, &self.set) {
+            Ok(_) => {
+                self.in_flight += 1;
+                self.set = ReadSet::new();
+                Ok(Next::Go)
+            }
+            Err(SubmitError::Miss(miss)) => {
+                self.fetch(miss, fx);
+                // What was fetched may be there already.
+                Ok(Next::Wait)
+            }
+            Err(SubmitError::Busy) => {
+                self.blocked = true;
+                Ok(Next::Wait)
+            }
+            Err(SubmitError::NoSpace) => Err("there is no space left in the store".into()),
+            Err(SubmitError::Invalid(why)) => Err(why.to_string()),
+        }
+    }
+
+    /// Submits what is ready, or takes in the next section.
+    fn objects(&mut self, fx: &mut Effects) -> Result<Next, String> {
+        if let Some(txn) = self.ready.pop_front() {
+            // With the PG's own object the PG is there: all else must be durable before.
+            let own = txn.objects().contains(&self.parts.meta);
+            let limit = if own { 1 } else { MAX_IN_FLIGHT };
+            let next = if self.in_flight < limit { self.submit(&txn, fx)? } else { Next::Wait };
+            if matches!(next, Next::Wait) {
+                self.ready.push_front(txn);
+            }
+            return Ok(next);
+        }
+        match self.input.next().map_err(|why| why.to_string())? {
+            Some(section) => self.take(section),
+            None => {
+                if let Some(store) = &mut self.store {
+                    store.unmount();
+                }
+                self.phase = Phase::Close;
+                return Ok(Next::Wait);
+            }
+        }
+        Ok(Next::Go)
+    }
+
+    fn take(&mut self, section: Section) {
+        match section {
+            Section::Object { size, key, meta } => {
+                let mut txn = Transaction::new(0);
+                txn.remove(&key).truncate(&key, size).set_meta(&key, meta);
+                (self.object, self.gathered) = (Some((key, txn)), 0);
+            }
+            Section::ObjectEnd { whole } => {
+                let Some((key, mut txn)) = self.object.take() else { return };
+                if !whole {
+                    // Parts of it may be there.
+                    txn = Transaction::new(0);
+                    txn.remove(&key);
+                }
+                *(if whole { &mut self.whole } else { &mut self.damaged }) += 1;
+                self.ready.push_back(txn);
+            }
+            part => self.take_part(part),
+        }
+    }
+
+    fn take_part(&mut self, part: Section) {
+        let Some((key, txn)) = &mut self.object else { return };
+        let bytes = match part {
+            Section::Data { offset, data } => {
+                txn.write(key, offset, data.clone());
+                data.len()
+            }
+            Section::Attr { name, value } => {
+                txn.set_attr(key, name.clone(), value.clone());
+                name.len().saturating_add(value.len())
+            }
+            Section::Header(header) => {
+                txn.omap_set_header(key, header.clone());
+                header.len()
+            }
+            Section::Omap { key: name, value } => {
+                let bytes = name.len().saturating_add(value.len());
+                txn.omap_set(key, vec![(name, value)]);
+                bytes
+            }
+            _ => 0,
+        };
+        self.gathered = self.gathered.saturating_add(bytes).saturating_add(ROW_BYTES);
+        if self.gathered >= TXN_BYTES {
+            self.gathered = 0;
+            self.ready.push_back(std::mem::replace(txn, Transaction::new(0)));
+        }
+    }
+
+    /// Whether there is something to do that waits for nothing.
+    fn can_go_on(&self) -> bool {
+        let own = |txn: &Transaction| txn.objects().contains(&self.parts.meta);
+        let limit = if self.ready.front().is_some_and(own) { 1 } else { MAX_IN_FLIGHT };
+        let waits = self.fetching || self.blocked || self.in_flight >= limit;
+        self.store.is_some() && !waits && matches!(self.phase, Phase::Clear | Phase::Objects)
+    }
+}
+
+impl Core for Import {
+    fn handle(&mut self, now: Now, event: Event, fx: &mut Effects) {
+        let done = match event {
+            Event::Start => {
+                self.mount.start(fx);
+                Ok(())
+            }
+            Event::Disk(done) => self.disk(now, done, fx),
+            _ => Ok(()),
+        };
+        if let Err(why) = done.and_then(|()| self.events(fx)) {
+            fx.exit(1, why);
+        }
+    }
+
+    fn end_turn(&mut self, now: Now, fx: &mut Effects) {
+        if fx.exit.is_some() {
+            return;
+        }
+        let mut done = self.go_on(fx);
+        if let Some(store) = &mut self.store {
+            store.end_turn(now, fx);
+        }
+        done = done.and_then(|()| self.events(fx));
+        if let Err(why) = done {
+            fx.exit(1, why);
+        }
+    }
+
+    fn next_deadline(&self) -> Option<Mono> {
+        if self.can_go_on() {
+            return Some(Mono(0));
+        }
+        self.store.as_ref()?.next_deadline()
+    }
+}
+
+fn open(path: &Path) -> Result<Reader<BufReader<File>>, Failure> {
+    let file = File::open(path).context(|| format!("cannot read {}", path.display()))?;
+    Ok(Reader::new(BufReader::new(file)))
+}
+
+/// Reads a whole file; gives what it says of itself.
+fn check(path: &Path) -> Result<Begin, Failure> {
+    let bad = |why: Malformed| {
+        Failure::new(format!("{} is damaged", path.display()), why).exit(Exit::Refused)
+    };
+    let mut input = open(path)?;
+    let mut begin = None;
+    while let Some(section) = input.next().map_err(bad)? {
+        if let Section::Begin(found) = section {
+            begin = Some(found);
+        }
+    }
+    begin.ok_or_else(|| Failure::new("cannot import", "the file holds nothing"))
+}
+
+/// Carries out `loligo store import`.
+///
+/// # Errors
+/// When the file is damaged, the store is of another cluster or has the PG, or it fails.
+pub(crate) fn run(args: &StoreImport) -> Result<Exit, Failure> {
+    let begin = check(&args.file)?;
+    let mut input = open(&args.file)?;
+    let what = || format!("cannot import PG {}", begin.pgid);
+    // The first section was looked at.
+    input.next().map_err(|why| Failure::new(what(), why))?;
+    let (path, wal) = disks_of(&args.place);
+    let disks = Disks::open(&path, wal.as_deref(), Open::Existing)?;
+    let expect = Expect { cluster: Some(begin.cluster), ..Expect::default() };
+    let mut import = Import {
+        input,
+        begin,
+        parts: objects_of(begin.pgid, begin.pg_num),
+        force: args.force,
+        phase: Phase::Mount,
+        mount: Mount::new(disks.devices.clone(), expect, Config::for_memory(IMPORT_BYTES)),
+        store: None,
+        object: None,
+        gathered: 0,
+        ready: VecDeque::new(),
+        set: ReadSet::new(),
+        fetching: false,
+        blocked: false,
+        in_flight: 0,
+        whole: 0,
+        damaged: 0,
+    };
+    let options = uring::Options { handle_signals: false, ..uring::Options::default() };
+    let exit = uring::run(&mut import, disks.open, None, &options)
+        .map_err(|e| Failure::new(what(), e).exit(Exit::Machine))?;
+    match exit.code {
+        0 => {}
+        EXIT_REFUSED => return Err(Failure::new(what(), exit.why).exit(Exit::Refused)),
+        _ => return Err(Failure::new(what(), exit.why)),
+    }
+    println!(
+        "Imported {} objects of PG {} of osd.{}; {} damaged ones were left out.",
+        import.whole, import.begin.pgid, import.begin.osd, import.damaged
+    );
+    Ok(if import.damaged == 0 { Exit::Done } else { Exit::Damaged })
+}

@@ -1,0 +1,140 @@
+//! `loligo store`: what is in the store of an OSD that does not run, and moving a PG out of it and
+//! into it.
+
+use super::cluster::{BINARY, Cluster, is_foreign};
+use super::tool::Tool;
+use std::path::Path;
+
+const SMALL: &str = "512M";
+const REFUSED: i32 = 5;
+const DAMAGED: i32 = 6;
+
+fn store(command: &str, place: &Path) -> Tool {
+    Tool::new(BINARY).args(["store", command]).arg(place)
+}
+
+fn data(n: usize) -> Vec<u8> {
+    (0..n * 70_000).map(|i| (i / 100 + n) as u8).collect()
+}
+
+/// Bytes of a PG that exists on this OSD, and of no other.
+fn pg_of(c: &Cluster, object: &str) -> String {
+    let map = c.ceph().args(["osd", "map", "rbd", object, "-f", "json"]).json();
+    map["pgid"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_pg_goes_out_of_a_store_and_into_it_and_is_served() {
+    if is_foreign() {
+        return;
+    }
+    let c = Cluster::start(1, SMALL);
+    let rados = || c.rados().args(["-p", "rbd"]);
+    for n in 0..12 {
+        let name = format!("object{n}");
+        rados().args(["put", &name, "-"]).stdin(data(n)).ok();
+        rados().args(["setxattr", &name, "colour", "blue"]).ok();
+        rados().args(["setomapval", &name, "key", &format!("value{n}")]).ok();
+    }
+    let pgid = pg_of(&c, "object7");
+    c.dev("stop").ok();
+    let place = c.dir().join("osd.0");
+    let listed = store("ls", &place).arg("--json").json();
+    let listed = listed.as_array().unwrap();
+    let ours = listed.iter().find(|o| o["object"].as_str().unwrap().contains(":object7:"));
+    let ours = ours.unwrap_or_else(|| panic!("{listed:?}"));
+    assert_eq!(ours["bytes"], 490_000);
+
+    let file = c.dir().join("object7");
+    let name = ours["object"].as_str().unwrap();
+    let shown = store("dump", &place).arg(name).arg("--data").arg(&file).json();
+    assert_eq!((&shown["bytes"], &shown["omap"][0]["value"]), (&490_000.into(), &"value7".into()));
+    assert!(std::fs::read(&file).unwrap() == data(7), "its data");
+
+    let export = c.dir().join("pg.export");
+    let file = ["--file".as_ref(), export.as_os_str()];
+    store("export", &place).args(["--pgid", &pgid]).args(file).ok();
+    let said = store("import", &place).args(file).fails(REFUSED);
+    assert!(said.contains("--force"), "{said}");
+    store("import", &place).args(file).arg("--force").ok();
+    let after = store("ls", &place).arg("--json").json();
+    assert_eq!(after.as_array(), Some(listed), "the same objects");
+    store("fsck", &place).ok();
+
+    // A file that is damaged is refused as a whole.
+    let mut bytes = std::fs::read(&export).unwrap();
+    let at = bytes.len() / 2;
+    bytes[at] ^= 1;
+    let bad = c.dir().join("bad.export");
+    std::fs::write(&bad, bytes).unwrap();
+    store("import", &place).arg("--file").arg(&bad).arg("--force").fails(REFUSED);
+    store("fsck", &place).ok();
+
+    c.dev("start").ok();
+    for n in 0..12 {
+        let name = format!("object{n}");
+        assert!(rados().args(["get", &name, "-"]).ok() == data(n), "{name}");
+        assert_eq!(rados().args(["getxattr", &name, "colour"]).text().trim(), "blue");
+        let value = rados().args(["getomapval", &name, "key", "/dev/stdout"]).text();
+        assert!(value.contains(&format!("value{n}")), "{value}");
+    }
+}
+
+/// The largest object's data is overwritten behind the store's back: all else still comes out.
+#[test]
+fn a_damaged_store_gives_what_it_has() {
+    if is_foreign() {
+        return;
+    }
+    let c = Cluster::start(1, SMALL);
+    let rados = || c.rados().args(["-p", "rbd"]);
+    let marked: Vec<u8> = b"find me!".repeat(512 * 4);
+    rados().args(["put", "hurt", "-"]).stdin(marked.clone()).ok();
+    rados().args(["put", "good", "-"]).stdin(data(3)).ok();
+    let pgid = pg_of(&c, "hurt");
+    c.dev("stop").ok();
+    let place = c.dir().join("osd.0");
+    let disk = place.join("block");
+    let mut image = std::fs::read(&disk).unwrap();
+    // In its place and in the log.
+    let blocks: Vec<usize> = (0..image.len() / 4096)
+        .filter(|b| image[b * 4096..(b + 1) * 4096] == marked[..4096])
+        .collect();
+    assert!(!blocks.is_empty());
+    blocks.iter().for_each(|b| image[b * 4096 + 5] ^= 1);
+    std::fs::write(&disk, image).unwrap();
+
+    store("fsck", &place).fails(DAMAGED);
+    let listed = store("ls", &place).arg("--json").json();
+    let named = |name: &str| {
+        let all = listed.as_array().unwrap().iter().filter_map(|o| o["object"].as_str());
+        all.filter(|o| o.contains(name)).map(str::to_owned).next().unwrap()
+    };
+    let file = c.dir().join("hurt");
+    let said = store("dump", &place).arg(named(":hurt:")).arg("--data").arg(&file).fails(DAMAGED);
+    assert!(said.contains("zeros"), "{said}");
+    assert_eq!(std::fs::read(&file).unwrap(), vec![0; marked.len()]);
+    let file = c.dir().join("good");
+    store("dump", &place).arg(named(":good:")).arg("--data").arg(&file).ok();
+    assert!(std::fs::read(&file).unwrap() == data(3));
+    let export = c.dir().join("pg.export");
+    let said =
+        store("export", &place).args(["--pgid", &pgid]).arg("--file").arg(export).fails(DAMAGED);
+    assert!(said.contains("hurt"), "{said}");
+}
+
+#[test]
+fn a_bench_measures_all_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("disk");
+    let words = ["--size", "256M", "--span", "32M", "--seconds", "1", "--json"];
+    let out = store("bench", &path).args(words).json();
+    let tests = out["tests"].as_array().unwrap();
+    assert_eq!(tests.len(), 6);
+    for test in tests {
+        assert!(test["per_second"].as_f64().unwrap() > 1.0, "{test}");
+        assert!(test["latency_us"]["p99"].as_f64() >= test["latency_us"]["p50"].as_f64(), "{test}");
+    }
+    assert!(!path.exists());
+    store("bench", &path).args(&words[2..]).fails(1);
+}
