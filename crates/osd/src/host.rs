@@ -6,7 +6,7 @@ use crate::recover::Transfers;
 use crate::trim::Trimmer;
 use crate::watch::Watches;
 use bytes::Bytes;
-use peer::{BackfillProgressAck, IoCounts, PushAck, RepAck};
+use peer::{BackfillProgressAck, IoCounts, Pull, PushAck, RepAck};
 use pg::{InFlight, MetaOp, Pg, PgMsg};
 use std::collections::{BTreeMap, VecDeque};
 use store::{ReadSet, Transaction, TxnId};
@@ -29,6 +29,8 @@ pub enum Then {
     RepAck(OsdId, RepAck),
     /// A pulled object (or its last part) is durable here.
     Pulled(PgId, Epoch, HObject),
+    /// An object is sent to whoever asked for it.
+    Pull(OsdId, Pull),
     /// A part of a pushed object is durable here.
     PushAck(OsdId, PushAck),
     /// Progress of a backfill is durable here.

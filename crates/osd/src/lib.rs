@@ -34,6 +34,7 @@ mod pg_op;
 mod queue;
 mod recover;
 mod remove;
+mod repair;
 mod replica;
 mod report;
 mod tracker;

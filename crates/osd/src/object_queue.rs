@@ -282,6 +282,13 @@ impl Daemon {
             Err(error) => {
                 tracing::error!("osd.{}: {}: {error}", self.cfg.id, op.request.object);
                 self.perf.read_errors += 1;
+                if self.metadata_is_damaged(pgid, &error, fx) {
+                    return;
+                }
+                if self.begin_repair(pgid, &error, fx).is_some() {
+                    self.wait_for_repair(id, pgid, &head, fx);
+                    return;
+                }
                 true
             }
         };
@@ -306,6 +313,21 @@ impl Daemon {
             self.unstall(pgid, &head, false);
         }
         self.pump_object(pgid, &head, fx);
+    }
+
+    /// What a request reads is damaged here, and on its way from another copy: the request is the
+    /// first of its queue until that has come.
+    fn wait_for_repair(&mut self, id: OpId, pgid: PgId, head: &HObject, fx: &mut Effects) {
+        let Some(op) = self.ops.get_mut(&id) else { return };
+        op.trace.mark(self.now.mono, Mark::WaitingForRecovery);
+        // What was fetched may be of what is replaced now.
+        op.reads = ReadSet::new();
+        let was_reading = std::mem::take(&mut op.is_reading);
+        self.unstall(pgid, head, was_reading);
+        if was_reading && let Some(queue) = self.queue_of(pgid, head) {
+            queue.waiting.push_front(id);
+        }
+        self.pump_object(pgid, head, fx);
     }
 
     fn rerun_read(&mut self, id: OpId, pgid: PgId, head: &HObject, fx: &mut Effects) {

@@ -50,6 +50,8 @@ pub struct Perf {
     pub bad_blocks: u64,
     /// Reads that failed.
     pub read_errors: u64,
+    /// Objects fetched anew from another copy because a read met damage.
+    pub repairs: u64,
     /// Messages that made no sense.
     pub odd_messages: u64,
     /// Sessions with other OSDs that were lost.
@@ -116,6 +118,7 @@ impl Perf {
             (bytes("stat_bytes_avail", Gauge, "free for objects"), int(usage.available)),
             (def("bad_blocks", Counter, "damaged blocks found"), int(self.bad_blocks)),
             (def("read_errors", Counter, "reads that failed"), int(self.read_errors)),
+            (def("repairs", Counter, "damaged objects fetched anew"), int(self.repairs)),
             (def("odd_messages", Counter, "messages without sense"), int(self.odd_messages)),
             (def("lost_sessions", Counter, "lost sessions with OSDs"), int(self.lost_sessions)),
             (def("no_space", Counter, "writes stopped by lack of space"), int(self.no_space)),

@@ -168,6 +168,19 @@ impl Daemon {
         match (result, host.queue.front_mut()) {
             (Ok(reads), Some(first)) => first.reads.merge(reads),
             (Ok(_), None) => {}
+            (Err(error), Some(first)) if error.object().is_some() && !first.txn.is_empty() => {
+                // What is written here is damaged. When we come back without this write, the log
+                // says that the object is missing, and it is brought whole.
+                fx.exit(
+                    crate::boot::EXIT_RESTART,
+                    format!(
+                        "osd.{}: pg {pgid}: what a write needs cannot be read: {error}. It starts \
+                         again without the write, to be given the object by another copy",
+                        self.cfg.id
+                    ),
+                );
+                return;
+            }
             (Err(error), _) => {
                 // A replica that cannot apply what all others have is of no use until it is repaired.
                 fx.exit(
@@ -202,6 +215,7 @@ impl Daemon {
             Then::Pulled(pgid, interval, object) => {
                 self.pulled_durable(pgid, interval, object, fx);
             }
+            Then::Pull(from, pull) => self.on_pull(from, pull, fx),
             Then::PushAck(to, ack) => self.send_peer(to, ack.encode(), fx),
             Then::ProgressAck(to, ack) => self.send_peer(to, ack.encode(), fx),
             Then::Removed(pgid) => self.go_on_removing(pgid, fx),

@@ -24,6 +24,8 @@ use wire::msg::Payload;
 #[derive(Debug, Default)]
 struct Sending {
     pulled: bool,
+    /// Our copy is damaged: it begins anew when that is repaired.
+    waits_for_repair: bool,
     cursor: PushCursor,
     reads: ReadSet,
 }
@@ -154,7 +156,13 @@ impl Daemon {
         if !host.started || host.interval() != m.interval {
             return;
         }
-        let sending = Sending { pulled: true, cursor: m.cursor, reads: ReadSet::new() };
+        if !host.queue.is_empty() {
+            // It may be written by what waits there.
+            let (pgid, empty) = (m.pgid, host.transaction());
+            self.submit(pgid, empty, vec![Then::Pull(from, m)], fx);
+            return;
+        }
+        let sending = Sending { pulled: true, cursor: m.cursor, ..Sending::default() };
         host.transfers.sending.insert((from, m.object.clone()), sending);
         self.push_part(m.pgid, from, m.object, fx);
     }
@@ -176,12 +184,62 @@ impl Daemon {
                 self.push_part(pgid, to, object, fx);
             }
             Err(why) => {
-                // Our copy is damaged: it cannot be the source. The PG stays degraded and says so.
                 tracing::error!("osd.{}: {object} cannot be copied: {why}", self.cfg.id);
                 self.perf.read_errors += 1;
-                host.transfers.sending.remove(&key);
-                host.pg.give_up(&object, None);
+                self.cannot_send(pgid, to, object, &why, fx);
             }
+        }
+    }
+
+    /// Our copy of an object is damaged: it cannot be the source.
+    fn cannot_send(
+        &mut self,
+        pgid: PgId,
+        to: OsdId,
+        object: HObject,
+        why: &StoreError,
+        fx: &mut Effects,
+    ) {
+        if self.metadata_is_damaged(pgid, why, fx) {
+            return;
+        }
+        let epoch = self.maps.epoch();
+        let key = (to, object.clone());
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let interval = host.interval();
+        let Some(sending) = host.transfers.sending.get_mut(&key) else { return };
+        if sending.pulled {
+            host.transfers.sending.remove(&key);
+            let push = Push::absent(pgid, epoch, interval, object);
+            self.send_peer(to, push.encode(), fx);
+            return;
+        }
+        *sending = Sending { waits_for_repair: true, ..Sending::default() };
+        if self.begin_repair(pgid, why, fx).is_none() {
+            self.end_waiting_pushes(pgid, &object);
+        }
+    }
+
+    /// Nobody has a good copy of an object: it is not pushed. The PG stays degraded and says so.
+    fn end_waiting_pushes(&mut self, pgid: PgId, object: &HObject) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let sending = &mut host.transfers.sending;
+        sending.retain(|(_, o), s| o != object || !s.waits_for_repair);
+        host.pg.give_up(object, None);
+    }
+
+    /// A good copy of an object is here: pushes that waited for it begin.
+    fn begin_waiting_pushes(&mut self, pgid: PgId, object: &HObject, fx: &mut Effects) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let sending = &mut host.transfers.sending;
+        let waiting = sending.iter_mut().filter(|((_, o), s)| o == object && s.waits_for_repair);
+        let mut targets = Vec::new();
+        for ((to, _), sending) in waiting {
+            sending.waits_for_repair = false;
+            targets.push(*to);
+        }
+        for to in targets {
+            self.push_part(pgid, to, object.clone(), fx);
         }
     }
 
@@ -202,8 +260,8 @@ impl Daemon {
             Err(PartError::Damaged) => {
                 tracing::error!("osd.{}: {object} has a damaged record", self.cfg.id);
                 self.perf.read_errors += 1;
-                host.transfers.sending.remove(&(to, object.clone()));
-                host.pg.give_up(&object, None);
+                let why = StoreError::BadBlock { object: object.to_key(), offset: 0, block: 0 };
+                self.cannot_send(pgid, to, object, &why, fx);
                 return;
             }
         };
@@ -267,8 +325,7 @@ impl Daemon {
             let need = host.pg.missing().get(&m.object).map(|i| i.need);
             if need != Some(m.version) || !m.exists {
                 // Not the version that counts: look elsewhere.
-                host.pg.give_up(&m.object, Some(from));
-                self.release_object(pgid, &m.object, fx);
+                self.source_failed(pgid, from, &m.object, fx);
                 return;
             }
         }
@@ -304,6 +361,24 @@ impl Daemon {
         self.submit(pgid, txn, vec![then], fx);
     }
 
+    /// Another copy did not have the object that we asked it for.
+    fn source_failed(&mut self, pgid: PgId, from: OsdId, object: &HObject, fx: &mut Effects) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        if let Some(record) = host.pg.source_failed(object, from) {
+            tracing::error!(
+                "osd.{}: pg {pgid}: no copy of {object} is whole; what cannot be read is answered \
+                 with an error",
+                self.cfg.id
+            );
+            let mut txn = host.transaction();
+            host.put_meta(&mut txn, vec![record]);
+            self.submit(pgid, txn, Vec::new(), fx);
+            self.end_waiting_pushes(pgid, object);
+            self.note_recovering(pgid);
+        }
+        self.release_object(pgid, object, fx);
+    }
+
     pub(crate) fn pulled_durable(
         &mut self,
         pgid: PgId,
@@ -317,6 +392,7 @@ impl Daemon {
         }
         host.recovered.0 += 1;
         self.run_pg(pgid, fx, |pg, _, out| pg.pulled(&object, out));
+        self.begin_waiting_pushes(pgid, &object, fx);
         self.release_object(pgid, &object, fx);
     }
 

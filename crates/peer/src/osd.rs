@@ -161,6 +161,31 @@ pub struct Push {
 }
 payload!(Push, 20, data = data);
 
+impl Push {
+    /// The answer to a [`Pull`] of an object that the holder does not have, or cannot read.
+    pub fn absent(pgid: PgId, epoch: Epoch, interval: Epoch, object: HObject) -> Push {
+        let done = PushCursor { done: true, ..PushCursor::default() };
+        Push {
+            pgid,
+            epoch,
+            interval,
+            object,
+            pulled: true,
+            exists: false,
+            version: Eversion::ZERO,
+            size: 0,
+            meta: Bytes::new(),
+            attrs: Vec::new(),
+            omap_header: Bytes::new(),
+            omap: Vec::new(),
+            extents: Vec::new(),
+            from: PushCursor::default(),
+            next: done,
+            data: Bytes::new(),
+        }
+    }
+}
+
 /// The part is durable; send the next one.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[denc(v = 1, compat = 1)]

@@ -5,10 +5,11 @@
 //! [`Pg::next_recovery`] as its own limits allow.
 
 use crate::intervals::MapView;
-use crate::persist::{MetaOp, missing_key};
+use crate::missing::MissingItem;
+use crate::persist::{MetaOp, missing_key, put_missing};
 use crate::pg::{Fx, Peer, Pg, Stage};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Eversion, HObject, OsdId};
 
 /// What is under way.
@@ -18,6 +19,10 @@ pub(crate) struct Recovery {
     pulling: BTreeMap<HObject, OsdId>,
     pushing: BTreeMap<HObject, SmallVec<[OsdId; 4]>>,
     urgent: VecDeque<HObject>,
+    /// What is missing here because our copy is damaged.
+    damaged: BTreeSet<HObject>,
+    /// What this copy cannot read, and no other copy has: there is nothing to be pushed.
+    unreadable: BTreeSet<HObject>,
 }
 
 /// One object to move.
@@ -119,8 +124,11 @@ impl Pg {
             let Some(missing) = self.peers.get(&osd).and_then(|p| p.missing.as_ref()) else {
                 continue;
             };
-            let free =
-                |o: &&HObject| !self.missing.contains(o) && !self.recovery.pushing.contains_key(*o);
+            let busy = &self.recovery;
+            let free = |o: &&HObject| {
+                let moving = busy.pushing.contains_key(*o) || busy.unreadable.contains(*o);
+                !self.missing.contains(o) && !moving
+            };
             if let Some(object) = missing.oldest_first().map(|(o, _)| o).find(free) {
                 return Some(object.clone());
             }
@@ -137,7 +145,8 @@ impl Pg {
             self.recovery.pulling.insert(object.clone(), from);
             return Some(Work::Pull { object: object.clone(), need: item.need, from });
         }
-        if self.recovery.pushing.contains_key(object) {
+        let busy = &self.recovery;
+        if busy.pushing.contains_key(object) || busy.unreadable.contains(object) {
             return None;
         }
         let mut need = Eversion::ZERO;
@@ -195,6 +204,8 @@ impl Pg {
     /// As the primary: a pulled object is durable here.
     pub fn pulled(&mut self, object: &HObject, fx: &mut Fx) {
         self.recovery.pulling.remove(object);
+        self.recovery.damaged.remove(object);
+        self.recovery.unreadable.remove(object);
         self.check_clean(fx);
         self.flush_info(fx);
     }
@@ -222,6 +233,58 @@ impl Pg {
         if let Some(peer) = source.and_then(|o| self.peers.get_mut(&o)) {
             peer.lacks.insert(object.clone());
         }
+    }
+
+    /// As the primary: our copy of `object`, in version `have`, turned out to be damaged. It counts
+    /// as missing and is pulled from another copy (`PrimaryLogPG.cc: rep_repair_primary_object`).
+    /// Gives the record change, or `None` when nobody else has it: then all stays as it is, and the
+    /// object is not pushed to others.
+    pub fn repair(&mut self, object: &HObject, have: Eversion) -> Option<MetaOp> {
+        assert!(self.is_primary(), "{}: a replica repairs nothing by itself", self.info.pgid);
+        assert!(!self.missing.contains(object), "what is missing cannot be found to be damaged");
+        let item = MissingItem { need: have, have: Eversion::ZERO };
+        self.missing.set(object.clone(), item.need, item.have);
+        if self.stage == Stage::Active && self.source_of(object).is_some() {
+            self.recovery.damaged.insert(object.clone());
+            self.hurry(object);
+            return Some(put_missing(object, &item));
+        }
+        self.missing.remove(object);
+        self.recovery.unreadable.insert(object.clone());
+        None
+    }
+
+    /// As the primary: whether another acting copy has everything that we know of.
+    pub fn has_complete_peer(&self) -> bool {
+        let complete =
+            |p: &Peer| p.info.last_backfill.max && p.missing.as_ref().is_some_and(|m| m.is_empty());
+        let acting = self.mapping.acting.iter().filter(|o| **o != self.me);
+        self.is_primary() && acting.filter_map(|o| self.peers.get(o)).any(complete)
+    }
+
+    /// As the primary: `source` did not have the object that it was asked for. If nobody else has
+    /// it, and it is only missing because our copy of it is damaged, then it is not missing any
+    /// more: what can be read of our copy is all that there is. Gives the record change then, and the
+    /// object is not pushed to others.
+    pub fn source_failed(&mut self, object: &HObject, source: OsdId) -> Option<MetaOp> {
+        self.give_up(object, Some(source));
+        let item = *self.missing.get(object)?;
+        let acting = self.mapping.acting.contains(&source);
+        if let Some(missing) = self.peers.get_mut(&source).and_then(|p| p.missing.as_mut())
+            && acting
+        {
+            // It holds a damaged copy itself, or none: it gets the object with the others.
+            missing.set(object.clone(), item.need, Eversion::ZERO);
+        }
+        if self.source_of(object).is_some() || !self.recovery.damaged.remove(object) {
+            return None;
+        }
+        self.missing.remove(object);
+        for missing in self.peers.values_mut().filter_map(|p| p.missing.as_mut()) {
+            missing.remove(object);
+        }
+        self.recovery.unreadable.insert(object.clone());
+        Some(MetaOp::Remove(missing_key(object)))
     }
 
     /// A stray copy that is no member of the current sets went down: nothing will come from it. When

@@ -137,6 +137,18 @@ impl SimDisk {
         Some(at * BLOCK_BYTES as u64)
     }
 
+    /// Flips a bit in every block that begins so. Returns their offsets.
+    pub fn damage(&mut self, beginning: &[u8]) -> Vec<u64> {
+        let mut hit = Vec::new();
+        for blocks in [&mut self.durable, &mut self.visible] {
+            for (at, block) in blocks.iter_mut().filter(|(_, b)| b.starts_with(beginning)) {
+                block[BLOCK_BYTES / 2] ^= 1;
+                hit.push(at * BLOCK_BYTES as u64);
+            }
+        }
+        hit
+    }
+
     /// Reads of the block at `offset` fail from now on, until it is written.
     pub fn make_bad(&mut self, offset: u64, errno: i32) {
         self.bad.insert(offset / BLOCK_BYTES as u64, errno);

@@ -35,11 +35,25 @@ pub enum StoreError {
     /// The device did not give the bytes.
     #[error("reading block {block} failed: {error}")]
     Io {
+        /// The object whose data was to be read, if it was an object's data.
+        object: Option<ObjectKey>,
         /// Block on the device.
         block: u64,
         /// The device's error.
         error: DiskError,
     },
+}
+
+impl StoreError {
+    /// The object whose data is damaged or cannot be read, if it is one object's data: another copy
+    /// of the object repairs it.
+    pub fn object(&self) -> Option<&ObjectKey> {
+        match self {
+            StoreError::BadBlock { object, .. } => Some(object),
+            StoreError::Io { object, .. } => object.as_ref(),
+            StoreError::BadMetadata { .. } => None,
+        }
+    }
 }
 
 /// The store cannot go on; the process must end without touching the device again.

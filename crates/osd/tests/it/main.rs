@@ -7,3 +7,4 @@ mod client;
 mod cluster;
 mod model;
 mod mon;
+mod repair;

@@ -169,7 +169,13 @@ impl Store {
         let checked = match result {
             Err(error) => {
                 self.counters.read_errors += 1;
-                Err(StoreError::Io { block, error })
+                let object = match &part {
+                    Piecewise::Page(_) => None,
+                    Piecewise::Data { object, .. } | Piecewise::Log { object, .. } => {
+                        Some(object.clone())
+                    }
+                };
+                Err(StoreError::Io { object, block, error })
             }
             Ok(bytes) => self.check_part(&part, bytes),
         };

@@ -1,0 +1,190 @@
+//! Damaged blocks: found when they are read, and repaired from another copy while the client waits.
+
+use crate::basic::{read, with_pool, write_full};
+use crate::client::object;
+use crate::cluster::{Cluster, output};
+use std::time::Duration;
+use types::{Errno, HObject, SnapId};
+use wire::msg::op::{Extent, OpCode};
+use wire::msg::{OsdOp, SnapContext, flags};
+
+const NAME: &str = "precious";
+/// More than goes through the log, so that it is read from its place.
+const BYTES: usize = 200_000;
+
+/// Bytes of which each block begins with its number, and with `mark`.
+fn content(mark: u8) -> Vec<u8> {
+    let mut data = vec![mark; BYTES];
+    for (i, block) in data.chunks_mut(4096).enumerate() {
+        let head = begins(mark, i);
+        let len = head.len().min(block.len());
+        block[..len].copy_from_slice(&head[..len]);
+    }
+    data
+}
+
+fn begins(mark: u8, block: usize) -> [u8; 16] {
+    let mut head = [mark; 16];
+    head[..8].copy_from_slice(&(block as u64 + 0x1234_5678).to_le_bytes());
+    head
+}
+
+fn write(offset: u64, data: &[u8]) -> OsdOp {
+    let args = Extent { offset, length: data.len() as u64, ..Extent::default() };
+    OsdOp::new(OpCode::WRITE, args).with_indata(data.to_vec())
+}
+
+/// The primary first, then the others.
+fn holders(c: &Cluster, target: &HObject) -> Vec<usize> {
+    let first = c.client.borrow().primary_of(target).0 as usize;
+    std::iter::once(first).chain((0..c.osds.len()).filter(|i| *i != first)).collect()
+}
+
+/// Damages block `block` of the content with this mark on an OSD's disk.
+fn damage(c: &mut Cluster, osd: usize, mark: u8, block: usize) {
+    let node = c.osds[osd];
+    let hit = c.world.disk(node, 0).damage(&begins(mark, block));
+    assert!(!hit.is_empty(), "osd.{osd} has no such block");
+}
+
+#[track_caller]
+fn assert_reads(c: &mut Cluster, target: &HObject, data: &[u8]) {
+    let got = c.call(target.clone(), vec![read(0, 0)], false);
+    assert_eq!(got.result, 0);
+    assert!(output(&got, 0) == data, "other bytes");
+}
+
+fn cluster(seed: u64) -> (Cluster, HObject, Vec<usize>) {
+    let mut c = with_pool(seed, 3, 3);
+    let target = object(1, NAME);
+    assert_eq!(c.call(target.clone(), vec![write_full(&content(1))], true).result, 0);
+    let holders = holders(&c, &target);
+    (c, target, holders)
+}
+
+#[test]
+fn a_read_of_a_damaged_block_is_served_and_the_copy_repaired() {
+    for seed in 0..5 {
+        let (mut c, target, holders) = cluster(seed);
+        damage(&mut c, holders[0], 1, 3);
+        // Several at once wait for the same repair.
+        let reads: Vec<_> = (0..4)
+            .map(|_| c.on_client(|cl| cl.request(target.clone(), vec![read(0, 0)], false)))
+            .collect();
+        for tid in reads {
+            let got = c.wait_for(tid);
+            assert_eq!(got.result, 0);
+            assert!(output(&got, 0) == content(1));
+        }
+        c.wait_clean();
+        // It does not lean on the others any more.
+        damage(&mut c, holders[1], 1, 5);
+        damage(&mut c, holders[2], 1, 5);
+        assert_reads(&mut c, &target, &content(1));
+    }
+}
+
+#[test]
+fn a_block_that_the_device_cannot_read_is_repaired_too() {
+    let (mut c, target, holders) = cluster(1);
+    let node = c.osds[holders[0]];
+    let at = c.world.disk(node, 0).damage(&begins(1, 7));
+    at.iter().for_each(|at| c.world.disk(node, 0).make_bad(*at, 5));
+    assert_reads(&mut c, &target, &content(1));
+    c.wait_clean();
+}
+
+#[test]
+fn the_only_good_copy_repairs_all_others() {
+    for seed in 0..5 {
+        let (mut c, target, holders) = cluster(seed);
+        damage(&mut c, holders[0], 1, 0);
+        damage(&mut c, holders[1], 1, 0);
+        assert_reads(&mut c, &target, &content(1));
+        c.wait_clean();
+        damage(&mut c, holders[2], 1, 0);
+        // Each of the others can lead without it.
+        for off in [holders[0], holders[2]] {
+            c.off[off] = true;
+            c.crash(off);
+            assert_reads(&mut c, &target, &content(1));
+            c.start(off);
+            c.wait_clean();
+        }
+    }
+}
+
+#[test]
+fn without_a_good_copy_a_read_fails_and_all_else_goes_on() {
+    let (mut c, target, holders) = cluster(2);
+    holders.iter().for_each(|osd| damage(&mut c, *osd, 1, 9));
+    for _ in 0..2 {
+        let got = c.call(target.clone(), vec![read(0, 0)], false);
+        assert_eq!(got.result, -Errno::EIO.0);
+    }
+    let got = c.call(target.clone(), vec![read(0, 4096)], false);
+    assert_eq!(output(&got, 0), content(1)[..4096], "what is whole can be read");
+    assert_eq!(c.call(target.clone(), vec![write_full(&content(2))], true).result, 0);
+    assert_reads(&mut c, &target, &content(2));
+    c.wait_clean();
+}
+
+#[test]
+fn a_write_into_a_damaged_block_is_done_on_every_copy() {
+    for seed in 0..5 {
+        for bad in 0..3 {
+            let (mut c, target, holders) = cluster(seed);
+            damage(&mut c, holders[bad], 1, 2);
+            let at = 2 * 4096 + 100;
+            assert_eq!(c.call(target.clone(), vec![write(at, b"inside")], true).result, 0);
+            let mut wanted = content(1);
+            wanted[at as usize..][..6].copy_from_slice(b"inside");
+            assert_reads(&mut c, &target, &wanted);
+            c.wait_clean();
+            for off in [holders[0], holders[1]] {
+                c.off[off] = true;
+                c.crash(off);
+                assert_reads(&mut c, &target, &wanted);
+                c.start(off);
+                c.wait_clean();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_clone_is_repaired_for_whoever_reads_the_snapshot() {
+    let (mut c, target, holders) = cluster(3);
+    let snapc = SnapContext { seq: SnapId(1), snaps: vec![SnapId(1)].into() };
+    let ops = vec![write_full(&content(2))];
+    let tid = c.on_client(|cl| cl.request_with(target.clone(), ops, flags::WRITE, snapc));
+    assert_eq!(c.wait_for(tid).result, 0);
+    damage(&mut c, holders[0], 1, 4);
+    let old = HObject { snap: SnapId(1), ..target.clone() };
+    assert_reads(&mut c, &old, &content(1));
+    assert_reads(&mut c, &target, &content(2));
+    c.wait_clean();
+}
+
+/// A copy that is to be filled anew gets a good object, though the one that fills it is damaged.
+#[test]
+fn recovery_meets_damage_and_goes_around_it() {
+    for seed in 0..5 {
+        let (mut c, target, holders) = cluster(seed);
+        c.off[holders[2]] = true;
+        c.crash(holders[2]);
+        let wanted = content(2);
+        assert_eq!(c.call(target.clone(), vec![write_full(&wanted)], true).result, 0);
+        damage(&mut c, holders[0], 2, 11);
+        c.start(holders[2]);
+        c.run_until(Duration::from_secs(60), |c| c.world.is_up(c.osds[holders[2]]));
+        c.wait_clean();
+        for off in [holders[0], holders[1]] {
+            c.off[off] = true;
+            c.crash(off);
+            assert_reads(&mut c, &target, &wanted);
+            c.start(off);
+            c.wait_clean();
+        }
+    }
+}
