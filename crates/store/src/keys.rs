@@ -6,6 +6,7 @@
 //! | 2 | object id (8, big-endian), kind (1), ... | what belongs to one object, see [`Kind`] |
 //! | 3 | reference region (8, big-endian) | [`crate::rows::Refs`] |
 //! | 4 | space region (4, big-endian) | bitmap of the region |
+//! | 5 | account (8, big-endian) | [`crate::rows::PackedSums`] |
 //!
 //! All rows of one object stand together, so that removing it is one range deletion, and so that
 //! its attributes and extents share tree pages.
@@ -31,6 +32,7 @@ const SPACE_OBJECT: u8 = 1;
 const SPACE_ROWS: u8 = 2;
 const SPACE_REFS: u8 = 3;
 const SPACE_BITMAP: u8 = 4;
+const SPACE_ACCOUNT: u8 = 5;
 
 /// What a row of an object is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -170,14 +172,22 @@ pub(crate) fn bitmap(region: u32) -> Key {
     out
 }
 
+/// The sums of an account.
+pub(crate) fn account(account: u64) -> Key {
+    let mut out = Key::new();
+    out.push(SPACE_ACCOUNT);
+    out.extend_from_slice(&account.to_be_bytes());
+    out
+}
+
 /// Start of all bitmaps.
 pub(crate) fn bitmaps() -> Key {
     Key::from_slice(&[SPACE_BITMAP])
 }
 
-/// After all bitmaps.
-pub(crate) fn bitmaps_end() -> Key {
-    Key::from_slice(&[SPACE_BITMAP + 1])
+/// After all bitmaps and accounts: what a mount reads of the tree.
+pub(crate) fn mount_rows_end() -> Key {
+    Key::from_slice(&[SPACE_ACCOUNT + 1])
 }
 
 /// The smallest key after `key`.
@@ -207,6 +217,7 @@ pub(crate) enum Parsed<'a> {
     Piece { id: u64, kind: u8 },
     Refs { region: u64 },
     Bitmap { region: u32 },
+    Account { account: u64 },
 }
 
 /// What a key stands for.
@@ -222,6 +233,10 @@ pub(crate) fn parse(key: &[u8]) -> Decoded<Parsed<'_>> {
         SPACE_BITMAP => {
             let region = u32::from_be_bytes(r.array()?);
             r.finish().map(|()| Parsed::Bitmap { region })
+        }
+        SPACE_ACCOUNT => {
+            let account = u64::from_be_bytes(r.array()?);
+            r.finish().map(|()| Parsed::Account { account })
         }
         _ => Err(Malformed("a key of an unknown space")),
     }
@@ -252,6 +267,8 @@ mod tests {
         assert_eq!(parse(&named(7, Kind::Omap, b"k")), Ok(Parsed::Omap { id: 7, name: b"k" }));
         assert_eq!(parse(&bitmap(3)), Ok(Parsed::Bitmap { region: 3 }));
         assert_eq!(parse(&refs(3)), Ok(Parsed::Refs { region: 3 }));
+        assert_eq!(parse(&account(3)), Ok(Parsed::Account { account: 3 }));
+        assert!(account(u64::MAX) < mount_rows_end() && account(0) > bitmap(u32::MAX));
         let o = ObjectKey::from_bytes(b"name");
         assert_eq!(parse(&object(&o)), Ok(Parsed::Object(o)));
         assert!(parse(b"").is_err());

@@ -31,6 +31,17 @@
 //! | bits rot | the same; one copy of a superblock is repaired by the next mount |
 //! | it is slow | at the limits of [`Config`] submits are answered with [`SubmitError::Busy`], and [`StoreEvent::Writable`] follows; reads go on; there are no timeouts here |
 //!
+//! [`StoreError::object`] says which object another copy must be fetched of. Of a compressed extent
+//! each stored block has a checksum, and one that cannot be unpacked though it has them counts as a
+//! bad block.
+//!
+//! # Space
+//!
+//! [`Store::usage`] says what every block is used for; [`FsckReport::space`], of a store that is not
+//! open, also what of the data is padding. A discard ([`Config::discard`], [`Store::set_discard`])
+//! frees the blocks of a file in its file system: when that is full, writing them again fails, which
+//! is [`StoreEvent::Fatal`].
+//!
 //! One window is left: until [`Config::mark_interval_ms`] after the last transaction of a burst, a
 //! rotten or lost last batch of the log cannot be told from one that was never finished.
 //!
@@ -46,10 +57,13 @@
 //! | crashes, random loads of a thousand operations | `STORE_TEST_ROUNDS=20 cargo test -p store --test it thousand` |
 //! | flips, lost and misdirected writes | `STORE_TEST_FLIPS=100000 cargo test -p store --test it rot::` |
 //! | random sequences against [`model`] | `STORE_TEST_SEQUENCES=100000 cargo test -p store --test it many_short` |
+//! | real files and devices | `STORE_TEST_PLACES=/mnt/disk:/dev/loop7 cargo test -p store --test it device` |
 //! | everything else, on more seeds | `STORE_TEST_ROUNDS=4000 cargo test -p store --test it` |
 
+mod accounts;
 mod alloc;
 mod codec;
+mod compress;
 mod config;
 mod error;
 mod fsck;
@@ -67,9 +81,10 @@ mod txn;
 mod view;
 mod wal;
 
+pub use compress::{Algorithm, Compress};
 pub use config::*;
 pub use error::*;
-pub use fsck::{Finding, Fsck, FsckReport, MAX_FINDINGS, Severity};
+pub use fsck::{Finding, Fsck, FsckReport, MAX_FINDINGS, Severity, SpaceReport};
 pub use mkfs::Mkfs;
 pub use mount::{MAX_PROBLEMS, Mount, MountReadOnly, ReadStore};
 pub use store::*;

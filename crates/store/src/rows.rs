@@ -6,16 +6,22 @@
 //! |---|---|
 //! | [`Onode`] | 1; flags (1); id, size (varints); length of the owner's record (varint), the record |
 //! | [`Shard`] | 1; number of runs (1); each run: first slot (1), slots (1), 1 if shared (1), block (6); then the crc32c (4) of each block that is there |
+//! | [`Shard`] with compressed extents | 2; what stands behind the 1 in the form above, of the blocks that stand by themselves; number of blobs (1); each: 1 if shared (1), algorithm (1: LZ4, 2: Zstandard), blocks of content (1), stored bytes (varint), number of runs (1), each: blocks (1), block (6); the crc32c (4) of each stored block; number of ranges (1), each: first slot (1), slots (1), first block of the content (1) |
+//! | account | 1; blocks of compressed content, blocks and bytes that it is stored in (varints) |
 //! | [`Refs`] | 1; pairs of varints until the region's 256 blocks are told: blocks, count of each |
 //! | bitmap | 1 and 1024 bytes, a bit a block; or 2 and pairs of varints: blocks passed over, blocks that hold data |
 //! | [`Value`] | 0 and the value; or 1 and its length (4), when it stands in pieces of 24 KiB |
 //! | piece | its bytes |
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
+use crate::alloc::Run;
 use crate::codec::{Decoded, Malformed, Reader, put_bytes, put_varint};
+use crate::compress::{Algorithm, MAX_BLOB_BLOCKS};
 use crate::keys::SHARD_BLOCKS;
 use crate::txn::MAX_OBJECT_BYTES;
 use bytes::Bytes;
+use io::BLOCK_BYTES;
+use smallvec::SmallVec;
 
 const FORMAT: u8 = 1;
 
@@ -86,19 +92,72 @@ impl Onode {
 /// Where one 4 KiB block of an object is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Slot {
-    /// Block on the device; 0 for a hole (block 0 is a superblock, never data).
+    /// Block on the device; 0 for a hole (block 0 is a superblock, never data). Of a block in a blob,
+    /// the blob's first block.
     pub phys: u64,
-    /// crc32c of the block.
+    /// crc32c of the block; 0 when it is in a blob.
     pub crc: u32,
-    /// Other objects may refer to the block too; the reference counts know.
+    /// Other objects may refer to the block too; the reference counts know. False when it is in a
+    /// blob, which knows itself.
     pub shared: bool,
+    /// 0: the block stands by itself. Otherwise it is in a blob: block `part - 1` of its content.
+    pub part: u8,
 }
 
 impl Slot {
-    pub const HOLE: Slot = Slot { phys: 0, crc: 0, shared: false };
+    pub const HOLE: Slot = Slot { phys: 0, crc: 0, shared: false, part: 0 };
+
+    /// A block that stands by itself.
+    pub fn plain(phys: u64, crc: u32) -> Slot {
+        Slot { phys, crc, shared: false, part: 0 }
+    }
 
     pub fn is_hole(&self) -> bool {
         self.phys == 0
+    }
+
+    /// Whether it is a block that stands by itself.
+    pub fn is_plain(&self) -> bool {
+        self.phys != 0 && self.part == 0
+    }
+
+    /// Whether it is in a blob.
+    pub fn is_packed(&self) -> bool {
+        self.part != 0
+    }
+}
+
+/// Compressed content: blocks of an object in fewer blocks of the device. The slots that are in it
+/// say so; a shard that has one such slot or more counts as one reference to the blob's blocks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Blob {
+    pub algorithm: Algorithm,
+    /// Other shards may refer to it too; the reference counts of its blocks know.
+    pub shared: bool,
+    /// Blocks of content.
+    pub content: u8,
+    /// Bytes that are stored; what is behind them in the last block counts for nothing.
+    pub bytes: u32,
+    pub runs: SmallVec<[Run; 1]>,
+    /// crc32c of each stored block.
+    pub crcs: SmallVec<[u32; 8]>,
+}
+
+impl Blob {
+    /// Its first block, which names it.
+    pub fn start(&self) -> u64 {
+        self.runs.first().map_or(0, |run| run.start)
+    }
+
+    /// Place and checksum of each stored block.
+    pub fn blocks(&self) -> impl Iterator<Item = Slot> {
+        let places = self.runs.iter().flat_map(|run| run.start..run.end());
+        places.zip(&self.crcs).map(|(phys, crc)| Slot::plain(phys, *crc))
+    }
+
+    /// Bytes of its content.
+    pub fn content_bytes(&self) -> usize {
+        usize::from(self.content).saturating_mul(BLOCK_BYTES)
     }
 }
 
@@ -106,13 +165,16 @@ impl Slot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shard {
     pub slots: [Slot; SHARD_BLOCKS as usize],
+    /// The blobs that slots are in.
+    pub blobs: Vec<Blob>,
 }
 
 const RUN_SHARED: u8 = 1;
+const SHARD_WITH_BLOBS: u8 = 2;
 
 impl Default for Shard {
     fn default() -> Self {
-        Shard { slots: [Slot::HOLE; SHARD_BLOCKS as usize] }
+        Shard { slots: [Slot::HOLE; SHARD_BLOCKS as usize], blobs: Vec::new() }
     }
 }
 
@@ -121,15 +183,30 @@ impl Shard {
         self.slots.iter().all(Slot::is_hole)
     }
 
+    /// The blob that a slot is in.
+    pub fn blob(&self, start: u64) -> Option<&Blob> {
+        self.blobs.iter().find(|b| b.start() == start)
+    }
+
+    /// How many slots are in the blob that begins at `start`.
+    pub fn uses(&self, start: u64) -> usize {
+        self.slots.iter().filter(|s| s.is_packed() && s.phys == start).count()
+    }
+
+    /// How many slots are in blobs.
+    pub fn packed(&self) -> u64 {
+        self.slots.iter().filter(|s| s.is_packed()).count() as u64
+    }
+
     /// Runs of slots that follow each other on the device: first slot, length.
     fn runs(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let mut at = 0usize;
         std::iter::from_fn(move || {
             let mut rest = self.slots.iter().enumerate().skip(at);
-            let (first, start) = rest.find(|(_, s)| !s.is_hole())?;
+            let (first, start) = rest.find(|(_, s)| s.is_plain())?;
             let follows = |(i, s): &(usize, &Slot)| {
                 let n = (*i as u64).wrapping_sub(first as u64);
-                s.phys == start.phys.wrapping_add(n) && s.shared == start.shared
+                s.is_plain() && s.phys == start.phys.wrapping_add(n) && s.shared == start.shared
             };
             let len = rest.take_while(follows).count().saturating_add(1);
             at = first.saturating_add(len);
@@ -139,7 +216,8 @@ impl Shard {
 
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::with_capacity(168);
-        out.extend_from_slice(&[FORMAT, 0]);
+        let format = if self.blobs.is_empty() { FORMAT } else { SHARD_WITH_BLOBS };
+        out.extend_from_slice(&[format, 0]);
         let mut count = 0u8;
         for (first, len) in self.runs() {
             let Some(slot) = self.slots.get(first) else { break };
@@ -152,15 +230,111 @@ impl Shard {
         if let Some(place) = out.get_mut(1) {
             *place = count;
         }
-        for slot in self.slots.iter().filter(|s| !s.is_hole()) {
+        for slot in self.slots.iter().filter(|s| s.is_plain()) {
             out.extend_from_slice(&slot.crc.to_le_bytes());
+        }
+        if format == SHARD_WITH_BLOBS {
+            out.push(self.blobs.len() as u8);
+            self.blobs.iter().for_each(|blob| self.encode_blob(blob, &mut out));
         }
         out.into()
     }
 
+    fn encode_blob(&self, blob: &Blob, out: &mut Vec<u8>) {
+        let shared = if blob.shared { RUN_SHARED } else { 0 };
+        out.extend_from_slice(&[shared, blob.algorithm as u8, blob.content]);
+        put_varint(out, u64::from(blob.bytes));
+        out.push(blob.runs.len() as u8);
+        for run in &blob.runs {
+            let [a, b, c, d, e, f, _, _] = run.start.to_le_bytes();
+            out.extend_from_slice(&[run.len as u8, a, b, c, d, e, f]);
+        }
+        for crc in &blob.crcs {
+            out.extend_from_slice(&crc.to_le_bytes());
+        }
+        let ranges = self.ranges_in(blob.start());
+        out.push(ranges.len() as u8);
+        for (first, len, part) in ranges {
+            out.extend_from_slice(&[first, len, part]);
+        }
+    }
+
+    /// Slots that are in a blob: first, how many, and the first one's block of the content.
+    fn ranges_in(&self, start: u64) -> SmallVec<[(u8, u8, u8); 4]> {
+        let mut out: SmallVec<[(u8, u8, u8); 4]> = SmallVec::new();
+        for (i, slot) in self.slots.iter().enumerate() {
+            let Some(part) = slot.part.checked_sub(1).filter(|_| slot.phys == start) else {
+                continue;
+            };
+            match out.last_mut() {
+                Some((first, len, from))
+                    if first.saturating_add(*len) == i as u8
+                        && from.saturating_add(*len) == part =>
+                {
+                    *len = len.saturating_add(1);
+                }
+                _ => out.push((i as u8, 1, part)),
+            }
+        }
+        out
+    }
+
+    fn decode_blob(&mut self, r: &mut Reader<'_>) -> Decoded<()> {
+        const IMPOSSIBLE: Malformed = Malformed("an impossible compressed extent");
+        let [shared, algorithm, content] = r.array()?;
+        let algorithm = Algorithm::from_byte(algorithm).ok_or(IMPOSSIBLE)?;
+        let bytes = r.varint_u32()?;
+        let mut runs: SmallVec<[Run; 1]> = SmallVec::new();
+        let mut blocks = 0usize;
+        for _ in 0..r.u8()? {
+            let [len, a, b, c, d, e, f] = r.array()?;
+            let start = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+            if len == 0 || start == 0 {
+                return Err(IMPOSSIBLE);
+            }
+            blocks = blocks.saturating_add(usize::from(len));
+            runs.push(Run { start, len: u32::from(len) });
+        }
+        let stored = (bytes as usize).div_ceil(BLOCK_BYTES);
+        let fits = stored == blocks && blocks > 0 && blocks < usize::from(content);
+        if !fits || u64::from(content) > MAX_BLOB_BLOCKS || shared & !RUN_SHARED != 0 {
+            return Err(IMPOSSIBLE);
+        }
+        let mut crcs = SmallVec::new();
+        for _ in 0..blocks {
+            crcs.push(r.u32()?);
+        }
+        let blob = Blob { algorithm, shared: shared != 0, content, bytes, runs, crcs };
+        let start = blob.start();
+        if self.blob(start).is_some() {
+            return Err(IMPOSSIBLE);
+        }
+        let ranges = r.u8()?;
+        for _ in 0..ranges {
+            let [first, len, part] = r.array()?;
+            let (first, end) = (usize::from(first), usize::from(first).saturating_add(len.into()));
+            if len == 0 || part.saturating_add(len) > content {
+                return Err(IMPOSSIBLE);
+            }
+            let slots = self.slots.get_mut(first..end).ok_or(IMPOSSIBLE)?;
+            for (slot, part) in slots.iter_mut().zip(part..) {
+                if !slot.is_hole() {
+                    return Err(IMPOSSIBLE);
+                }
+                *slot = Slot { phys: start, crc: 0, shared: false, part: part.saturating_add(1) };
+            }
+        }
+        if ranges == 0 {
+            return Err(IMPOSSIBLE);
+        }
+        self.blobs.push(blob);
+        Ok(())
+    }
+
     pub fn decode(row: &[u8]) -> Decoded<Shard> {
         let mut r = Reader::new(row);
-        if r.u8()? != FORMAT {
+        let format = r.u8()?;
+        if format != FORMAT && format != SHARD_WITH_BLOBS {
             return Err(Malformed("an extent shard of an unknown format"));
         }
         let runs = r.u8()?;
@@ -177,12 +351,17 @@ impl Shard {
             }
             let slots = shard.slots.get_mut(first..end).ok_or(Malformed("a run past its shard"))?;
             for (slot, phys) in slots.iter_mut().zip(phys..) {
-                *slot = Slot { phys, crc: 0, shared: flags & RUN_SHARED != 0 };
+                *slot = Slot { shared: flags & RUN_SHARED != 0, ..Slot::plain(phys, 0) };
             }
             next = end;
         }
         for slot in shard.slots.iter_mut().filter(|s| !s.is_hole()) {
             slot.crc = r.u32()?;
+        }
+        if format == SHARD_WITH_BLOBS {
+            for _ in 0..r.u8()? {
+                shard.decode_blob(&mut r)?;
+            }
         }
         r.finish()?;
         Ok(shard)
@@ -255,6 +434,39 @@ pub(crate) const REGION_BLOCKS: u64 = 8192;
 pub(crate) const REGION_WORDS: usize = (REGION_BLOCKS / 64) as usize;
 /// The bitmap of one region; a set bit is a block that holds data.
 pub(crate) type RegionBits = [u64; REGION_WORDS];
+
+/// What compression did to what one account counts: blocks of content, and what they are stored in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PackedSums {
+    /// Blocks of objects that are in blobs; each object's for itself.
+    pub content: u64,
+    /// Blocks of the device that blobs take; those that several objects share count once.
+    pub blocks: u64,
+    /// Bytes of them that are used.
+    pub bytes: u64,
+}
+
+impl PackedSums {
+    pub fn is_empty(&self) -> bool {
+        *self == PackedSums::default()
+    }
+
+    pub fn encode(&self) -> Bytes {
+        let mut out = vec![FORMAT];
+        [self.content, self.blocks, self.bytes].iter().for_each(|n| put_varint(&mut out, *n));
+        out.into()
+    }
+
+    pub fn decode(row: &[u8]) -> Decoded<PackedSums> {
+        let mut r = Reader::new(row);
+        if r.u8()? != FORMAT {
+            return Err(Malformed("an account of an unknown format"));
+        }
+        let sums = PackedSums { content: r.varint()?, blocks: r.varint()?, bytes: r.varint()? };
+        r.finish()?;
+        Ok(sums)
+    }
+}
 
 const BITMAP_RAW: u8 = 1;
 const BITMAP_RUNS: u8 = 2;
@@ -379,7 +591,7 @@ mod tests {
 
     fn slots() -> impl Strategy<Value = Vec<Slot>> {
         let slot = (0u64..6, any::<u32>(), any::<bool>()).prop_map(|(phys, crc, shared)| {
-            if phys == 0 { Slot::HOLE } else { Slot { phys, crc, shared } }
+            if phys == 0 { Slot::HOLE } else { Slot { shared, ..Slot::plain(phys, crc) } }
         });
         proptest::collection::vec(slot, SHARD_BLOCKS as usize)
     }
@@ -387,7 +599,36 @@ mod tests {
     proptest! {
         #[test]
         fn shards_round_trip(s in slots()) {
-            let shard = Shard { slots: s.try_into().unwrap() };
+            let shard = Shard { slots: s.try_into().unwrap(), blobs: Vec::new() };
+            prop_assert_eq!(Shard::decode(&shard.encode()), Ok(shard));
+        }
+
+        #[test]
+        fn shards_with_blobs_round_trip(
+            s in slots(),
+            blobs in proptest::collection::vec((2u8..=32, 0u32..31, any::<bool>(), any::<u32>()), 1..5),
+            places in proptest::collection::vec((0usize..32, 0usize..5, 0u8..32), 1..40),
+        ) {
+            let mut shard = Shard { slots: s.try_into().unwrap(), blobs: Vec::new() };
+            for (i, (content, less, shared, crc)) in blobs.into_iter().enumerate() {
+                let blocks = (u32::from(content) - 1).saturating_sub(less).max(1);
+                let start = 1000 * (i as u64 + 1);
+                let mut runs: SmallVec<[Run; 1]> = SmallVec::from_slice(&[Run { start, len: 1 }]);
+                if blocks > 1 {
+                    runs.push(Run { start: start + 500, len: blocks - 1 });
+                }
+                let crcs = (0..blocks).map(|n| crc ^ n).collect();
+                let bytes = blocks * BLOCK_BYTES as u32 - crc % BLOCK_BYTES as u32;
+                let algorithm = if shared { Algorithm::Lz4 } else { Algorithm::Zstd };
+                shard.blobs.push(Blob { algorithm, shared, content, bytes, runs, crcs });
+            }
+            for (at, which, part) in places {
+                let Some(blob) = shard.blobs.get(which) else { continue };
+                let part = part % blob.content + 1;
+                shard.slots[at] = Slot { phys: blob.start(), crc: 0, shared: false, part };
+            }
+            let slots = shard.slots;
+            shard.blobs.retain(|b| slots.iter().any(|s| s.is_packed() && s.phys == b.start()));
             prop_assert_eq!(Shard::decode(&shard.encode()), Ok(shard));
         }
 
@@ -414,7 +655,7 @@ mod tests {
 
         #[test]
         fn damaged_rows_are_refused_or_read(b in proptest::collection::vec(any::<u8>(), 0..300),
-                                            first in 0u8..3) {
+                                            first in 0u8..4) {
             let mut b = b;
             if let Some(x) = b.first_mut() { *x = first; }
             let b = Bytes::from(b);
@@ -430,7 +671,7 @@ mod tests {
     fn a_full_contiguous_shard_is_small() {
         let mut shard = Shard::default();
         for (i, slot) in shard.slots.iter_mut().enumerate() {
-            *slot = Slot { phys: 1000 + i as u64, crc: i as u32, shared: false };
+            *slot = Slot::plain(1000 + i as u64, i as u32);
         }
         assert_eq!(shard.encode().len(), 139);
     }

@@ -10,7 +10,7 @@
 //! | 0 | 8 | magic `LoligoSB` |
 //! | 8 | 2 | format, 1 |
 //! | 10 | 2 | place of this copy: 0 to 3 |
-//! | 12 | 4 | features that a reader must know (none yet) |
+//! | 12 | 4 | features that a reader must know: 1, there may be compressed extents |
 //! | 16 | 16 | store |
 //! | 32 | 16 | cluster |
 //! | 48 | 4 | OSD |
@@ -52,6 +52,8 @@ const MAGIC: [u8; 8] = *b"LoligoSB";
 const LABEL_MAGIC: [u8; 8] = *b"LoligoWL";
 /// The newest format this code knows.
 pub(crate) const FORMAT: u16 = 1;
+/// The features this code knows: compressed extents. Every superblock that it writes says so.
+const FEATURES: u32 = 1;
 const CRC_AT: usize = BLOCK_BYTES - 4;
 const MIN_WAL_BLOCKS: u64 = MIN_WAL_BYTES / BLOCK_BYTES as u64;
 /// Copies of superblocks on a device.
@@ -156,6 +158,7 @@ impl Superblock {
         put_at(b, 0, MAGIC);
         put_at(b, 8, FORMAT.to_le_bytes());
         put_at(b, 10, (index as u16).to_le_bytes());
+        put_at(b, 12, FEATURES.to_le_bytes());
         put_at(b, 16, self.identity.store.0);
         put_at(b, 32, self.identity.cluster.0);
         put_at(b, 48, self.identity.osd.0.to_le_bytes());
@@ -200,7 +203,7 @@ impl Superblock {
         let format = r.u16()?;
         let place = usize::from(r.u16()?);
         let features = r.u32()?;
-        if format != FORMAT || features != 0 {
+        if format != FORMAT || features & !FEATURES != 0 {
             return Err(NotSuper::Newer(format));
         }
         if place != index {

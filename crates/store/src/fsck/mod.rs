@@ -4,15 +4,16 @@
 //! What is found goes into a [`FsckReport`]; damage in one place does not keep the rest from being
 //! checked, but what cannot be judged then is said so once and not guessed.
 
+mod blobs;
 mod report;
 mod rows;
 mod walk;
 
-pub use report::{Finding, FsckReport, MAX_FINDINGS, Severity};
+pub use report::{Finding, FsckReport, MAX_FINDINGS, Severity, SpaceReport};
 
 use crate::alloc::Allocator;
 use crate::codec::block_crc;
-use crate::config::{Config, Devices, Expect, HEAD_BLOCKS, TAIL_BLOCKS};
+use crate::config::{Config, Devices, Expect, HEAD_BLOCKS, TAIL_BLOCKS, reserve_blocks};
 use crate::keys::{self, Key, Parsed};
 use crate::memtable::Found;
 use crate::mount::replay::Replay;
@@ -24,6 +25,7 @@ use crate::superblock::{NotSuper, PLACES, Superblock, place, places_of};
 use crate::tree::node::Node;
 use crate::wal::Content;
 use crate::wal::scan::{Scan, Scanned};
+use blobs::BlobChecks;
 use bytes::Bytes;
 use io::disk::{DevId, DiskDone, DiskError};
 use io::{BLOCK_BYTES, Effects};
@@ -64,7 +66,7 @@ pub struct Fsck {
     devices: Devices,
     /// Whether the bytes of objects are read too.
     data: bool,
-    budget: usize,
+    config: Config,
     io: Io<Tag>,
     phase: Phase,
     supers: Supers,
@@ -83,6 +85,8 @@ pub struct Fsck {
     walked: bool,
     /// Parts of the tree or log are missing: what should be there is not known.
     incomplete: bool,
+    /// Compressed extents that are being read.
+    blobs: BlobChecks,
     report: FsckReport,
 }
 
@@ -93,7 +97,7 @@ impl Fsck {
         Fsck {
             devices,
             data,
-            budget: config.wal_cache_bytes,
+            config: config.clone(),
             io: Io::new(1),
             phase: Phase::Supers { left: PLACES },
             supers: Supers::default(),
@@ -109,6 +113,7 @@ impl Fsck {
             reading: 0,
             walked: false,
             incomplete: false,
+            blobs: BlobChecks::default(),
             report: FsckReport::default(),
         }
     }
@@ -297,7 +302,10 @@ impl Fsck {
                 self.report.damage(format!("bitmap of region {region}"), what);
             }
         }
-        let (scan, replay) = begin_replay(sb, alloc, self.budget);
+        let (scan, mut replay) = begin_replay(sb, alloc, self.config.wal_cache_bytes);
+        for (account, sums) in std::mem::take(&mut self.bitmaps.accounts) {
+            replay.accounts.load(account, sums);
+        }
         (self.scan, self.replay) = (Some(scan), Some(replay));
         self.phase = Phase::Log;
         self.step_log(fx)
@@ -498,6 +506,9 @@ impl Fsck {
         while self.reading < DATA_IN_FLIGHT {
             let Some(first) = self.queue.pop_front() else { return };
             let at = first.slot.phys;
+            if let Some((blob, index)) = first.blob.as_ref().filter(|_| at >= end) {
+                self.blobs.loaded(blob, *index, None);
+            }
             if at >= end {
                 let place = format!("block {at}");
                 self.report.object(first.object.as_ref(), place, "it lies behind the device");
@@ -539,6 +550,9 @@ impl Fsck {
             Ok(bytes) => bytes,
             Err(error) => {
                 for e in extents {
+                    if let Some((blob, at)) = &e.blob {
+                        self.blobs.loaded(blob, *at, None);
+                    }
                     let place = format!("block {}", e.slot.phys);
                     let what = format!("byte {} cannot be read: {error}", e.offset);
                     self.report.object(e.object.as_ref(), place, what);
@@ -546,9 +560,23 @@ impl Fsck {
                 return;
             }
         };
-        for (e, block) in extents.into_iter().zip(bytes.chunks_exact(BLOCK_BYTES)) {
+        for (i, e) in extents.into_iter().enumerate() {
+            let block = bytes.slice(i * BLOCK_BYTES..(i + 1) * BLOCK_BYTES);
             self.report.blocks_checked += 1;
-            if block_crc(block) != e.slot.crc {
+            let good = block_crc(&block) == e.slot.crc;
+            if let Some((blob, at)) = &e.blob {
+                let unpacked = self.blobs.loaded(blob, *at, good.then_some(block));
+                if !unpacked {
+                    let place = format!("block {}", blob.start());
+                    let what = format!(
+                        "the compressed extent at byte {} cannot be unpacked; the object must be \
+                         fetched from another OSD",
+                        e.offset
+                    );
+                    self.report.object(e.object.as_ref(), place, what);
+                }
+            }
+            if !good {
                 let place = format!("block {}", e.slot.phys);
                 let what = format!(
                     "the 4 KiB at byte {} do not have their checksum; the object must be fetched \
@@ -569,6 +597,7 @@ impl Fsck {
         self.report.shared_blocks = self.rows.shared_blocks();
         self.report.data_blocks = self.rows.seen_blocks();
         self.report.node_blocks = self.walk.pages.iter().map(|p| u64::from(p.blocks)).sum();
+        self.report.space = self.space(&sb, &replay);
         if self.incomplete {
             self.report.note("the whole store", "space and counts cannot be compared any more");
             return self.finish();
@@ -585,7 +614,37 @@ impl Fsck {
             );
             self.report.note("the store's counts", what);
         }
+        let (counted, packed) = (replay.accounts.total(), self.rows.packed());
+        if counted != packed {
+            let what = format!("they say {counted:?}, but there are {packed:?}");
+            self.report.note("the counts of what is compressed", what);
+        }
         self.finish()
+    }
+
+    /// What the space is used for.
+    fn space(&self, sb: &Superblock, replay: &Replay) -> SpaceReport {
+        let bytes = |blocks: u64| blocks.saturating_mul(BLOCK_BYTES as u64);
+        let (r, packed) = (&self.report, self.rows.packed());
+        let log = if sb.wal.dev == 0 { sb.wal.blocks } else { 0 };
+        let system = HEAD_BLOCKS + TAIL_BLOCKS;
+        let used = [system, log, r.data_blocks, r.node_blocks].iter().sum();
+        let free = sb.total_blocks.saturating_sub(used);
+        SpaceReport {
+            total: bytes(sb.total_blocks),
+            system: bytes(system),
+            log: bytes(log),
+            log_used: bytes(replay.wal.used_blocks()),
+            data: bytes(r.data_blocks),
+            padding: self.rows.padding(),
+            shared: bytes(r.shared_blocks),
+            saved_by_sharing: bytes(self.rows.more_uses()),
+            compressed: bytes(packed.blocks),
+            compressed_original: bytes(packed.content),
+            metadata: bytes(r.node_blocks),
+            free: bytes(free),
+            reserve: bytes(reserve_blocks(&self.config, sb.total_blocks).min(free)),
+        }
     }
 
     fn compare_nodes(&mut self, alloc: &mut Allocator) {

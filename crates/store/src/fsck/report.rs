@@ -70,6 +70,41 @@ pub struct FsckReport {
     pub shared_blocks: u64,
     /// Blocks that hold tree nodes.
     pub node_blocks: u64,
+    /// What the space is used for, in bytes, by reason; complete only when nothing is damaged.
+    pub space: SpaceReport,
+}
+
+/// Space by what it is used for, in bytes. `system`, `log`, `data`, `metadata` and `free` add up to
+/// `total`; the others are parts of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpaceReport {
+    /// The data device.
+    pub total: u64,
+    /// Superblocks and the room around them.
+    pub system: u64,
+    /// The log, when it is on the data device.
+    pub log: u64,
+    /// Of the log, wherever it is: what a mount would read.
+    pub log_used: u64,
+    /// Blocks of objects.
+    pub data: u64,
+    /// Of these: bytes behind the ends of objects and of compressed extents, which their last blocks
+    /// have room for.
+    pub padding: u64,
+    /// Blocks that several objects share.
+    pub shared: u64,
+    /// What objects that share blocks would take more if each had its own.
+    pub saved_by_sharing: u64,
+    /// Blocks of compressed extents.
+    pub compressed: u64,
+    /// Bytes of objects that they hold, each object's for itself.
+    pub compressed_original: u64,
+    /// Tree nodes.
+    pub metadata: u64,
+    /// Free.
+    pub free: u64,
+    /// Of the free space, what is kept for removals and bookkeeping, without what checkpoints need.
+    pub reserve: u64,
 }
 
 impl FsckReport {

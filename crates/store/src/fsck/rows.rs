@@ -3,10 +3,11 @@
 use super::report::FsckReport;
 use crate::alloc::{Allocator, Run, push_run};
 use crate::keys::{self, Kind, Parsed, SHARD_BLOCKS};
-use crate::rows::{Onode, REFS_BLOCKS, Refs, Shard, Slot, Value};
+use crate::rows::{Blob, Onode, PackedSums, REFS_BLOCKS, Refs, Shard, Slot, Value};
 use bytes::Bytes;
 use io::BLOCK_BYTES;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use types::{HashMap, ObjectKey};
 
 /// A block of an object whose bytes are to be compared with their checksum.
@@ -15,6 +16,8 @@ pub(super) struct Extent {
     pub object: Option<ObjectKey>,
     pub offset: u64,
     pub slot: Slot,
+    /// The blob that it is part of, and which of its blocks it is.
+    pub blob: Option<(Arc<Blob>, usize)>,
 }
 
 struct Known {
@@ -39,6 +42,11 @@ pub(super) struct RowCheck {
     /// Objects and their sizes, when they are asked for.
     pub found: Option<Vec<(ObjectKey, u64)>>,
     seen_blocks: u64,
+    packed: PackedSums,
+    /// Bytes of blocks that nothing stands in.
+    padding: u64,
+    /// References to blocks beyond the first to each.
+    more_uses: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -85,7 +93,7 @@ impl RowCheck {
                 self.leave(report);
                 self.refs(region, row).err()
             }
-            Ok(Parsed::Bitmap { .. }) => None,
+            Ok(Parsed::Bitmap { .. } | Parsed::Account { .. }) => None,
         };
         if let Some(what) = problem {
             let object = self.current.and_then(|id| self.objects.get(&id)).map(|k| k.key.clone());
@@ -151,25 +159,78 @@ impl RowCheck {
     ) -> Result<(), &'static str> {
         let shard = Shard::decode(row).map_err(|why| why.0)?;
         let known = self.known(id, Onode::HAS_DATA);
-        let (object, blocks) = match &known {
-            Ok(k) => (Some(k.key.clone()), k.onode.size.div_ceil(BLOCK_BYTES as u64)),
+        let (object, size) = match &known {
+            Ok(k) => (Some(k.key.clone()), k.onode.size),
             Err(_) => (None, u64::MAX),
         };
+        let blocks = size.div_ceil(BLOCK_BYTES as u64);
         let mut problem = known.err();
         for (i, slot) in shard.slots.iter().enumerate().filter(|(_, s)| !s.is_hole()) {
             let block = u64::from(number) * SHARD_BLOCKS + i as u64;
             if block >= blocks {
                 problem.get_or_insert("it has blocks behind the end of the object");
             }
+            if slot.is_packed() {
+                continue;
+            }
+            let seen = self.seen_blocks;
             self.use_block(*slot, report, object.as_ref());
             let offset = block * BLOCK_BYTES as u64;
-            self.extents.push(Extent { object: object.clone(), offset, slot: *slot });
+            if self.seen_blocks > seen && block + 1 == blocks {
+                self.padding += (offset + BLOCK_BYTES as u64).saturating_sub(size);
+            }
+            self.extents.push(Extent { object: object.clone(), offset, slot: *slot, blob: None });
+        }
+        self.packed.content += shard.packed();
+        for blob in &shard.blobs {
+            let first = shard.slots.iter().position(|s| s.is_packed() && s.phys == blob.start());
+            let block = u64::from(number) * SHARD_BLOCKS + first.unwrap_or(0) as u64;
+            self.use_blob(blob, block * BLOCK_BYTES as u64, object.as_ref(), report);
         }
         problem.map_or(Ok(()), Err)
     }
 
+    fn use_blob(
+        &mut self,
+        blob: &Blob,
+        offset: u64,
+        object: Option<&ObjectKey>,
+        report: &mut FsckReport,
+    ) {
+        let before = self.seen_blocks;
+        let shared = Arc::new(blob.clone());
+        for (i, slot) in blob.blocks().enumerate() {
+            let slot = Slot { shared: blob.shared, ..slot };
+            self.use_block(slot, report, object);
+            let (object, blob) = (object.cloned(), Some((shared.clone(), i)));
+            self.extents.push(Extent { object, offset, slot, blob });
+        }
+        if self.seen_blocks > before {
+            self.packed.blocks += blob.crcs.len() as u64;
+            self.packed.bytes += u64::from(blob.bytes);
+            let room = blob.crcs.len() as u64 * BLOCK_BYTES as u64;
+            self.padding += room.saturating_sub(u64::from(blob.bytes));
+        }
+    }
+
+    /// Bytes of blocks that nothing stands in.
+    pub fn padding(&self) -> u64 {
+        self.padding
+    }
+
+    /// References to blocks beyond the first to each.
+    pub fn more_uses(&self) -> u64 {
+        self.more_uses
+    }
+
+    /// What compression did, as the extents say.
+    pub fn packed(&self) -> PackedSums {
+        self.packed
+    }
+
     fn use_block(&mut self, slot: Slot, report: &mut FsckReport, object: Option<&ObjectKey>) {
         let again = self.mark_seen(slot.phys);
+        self.more_uses += u64::from(again);
         if !again && !slot.shared {
             return;
         }

@@ -302,7 +302,10 @@ impl Mount {
     fn begin_log(&mut self, fx: &mut Effects) -> Result<(), MountError> {
         let alloc = self.load_allocator()?;
         let budget = self.config.wal_cache_bytes;
-        let (scan, replay) = begin_replay(self.sb(), alloc, budget);
+        let (scan, mut replay) = begin_replay(self.sb(), alloc, budget);
+        for (account, sums) in std::mem::take(&mut self.walk.accounts) {
+            replay.accounts.load(account, sums);
+        }
         (self.scan, self.replay) = (Some(scan), Some(replay));
         self.phase = Phase::Log;
         self.step_log(fx)
@@ -515,6 +518,7 @@ impl Mount {
             wal: replay.wal,
             alloc: replay.alloc,
             totals: replay.totals,
+            accounts: replay.accounts,
             next_id: replay.next_id,
             next_txn: replay.next_txn,
             next_token: self.io.next_token(),

@@ -4,6 +4,7 @@
 //! over: when a later batch calls them decided, or, at the end of the log, when the data they wrote
 //! beside it has been verified ([`Replay::undecided`], [`Replay::finish`]).
 
+use crate::accounts::Accounts;
 use crate::alloc::{Allocator, Run};
 use crate::memtable::Memtable;
 use crate::superblock::{LogPos, Superblock, Totals};
@@ -26,6 +27,7 @@ pub(crate) struct Replay {
     pub changes: Memtable,
     pub alloc: Allocator,
     pub totals: Totals,
+    pub accounts: Accounts,
     pub next_id: u64,
     pub next_txn: u64,
     /// Transactions that are passed over.
@@ -55,6 +57,7 @@ impl Replay {
             changes: Memtable::default(),
             alloc,
             totals: sb.totals,
+            accounts: Accounts::default(),
             next_id: sb.next_id,
             next_txn: sb.next_txn,
             dropped: BTreeSet::new(),
@@ -140,6 +143,7 @@ impl Replay {
         fits(&record.freed, false);
         self.next_id = self.next_id.max(record.next_id);
         self.totals.add(record.delta);
+        self.accounts.add(record.account, record.packed);
         self.changes.absorb(record.changes.into_owned(), record.txn);
     }
 

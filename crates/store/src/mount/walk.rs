@@ -1,7 +1,7 @@
 //! Walking the inner nodes of the tree: which blocks hold nodes, and where the bitmaps are.
 
 use crate::keys::{self, Parsed};
-use crate::rows::{RegionBits, decode_bitmap};
+use crate::rows::{PackedSums, RegionBits, decode_bitmap};
 use crate::store::check_node;
 use crate::tree::Tree;
 use crate::tree::node::{MAX_LEVEL, MAX_NODE_BLOCKS, Node, PagePtr};
@@ -23,6 +23,7 @@ pub(crate) struct Walk {
     pub pages: Vec<PagePtr>,
     /// Rows found in leaves.
     pub bitmaps: Vec<(u32, Box<RegionBits>)>,
+    pub accounts: Vec<(u64, PackedSums)>,
     pub tree: Tree,
 }
 
@@ -67,7 +68,7 @@ impl Walk {
             self.take_bitmaps(&node).map_err(bad)?;
             return Ok(Arc::new(node));
         }
-        let (from, to) = (keys::bitmaps(), keys::bitmaps_end());
+        let (from, to) = (keys::bitmaps(), keys::mount_rows_end());
         for i in 0..node.count() {
             let ptr = node.child(i);
             if !is_possible(ptr, end) {
@@ -89,6 +90,10 @@ impl Walk {
                 Ok(Parsed::Bitmap { region }) => {
                     let bits = decode_bitmap(&node.value(i)).map_err(|why| why.0)?;
                     self.bitmaps.push((region, bits));
+                }
+                Ok(Parsed::Account { account }) => {
+                    let sums = PackedSums::decode(&node.value(i)).map_err(|why| why.0)?;
+                    self.accounts.push((account, sums));
                 }
                 _ => return Err("an unknown row among the bitmaps"),
             }

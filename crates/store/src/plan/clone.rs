@@ -28,6 +28,7 @@ impl Plan<'_> {
             match keys::parse(&key) {
                 Ok(Parsed::Shard { number, .. }) => {
                     let shard = Shard::decode(&row).or_else(|why| self.problem(why.0))?;
+                    self.out.packed.content += shard.packed() as i64;
                     let row = self.share(shard, &mut references).encode();
                     self.put(key, Some(row.clone()));
                     self.put(keys::shard(id, number), Some(row));
@@ -49,9 +50,13 @@ impl Plan<'_> {
 
     /// Marks all blocks of a shard as shared, and notes them.
     fn share(&self, mut shard: Shard, references: &mut Vec<Run>) -> Shard {
-        for slot in shard.slots.iter_mut().filter(|s| !s.is_hole()) {
+        for slot in shard.slots.iter_mut().filter(|s| s.is_plain()) {
             slot.shared = true;
             push_run(references, Run { start: slot.phys, len: 1 });
+        }
+        for blob in &mut shard.blobs {
+            blob.shared = true;
+            references.extend(&blob.runs);
         }
         shard
     }
@@ -154,20 +159,52 @@ impl Plan<'_> {
                 continue;
             }
             let slot = slot_mut(&mut shards, block);
+            if slot.is_packed() {
+                let slot = *slot;
+                *slot_mut(&mut theirs, copy) = slot;
+                self.share_blob(&mut shards, block, &mut theirs, copy, &mut references);
+                continue;
+            }
             slot.shared = true;
             push_run(&mut references, Run { start: slot.phys, len: 1 });
             *slot_mut(&mut theirs, copy) = *slot;
         }
         let touched = shard_of(blocks.start)..=shard_of(blocks.end - 1);
         shards.retain(|number, _| touched.contains(number));
-        self.put_shards(source.id, shards);
+        self.put_shards(source.id, shards)?;
         if !theirs.is_empty() {
             self.set_flag(to, Onode::HAS_DATA);
         }
-        self.put_shards(onode.id, theirs);
         for run in references {
             self.add_references(run)?;
         }
-        Ok(())
+        // Not before: it may give up the target's last reference to a blob.
+        self.put_shards(onode.id, theirs)
+    }
+
+    /// The block `copy` of the target is in the blob that `block` of the source is in: its shard
+    /// refers to that, if it did not already.
+    fn share_blob(
+        &mut self,
+        shards: &mut Shards,
+        block: u64,
+        theirs: &mut Shards,
+        copy: u64,
+        references: &mut Vec<Run>,
+    ) {
+        self.out.packed.content += 1;
+        let start = slot(shards, block).phys;
+        let source = shards.entry(shard_of(block)).or_default();
+        let Some(blob) = source.blobs.iter_mut().find(|b| b.start() == start) else { return };
+        blob.shared = true;
+        let blob = blob.clone();
+        let target = theirs.entry(shard_of(copy)).or_default();
+        match target.blobs.iter_mut().find(|b| b.start() == start) {
+            Some(known) => known.shared = true,
+            None => {
+                references.extend(&blob.runs);
+                target.blobs.push(blob);
+            }
+        }
     }
 }

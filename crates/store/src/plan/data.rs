@@ -3,8 +3,9 @@
 //! A write is cut into whole blocks and at most two partial ones. Long runs of whole blocks go to
 //! fresh blocks of the device, beside the log. All others go into the log: over the block's own
 //! place if no clone shares it, otherwise to a fresh one. A partial block becomes a whole one by
-//! way of its old content.
+//! way of its old content. Whole blocks that compression makes fewer are written so (see `blobs`).
 
+use super::blobs::Part;
 use super::{DirectData, Plan, Planned};
 use crate::alloc::{Run, push_run};
 use crate::codec::block_crc;
@@ -69,18 +70,43 @@ impl Plan<'_> {
         Ok(out)
     }
 
-    pub(super) fn put_shards(&mut self, id: u64, shards: Shards) {
-        for (number, shard) in shards {
+    pub(super) fn put_shards(&mut self, id: u64, shards: Shards) -> Planned<()> {
+        for (number, mut shard) in shards {
+            self.settle(&mut shard)?;
             let row = (!shard.is_empty()).then(|| shard.encode());
             self.put(keys::shard(id, number), row);
         }
+        Ok(())
     }
 
     /// The content of a block, or what must be read to have it.
-    fn content(&self, ix: ObjectIx, block: u64, slot: Slot, wants: &mut Wants) -> Option<Bytes> {
+    fn content(
+        &self,
+        ix: ObjectIx,
+        shards: &Shards,
+        block: u64,
+        wants: &mut Wants,
+    ) -> Option<Bytes> {
+        let slot = slot(shards, block);
         if slot.is_hole() {
             return Some(Bytes::from_static(&[0; BLOCK_BYTES]));
         }
+        if slot.is_packed() {
+            return self.unpacked(ix, shards, block, slot, wants);
+        }
+        self.stored(ix, block * BLOCK, BLOCK, slot, wants)
+    }
+
+    /// The bytes of a block of the device. It is for the byte `offset` of the object, and the block
+    /// behind it for the one `step` further on.
+    pub(super) fn stored(
+        &self,
+        ix: ObjectIx,
+        offset: u64,
+        step: u64,
+        slot: Slot,
+        wants: &mut Wants,
+    ) -> Option<Bytes> {
         if let Some((_, content)) = self.out.blocks.get(&slot.phys) {
             return Some(content.clone());
         }
@@ -89,7 +115,7 @@ impl Plan<'_> {
             let from = (slot.phys - direct.run.start) as usize * BLOCK_BYTES;
             return Some(direct.data.slice(from..from + BLOCK_BYTES));
         }
-        let (object, offset) = (self.key(ix), block * BLOCK);
+        let object = self.key(ix);
         if let Some(pending) = self.cx.wal.pending(slot.phys) {
             if pending.crc != slot.crc {
                 wants.damaged(slot.phys, "the log and the extents disagree about a block");
@@ -119,7 +145,7 @@ impl Plan<'_> {
         if let Some((run, at)) = self.cx.fetched.find(slot) {
             return Some(self.fetched(run, at));
         }
-        wants.data(object, offset, slot);
+        wants.data(object, offset, step, slot);
         None
     }
 
@@ -135,7 +161,7 @@ impl Plan<'_> {
         blocks: impl Iterator<Item = u64>,
     ) -> Planned<Vec<Bytes>> {
         let mut wants = Wants::default();
-        let out = blocks.filter_map(|b| self.content(ix, b, slot(shards, b), &mut wants)).collect();
+        let out = blocks.filter_map(|b| self.content(ix, shards, b, &mut wants)).collect();
         if wants.is_empty() { Ok(out) } else { Err(wants.into()) }
     }
 
@@ -157,21 +183,42 @@ impl Plan<'_> {
             let piece = &data[(from - offset) as usize..(to - offset) as usize];
             logged.push((block, patched(&old, (from - block * BLOCK) as usize, piece)));
         }
-        let whole = |block: u64| (block * BLOCK - offset) as usize;
-        if (last - first) * BLOCK >= self.cx.small_write_bytes {
-            let data = data.slice(whole(first)..whole(last));
-            self.write_direct(&mut shards, first, data)?;
-        } else {
-            for block in first..last {
-                logged.push((block, data.slice(whole(block)..whole(block + 1))));
-            }
+        if first < last {
+            let whole = (first * BLOCK - offset) as usize..(last * BLOCK - offset) as usize;
+            self.write_whole(&mut shards, first, data.slice(whole), &mut logged)?;
         }
         logged.sort_unstable_by_key(|(block, _)| *block);
         self.log_blocks(&mut shards, logged, end.max(onode.size))?;
-        self.put_shards(onode.id, shards);
+        self.dissolve(ix, &mut shards, end.max(onode.size))?;
+        self.put_shards(onode.id, shards)?;
         self.set_flag(ix, Onode::HAS_DATA);
         if end > onode.size {
             self.set_size(ix, end);
+        }
+        Ok(())
+    }
+
+    /// Writes whole blocks from `first` on, or adds those that the log takes as they are to `logged`.
+    fn write_whole(
+        &mut self,
+        shards: &mut Shards,
+        first: u64,
+        data: Bytes,
+        logged: &mut Vec<(u64, Bytes)>,
+    ) -> Planned<()> {
+        let parts = self.parts(first, data);
+        let blocks: u64 = parts.iter().map(Part::stored_blocks).sum();
+        let direct = blocks * BLOCK >= self.cx.small_write_bytes;
+        for part in parts {
+            if let Some(packed) = &part.packed {
+                self.write_blob(shards, &part, packed, direct)?;
+            } else if direct {
+                self.write_direct(shards, part.first, part.data)?;
+            } else {
+                let Part { first, mut data, .. } = part;
+                let blocks = (data.len() / BLOCK_BYTES) as u64;
+                logged.extend((first..first + blocks).map(|b| (b, data.split_to(BLOCK_BYTES))));
+            }
         }
         Ok(())
     }
@@ -190,7 +237,7 @@ impl Plan<'_> {
             for (phys, content) in (run.start..).zip(data.chunks_exact(BLOCK_BYTES)) {
                 let crc = block_crc(content);
                 crcs.push(crc);
-                *slot_mut(shards, block) = Slot { phys, crc, shared: false };
+                *slot_mut(shards, block) = Slot::plain(phys, crc);
                 block += 1;
             }
             self.out.direct.push(DirectData { run, data, crc: crc_of_crcs(&crcs) });
@@ -205,6 +252,14 @@ impl Plan<'_> {
         blocks: Vec<(u64, Bytes)>,
         size: u64,
     ) -> Planned<()> {
+        // What was in a blob leaves it.
+        for (block, _) in &blocks {
+            let own = slot(shards, *block);
+            if own.is_packed() {
+                self.free_slots(&[own])?;
+                *slot_mut(shards, *block) = Slot::HOLE;
+            }
+        }
         // First the places: those that have none of their own get one, neighbours together.
         let mut at = 0;
         while at < blocks.len() {
@@ -257,7 +312,7 @@ impl Plan<'_> {
         let mut block = block;
         for run in runs {
             for phys in run.start..run.end() {
-                *slot_mut(shards, block) = Slot { phys, crc: 0, shared: false };
+                *slot_mut(shards, block) = Slot::plain(phys, 0);
                 block += 1;
             }
         }
@@ -268,8 +323,8 @@ impl Plan<'_> {
     fn natural_place(&mut self, shards: &Shards, block: u64, len: u64) -> Option<Run> {
         let shard = shards.get(&shard_of(block))?;
         let at = (block % SHARD_BLOCKS) as usize;
-        let before = shard.slots[..at].iter().enumerate().rev().find(|(_, s)| !s.is_hole());
-        let behind = shard.slots[at..].iter().enumerate().find(|(_, s)| !s.is_hole());
+        let before = shard.slots[..at].iter().enumerate().rev().find(|(_, s)| s.is_plain());
+        let behind = shard.slots[at..].iter().enumerate().find(|(_, s)| s.is_plain());
         let before = before.map(|(i, s)| s.phys + (at - i) as u64);
         let behind = behind.and_then(|(i, s)| s.phys.checked_sub(i as u64));
         let mut candidates = before.into_iter().chain(behind);
@@ -303,7 +358,7 @@ impl Plan<'_> {
         }
         self.punch(&mut shards, first..last)?;
         self.log_blocks(&mut shards, logged, onode.size)?;
-        self.put_shards(onode.id, shards);
+        self.put_shards(onode.id, shards)?;
         Ok(())
     }
 

@@ -5,12 +5,15 @@
 //! must be read is not in memory it stops with all that it knows to be missing; the transaction is
 //! planned again from its beginning when that is there.
 
+mod blobs;
 mod clone;
 mod data;
 mod refs;
 mod values;
 
+use crate::accounts::PackedDelta;
 use crate::alloc::{Allocator, Run, push_run};
+use crate::compress::Codec;
 use crate::error::StoreError;
 use crate::keys::{self, Key};
 use crate::memtable::Memtable;
@@ -27,7 +30,7 @@ use crate::wal::Wal;
 use crate::wal::format::{Delta, Direct};
 use bytes::Bytes;
 use smallvec::SmallVec;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use types::ObjectKey;
 
@@ -90,6 +93,7 @@ pub(crate) struct Context<'a> {
     pub fetched: &'a ReadSet,
     /// Writes shorter than this go into the log.
     pub small_write_bytes: u64,
+    pub codec: &'a RefCell<Codec>,
 }
 
 /// An object of the transaction as it is at this point of the plan.
@@ -118,6 +122,7 @@ pub(crate) struct Outcome {
     pub onodes: SmallVec<[(ObjectKey, Option<Onode>); 2]>,
     pub next_id: u64,
     pub delta: Delta,
+    pub packed: PackedDelta,
     pub taken: Vec<Run>,
     pub freed: Vec<Run>,
     /// Blocks for the log, by place: checksum and content.
@@ -142,6 +147,8 @@ pub(crate) struct Plan<'a> {
     objects: SmallVec<[ObjectState; 4]>,
     out: Outcome,
     conflict: Cell<bool>,
+    /// Blobs that were unpacked, by their first block.
+    unpacked: RefCell<Vec<(u64, Bytes)>>,
 }
 
 /// Plans a transaction. On failure nothing is changed.
@@ -153,7 +160,8 @@ pub(crate) fn plan<'a>(
 ) -> Planned<Outcome> {
     let objects = SmallVec::from_elem(ObjectState::default(), txn.objects().len());
     let out = Outcome { next_id, ..Outcome::default() };
-    let mut plan = Plan { cx, alloc, txn, op: 0, objects, out, conflict: Cell::new(false) };
+    let (conflict, unpacked) = (Cell::new(false), RefCell::default());
+    let mut plan = Plan { cx, alloc, txn, op: 0, objects, out, conflict, unpacked };
     match plan.run() {
         Ok(()) => Ok(plan.out),
         Err(why) => {
@@ -354,6 +362,7 @@ impl<'a> Plan<'a> {
         if onode.has(Onode::HAS_DATA) {
             for (_, shard) in self.shards(onode.id, 0, u32::MAX)? {
                 self.free_slots(&shard.slots)?;
+                shard.blobs.iter().try_for_each(|blob| self.free_blob(blob))?;
             }
         }
         if onode.flags != 0 {
@@ -406,11 +415,14 @@ impl<'a> Plan<'a> {
         Err(Wants { wants: Vec::new(), problem }.into())
     }
 
-    /// Frees what slots refer to.
+    /// Frees what slots refer to; blobs are given up when it is known that no slot is in them
+    /// (`settle`).
     fn free_slots(&mut self, slots: &[Slot]) -> Planned<()> {
         let mut shared = Vec::new();
         for slot in slots.iter().filter(|s| !s.is_hole()) {
-            if slot.shared {
+            if slot.is_packed() {
+                self.out.packed.content -= 1;
+            } else if slot.shared {
                 push_run(&mut shared, Run { start: slot.phys, len: 1 });
             } else {
                 self.free_block(slot.phys)?;

@@ -120,6 +120,7 @@ impl Store {
         let rows = if self.wal.has_open() { self.wal.seal() } else { self.wal.end() };
         let frozen = std::mem::take(&mut self.rows.active);
         self.alloc.freeze();
+        self.accounts.freeze();
         self.checkpoint = Some(Checkpoint {
             rows,
             totals: self.totals,
@@ -178,6 +179,9 @@ impl Store {
         self.work_left = true;
         for _ in 0..SLICE_BITMAPS {
             let Some((region, row)) = self.alloc.pop_frozen() else {
+                for (key, row) in self.accounts.take_frozen() {
+                    frozen.put(key, row, 0);
+                }
                 checkpoint.phase = Phase::Apply;
                 checkpoint.size = frozen.len();
                 return;

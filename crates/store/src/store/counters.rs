@@ -68,7 +68,7 @@ pub struct Counters {
 }
 
 /// Space by what it is used for, in bytes but for the counts. All but `log_used`, `reserve`,
-/// `shared`, `available`, `objects` and `object_bytes` add up to `total`.
+/// `shared`, `compressed*`, `available`, `objects` and `object_bytes` add up to `total`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// The data device.
@@ -83,6 +83,12 @@ pub struct Usage {
     pub data: u64,
     /// Of these, blocks that several objects share.
     pub shared: u64,
+    /// Of the data: blocks of compressed extents.
+    pub compressed: u64,
+    /// Bytes of them that are used.
+    pub compressed_bytes: u64,
+    /// Bytes of objects that they hold, each object's for itself.
+    pub compressed_original: u64,
     /// Tree nodes.
     pub metadata: u64,
     /// Freed, but not usable yet.
@@ -97,4 +103,17 @@ pub struct Usage {
     pub objects: u64,
     /// Logical bytes of all objects.
     pub object_bytes: u64,
+}
+
+/// What compression did to the objects of one account, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compressed {
+    /// Which account.
+    pub account: u64,
+    /// Bytes of objects that are compressed; each object's for itself.
+    pub original: u64,
+    /// Space that they take; what several objects share counts once.
+    pub allocated: u64,
+    /// Bytes of it that are used.
+    pub stored: u64,
 }

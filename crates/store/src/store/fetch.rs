@@ -21,7 +21,7 @@ use types::{HashMap, Mono, ObjectKey};
 #[derive(Debug)]
 pub(crate) enum Piecewise {
     Page(PagePtr),
-    Data { object: ObjectKey, offset: u64, start: u64, crcs: SmallVec<[u32; 4]> },
+    Data { object: ObjectKey, offset: u64, step: u64, start: u64, crcs: SmallVec<[u32; 4]> },
     Log { object: ObjectKey, offset: u64, seq: u64, block: u64, place: u64, crc: u32 },
 }
 
@@ -108,12 +108,14 @@ impl Store {
                         self.io.read(fx, DATA, ptr.block, u64::from(ptr.blocks), what);
                     }
                 },
-                Want::Data { object, offset, start, crcs } => {
+                Want::Data { object, offset, step, start, crcs } => {
                     for (i, crcs) in crcs.chunks(MAX_IO_BLOCKS as usize).enumerate() {
                         fetch.left += 1;
                         let skip = i as u64 * MAX_IO_BLOCKS;
-                        let (start, offset) = (start + skip, offset + skip * BLOCK_BYTES as u64);
-                        self.fetch_data(id, object.clone(), offset, start, crcs, fx);
+                        let (start, offset) = (start + skip, offset + skip * step);
+                        let (object, crcs) = (object.clone(), SmallVec::from_slice(crcs));
+                        let part = Piecewise::Data { object, offset, step, start, crcs };
+                        self.fetch_data(id, part, fx);
                     }
                 }
                 Want::Log { object, offset, seq, block, place, crc } => {
@@ -135,19 +137,10 @@ impl Store {
         self.fetches.running.insert(id, fetch);
     }
 
-    fn fetch_data(
-        &mut self,
-        id: u64,
-        object: ObjectKey,
-        offset: u64,
-        start: u64,
-        crcs: &[u32],
-        fx: &mut Effects,
-    ) {
-        let crcs = SmallVec::from_slice(crcs);
-        let blocks = crcs.len() as u64;
+    fn fetch_data(&mut self, id: u64, part: Piecewise, fx: &mut Effects) {
+        let Piecewise::Data { start, crcs, .. } = &part else { return };
+        let (start, blocks) = (*start, crcs.len() as u64);
         self.count_read(blocks);
-        let part = Piecewise::Data { object, offset, start, crcs };
         self.io.read(fx, DATA, start, blocks, Ended::Fetch { id, part });
     }
 
@@ -208,10 +201,10 @@ impl Store {
                     return Err(StoreError::BadMetadata { block: ptr.block, what });
                 }
             },
-            Piecewise::Data { object, offset, start, crcs } => {
+            Piecewise::Data { object, offset, step, start, crcs } => {
                 for (i, (block, crc)) in bytes.chunks_exact(BLOCK_BYTES).zip(crcs).enumerate() {
                     if block_crc(block) != *crc {
-                        let offset = offset + (i * BLOCK_BYTES) as u64;
+                        let offset = offset + i as u64 * step;
                         return Err(self.bad_block(object, offset, start + i as u64));
                     }
                 }

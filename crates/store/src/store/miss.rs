@@ -1,11 +1,10 @@
 //! What an operation lacks, and what was fetched for it.
 
 use crate::error::StoreError;
-use crate::rows::Slot;
+use crate::rows::{Blob, Slot};
 use crate::tree::TreeMiss;
 use crate::tree::node::{Node, PagePtr};
 use bytes::Bytes;
-use io::BLOCK_BYTES;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use types::ObjectKey;
@@ -19,6 +18,8 @@ pub(crate) enum Want {
         object: ObjectKey,
         /// Byte offset of the first one in the object.
         offset: u64,
+        /// Bytes of the object that each one is further on: 0 when together they are one blob.
+        step: u64,
         start: u64,
         crcs: SmallVec<[u32; 4]>,
     },
@@ -95,17 +96,26 @@ impl Wants {
     }
 
     /// Adds a block of an object that is in its place on the device.
-    pub fn data(&mut self, object: &ObjectKey, offset: u64, slot: Slot) {
-        if let Some(Want::Data { object: o, start, crcs, offset: first }) = self.wants.last_mut()
+    pub fn data(&mut self, object: &ObjectKey, offset: u64, step: u64, slot: Slot) {
+        if let Some(Want::Data { object: o, start, crcs, offset: first, step: s }) =
+            self.wants.last_mut()
             && *start + crcs.len() as u64 == slot.phys
-            && *first + (crcs.len() * BLOCK_BYTES) as u64 == offset
+            && *first + crcs.len() as u64 * step == offset
+            && *s == step
             && o == object
         {
             crcs.push(slot.crc);
             return;
         }
         let crcs = SmallVec::from_slice(&[slot.crc]);
-        self.wants.push(Want::Data { object: object.clone(), offset, start: slot.phys, crcs });
+        let (object, start) = (object.clone(), slot.phys);
+        self.wants.push(Want::Data { object, offset, step, start, crcs });
+    }
+
+    /// The bytes of a blob have their checksums, but cannot be unpacked.
+    pub fn bad_blob(&mut self, object: &ObjectKey, offset: u64, blob: &Blob) {
+        let (object, block) = (object.clone(), blob.start());
+        self.problem.get_or_insert(StoreError::BadBlock { object, offset, block });
     }
 
     /// Adds everything of `other`.
@@ -191,6 +201,7 @@ impl ReadSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use io::BLOCK_BYTES;
 
     #[test]
     fn a_fetched_block_is_found_by_place_and_checksum() {
@@ -203,7 +214,7 @@ mod tests {
         add(&mut rs, 10, &[1, 2, 3]);
         add(&mut rs, 12, &[9]);
         add(&mut rs, 20, &[5]);
-        let slot = |phys, crc| Slot { phys, crc, shared: false };
+        let slot = Slot::plain;
         assert_eq!(rs.find(slot(11, 2)), Some((0, 1)));
         assert_eq!(rs.find(slot(12, 3)), Some((0, 2)));
         assert_eq!(rs.find(slot(12, 9)), Some((1, 0)));
@@ -217,10 +228,9 @@ mod tests {
         let mut wants = Wants::default();
         let key = ObjectKey::from_bytes(b"o");
         for i in 0..3u32 {
-            let slot = Slot { phys: 100 + u64::from(i), crc: i, shared: false };
-            wants.data(&key, u64::from(i) * 4096, slot);
+            wants.data(&key, u64::from(i) * 4096, 4096, Slot::plain(100 + u64::from(i), i));
         }
-        wants.data(&key, 9 * 4096, Slot { phys: 103, crc: 0, shared: false });
+        wants.data(&key, 9 * 4096, 4096, Slot::plain(103, 0));
         assert_eq!(wants.wants.len(), 2);
     }
 }

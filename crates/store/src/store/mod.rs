@@ -26,6 +26,7 @@ pub(crate) mod miss;
 pub(crate) mod onodes;
 mod read;
 mod read_values;
+mod scrub;
 mod space;
 mod submit;
 mod turn;
@@ -34,12 +35,15 @@ mod writeback;
 
 pub(crate) use fetch::check_node;
 
-pub use counters::{Counters, Usage};
+pub use counters::{Compressed, Counters, Usage};
 pub use miss::{Miss, ReadSet};
 pub use read::{ObjectStat, Piece};
 pub use read_values::{OmapPage, OmapRange};
+pub use scrub::{ObjectDigest, ScrubCursor, ScrubLimits, Scrubbed};
 
+use crate::accounts::Accounts;
 use crate::alloc::Allocator;
+use crate::compress::Codec;
 use crate::config::{Config, Devices, Identity};
 use crate::error::{Fatal, StoreError};
 use crate::memtable::Garbage;
@@ -54,6 +58,7 @@ use direct::DirectWrites;
 use fetch::{Fetches, Piecewise};
 use inflight::Io;
 use io::disk::{DevId, DiskError};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use txns::Txns;
 use types::{Mono, ObjectKey};
@@ -131,6 +136,8 @@ pub struct Store {
     alloc: Allocator,
     txns: Txns,
     totals: Totals,
+    accounts: Accounts,
+    codec: RefCell<Codec>,
     next_id: u64,
     io: Io<Ended>,
     fetches: Fetches,
@@ -180,6 +187,7 @@ pub(crate) struct Parts {
     pub wal: Wal,
     pub alloc: Allocator,
     pub totals: Totals,
+    pub accounts: Accounts,
     pub next_id: u64,
     pub next_txn: u64,
     pub next_token: u64,
@@ -200,6 +208,8 @@ impl Store {
             alloc: parts.alloc,
             txns: Txns::new(parts.next_txn),
             totals: parts.totals,
+            accounts: parts.accounts,
+            codec: RefCell::default(),
             next_id: parts.next_id,
             io: Io::new(parts.next_token),
             fetches: Fetches::default(),
@@ -257,6 +267,11 @@ impl Store {
     /// The largest transaction: bytes that its rows and small writes may take in the log.
     pub fn max_transaction_bytes(&self) -> u64 {
         self.wal.max_txn_blocks() * io::BLOCK_BYTES as u64
+    }
+
+    /// Whether the device is told from now on which blocks are freed.
+    pub fn set_discard(&mut self, discard: bool) {
+        self.config.discard = discard;
     }
 
     fn log_dev(&self) -> DevId {

@@ -3,10 +3,10 @@
 use super::Store;
 use super::miss::{Miss, ReadSet, Want, Wants};
 use crate::keys::{self, Parsed, SHARD_BLOCKS};
-use crate::rows::{Onode, Shard, Slot};
+use crate::rows::{Blob, Onode, Shard, Slot};
 use crate::view::View;
 use crate::wal::Content;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use io::BLOCK_BYTES;
 use std::cell::Cell;
 use types::ObjectKey;
@@ -60,6 +60,11 @@ enum Source {
         start: u64,
         at: usize,
     },
+    /// In a blob: which, and which block of its content.
+    Unpacked {
+        blob: usize,
+        at: usize,
+    },
     Block(Bytes),
     Missing,
 }
@@ -70,12 +75,23 @@ enum Growing {
     Hole { from: u64 },
     Fetched { from: u64, run: usize, first: usize, blocks: usize },
     Direct { from: u64, start: u64, first: usize, blocks: usize },
+    Unpacked { from: u64, blob: usize, first: usize, blocks: usize },
+}
+
+/// Where blocks of an object are.
+#[derive(Default)]
+struct Extents {
+    slots: Vec<(u64, Slot)>,
+    /// The blobs that some of them are in.
+    blobs: Vec<Blob>,
 }
 
 /// A read in progress: cuts to the wanted range and joins neighbours.
 struct Reading<'a> {
     store: &'a Store,
     fetched: &'a ReadSet,
+    /// The contents of blobs.
+    unpacked: Vec<Bytes>,
     start: u64,
     end: u64,
     pieces: Vec<Piece>,
@@ -148,8 +164,8 @@ impl Store {
     }
 
     /// The extents of the blocks `first..last` of an object.
-    fn slots(&self, onode: &Onode, first: u64, last: u64) -> Result<Vec<(u64, Slot)>, Miss> {
-        let mut out = Vec::new();
+    fn slots(&self, onode: &Onode, first: u64, last: u64) -> Result<Extents, Miss> {
+        let mut out = Extents::default();
         if !onode.has(Onode::HAS_DATA) || first >= last {
             return Ok(out);
         }
@@ -160,7 +176,18 @@ impl Store {
                 (Ok(Parsed::Shard { number, .. }), Ok(shard)) => {
                     let base = u64::from(number) * SHARD_BLOCKS;
                     let slots = shard.slots.iter().enumerate().map(|(i, s)| (base + i as u64, *s));
-                    out.extend(slots.filter(|(b, s)| (first..last).contains(b) && !s.is_hole()));
+                    let wanted = slots.filter(|(b, s)| (first..last).contains(b) && !s.is_hole());
+                    let from = out.slots.len();
+                    out.slots.extend(wanted);
+                    let used = |blob: &Blob| {
+                        let mut new = out.slots.iter().skip(from);
+                        new.any(|(_, s)| s.is_packed() && s.phys == blob.start())
+                    };
+                    // Two shards may refer to the same one, as an object may be cloned to itself by
+                    // way of another.
+                    let mut blobs: Vec<Blob> = shard.blobs.into_iter().filter(used).collect();
+                    blobs.retain(|b| out.blobs.iter().all(|known| known.start() != b.start()));
+                    out.blobs.append(&mut blobs);
                 }
                 _ => bad = Some("an extent shard"),
             }
@@ -199,17 +226,23 @@ impl Store {
         if offset >= end {
             return Ok(Vec::new());
         }
-        let slots = self.slots(&onode, offset / BLOCK, end.div_ceil(BLOCK))?;
+        let Extents { slots, blobs } = self.slots(&onode, offset / BLOCK, end.div_ceil(BLOCK))?;
         let mut wants = Wants::default();
+        let unpacked = self.unpack(object, &slots, &blobs, fetched, &mut wants);
         let growing = Growing::None;
         let pieces = Vec::new();
-        let mut reading = Reading { store: self, fetched, start: offset, end, pieces, growing };
+        let mut reading =
+            Reading { store: self, fetched, unpacked, start: offset, end, pieces, growing };
         let mut next = offset / BLOCK;
         for (block, slot) in slots {
             if next < block {
                 reading.add(next, Source::Hole);
             }
-            let source = self.source(object, block, slot, fetched, &mut wants);
+            let source = if slot.is_packed() {
+                self.packed_source(slot, &blobs, &mut wants)
+            } else {
+                self.source(object, (block * BLOCK, BLOCK), slot, fetched, &mut wants)
+            };
             reading.add(block, source);
             next = block + 1;
         }
@@ -223,15 +256,73 @@ impl Store {
         Ok(reading.pieces)
     }
 
+    /// The contents of blobs; nothing when something of them must be read first.
+    fn unpack(
+        &self,
+        object: &ObjectKey,
+        slots: &[(u64, Slot)],
+        blobs: &[Blob],
+        fetched: &ReadSet,
+        wants: &mut Wants,
+    ) -> Vec<Bytes> {
+        let mut stored = Vec::with_capacity(blobs.len());
+        for blob in blobs {
+            let first = slots.iter().find(|(_, s)| s.is_packed() && s.phys == blob.start());
+            let offset = first.map_or(0, |(block, _)| block * BLOCK);
+            let mut packed = BytesMut::with_capacity(blob.crcs.len() * BLOCK_BYTES);
+            for slot in blob.blocks() {
+                match self.source(object, (offset, 0), slot, fetched, wants) {
+                    Source::Block(bytes) => packed.extend_from_slice(&bytes),
+                    Source::Fetched { run, at } => {
+                        let bytes = fetched.bytes(run, at * BLOCK_BYTES, (at + 1) * BLOCK_BYTES);
+                        packed.extend_from_slice(&bytes);
+                    }
+                    Source::Direct { .. } => {
+                        packed.extend(self.direct.block(slot.phys));
+                    }
+                    _ => {}
+                }
+            }
+            stored.push((offset, packed));
+        }
+        if !wants.is_empty() {
+            return Vec::new();
+        }
+        let mut codec = self.codec.borrow_mut();
+        let mut out = Vec::with_capacity(blobs.len());
+        for (blob, (offset, packed)) in blobs.iter().zip(stored) {
+            let bytes = packed.get(..blob.bytes as usize);
+            let content = bytes.and_then(|b| codec.unpack(blob.algorithm, b, blob.content_bytes()));
+            match content {
+                Some(content) => out.push(content),
+                None => wants.bad_blob(object, offset, blob),
+            }
+        }
+        out
+    }
+
+    fn packed_source(&self, slot: Slot, blobs: &[Blob], wants: &mut Wants) -> Source {
+        let at = usize::from(slot.part.saturating_sub(1));
+        let found = blobs.iter().position(|b| b.start() == slot.phys);
+        match found.filter(|i| at < usize::from(blobs[*i].content)) {
+            Some(blob) => Source::Unpacked { blob, at },
+            None => {
+                wants.damaged(slot.phys, "a block is in a compressed extent that is not there");
+                Source::Missing
+            }
+        }
+    }
+
+    /// Where a block of the device is to be had. It is for the byte `offset` of the object, and the
+    /// one behind it for the byte `step` further on.
     fn source(
         &self,
         object: &ObjectKey,
-        block: u64,
+        (offset, step): (u64, u64),
         slot: Slot,
         fetched: &ReadSet,
         wants: &mut Wants,
     ) -> Source {
-        let offset = block * BLOCK;
         if let Some(pending) = self.wal.pending(slot.phys) {
             if pending.crc != slot.crc {
                 wants.damaged(slot.phys, "the log and the extents disagree about a block");
@@ -255,7 +346,7 @@ impl Store {
         if let Some((run, at)) = fetched.find(slot) {
             return Source::Fetched { run, at };
         }
-        wants.data(object, offset, slot);
+        wants.data(object, offset, step, slot);
         Source::Missing
     }
 
@@ -275,7 +366,7 @@ impl Store {
             return Ok(Vec::new());
         }
         let mut out: Vec<(u64, u64)> = Vec::new();
-        for (block, _) in self.slots(&onode, offset / BLOCK, end.div_ceil(BLOCK))? {
+        for (block, _) in self.slots(&onode, offset / BLOCK, end.div_ceil(BLOCK))?.slots {
             let (from, to) = (offset.max(block * BLOCK), end.min((block + 1) * BLOCK));
             match out.last_mut() {
                 Some((o, l)) if *o + *l == from => *l += to - from,
@@ -302,6 +393,12 @@ impl Reading<'_> {
                 *blocks += 1;
                 return;
             }
+            (Growing::Unpacked { blob, first, blocks, .. }, Source::Unpacked { blob: b, at })
+                if *blob == *b && *first + *blocks == *at =>
+            {
+                *blocks += 1;
+                return;
+            }
             _ => {}
         }
         let from = block * BLOCK;
@@ -310,6 +407,7 @@ impl Reading<'_> {
             Source::Hole => Growing::Hole { from },
             Source::Fetched { run, at } => Growing::Fetched { from, run, first: at, blocks: 1 },
             Source::Direct { start, at } => Growing::Direct { from, start, first: at, blocks: 1 },
+            Source::Unpacked { blob, at } => Growing::Unpacked { from, blob, first: at, blocks: 1 },
             Source::Block(bytes) => {
                 self.push(from, Some(bytes), BLOCK);
                 Growing::None
@@ -332,6 +430,11 @@ impl Reading<'_> {
                 let (a, b) = (first * BLOCK_BYTES, (first + blocks) * BLOCK_BYTES);
                 let run = self.store.direct.run(start).map(|(_, data)| data.slice(a..b));
                 self.push(from, run, blocks as u64 * BLOCK);
+            }
+            Growing::Unpacked { from, blob, first, blocks } => {
+                let (a, b) = (first * BLOCK_BYTES, (first + blocks) * BLOCK_BYTES);
+                let bytes = self.unpacked.get(blob).map(|content| content.slice(a..b));
+                self.push(from, bytes, blocks as u64 * BLOCK);
             }
         }
     }

@@ -7,7 +7,7 @@
 //! "busy", and background work is hurried so that it becomes usable.
 
 use super::checkpoint::Checkpoint;
-use super::{Life, Store, Usage};
+use super::{Compressed, Life, Store, Usage};
 use crate::config::{HEAD_BLOCKS, TAIL_BLOCKS, reserve_blocks};
 use crate::memtable::Memtable;
 use crate::tree::Tree;
@@ -18,7 +18,7 @@ use io::BLOCK_BYTES;
 pub(super) struct Load {
     rows: u64,
     bytes: u64,
-    /// Bitmap rows.
+    /// Rows of bitmaps and accounts.
     regions: u64,
 }
 
@@ -66,7 +66,8 @@ pub(super) enum Room {
 
 impl Store {
     fn load(&self) -> Load {
-        Load { regions: self.alloc.dirty_regions(), ..Load::of(&self.rows.active) }
+        let regions = self.alloc.dirty_regions() + self.accounts.waiting();
+        Load { regions, ..Load::of(&self.rows.active) }
     }
 
     /// Blocks that the running checkpoint may still take, and those the next one will.
@@ -128,6 +129,7 @@ impl Store {
         let log = if on_data { self.wal.place.blocks } else { 0 };
         let freeing = self.alloc.quarantined();
         let free = self.alloc.free_blocks();
+        let packed = self.accounts.total();
         let kept = self.reserve() + self.checkpoint_need(Load::default());
         Usage {
             total: total * block,
@@ -136,6 +138,9 @@ impl Store {
             log_used: self.wal.used_blocks() * block,
             data: self.alloc.data_blocks() * block,
             shared: self.totals.shared * block,
+            compressed: packed.blocks * block,
+            compressed_bytes: packed.bytes,
+            compressed_original: packed.content * block,
             metadata: self.alloc.page_blocks() * block,
             freeing: freeing * block,
             free: free * block,
@@ -144,6 +149,17 @@ impl Store {
             objects: self.totals.objects,
             object_bytes: self.totals.bytes,
         }
+    }
+
+    /// What compression did, by the accounts of transactions ([`crate::Transaction::account`]).
+    pub fn compressed(&self) -> impl Iterator<Item = Compressed> {
+        let block = BLOCK_BYTES as u64;
+        self.accounts.iter().map(move |(account, sums)| Compressed {
+            account,
+            original: sums.content * block,
+            allocated: sums.blocks * block,
+            stored: sums.bytes,
+        })
     }
 
     /// Checks that every block is accounted for once.

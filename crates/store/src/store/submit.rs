@@ -33,13 +33,14 @@ impl Store {
             txns: &self.txns,
             fetched,
             small_write_bytes: self.small_write_bytes(),
+            codec: &self.codec,
         };
         let outcome = match plan(context, &mut self.alloc, txn, self.next_id) {
             Ok(outcome) => outcome,
             Err(why) => return Err(self.refuse(why)),
         };
         let mut record = Vec::with_capacity(512);
-        self.record_of(&outcome, txn.sequencer).encode(&mut record);
+        self.record_of(&outcome, txn).encode(&mut record);
         let checked = self.check_room(&outcome, record.len(), txn.may_use_reserve);
         if let Err(why) = checked {
             self.undo(&outcome.taken);
@@ -54,14 +55,16 @@ impl Store {
         (self.config.small_write_bytes as u64).min(share)
     }
 
-    fn record_of<'a>(&self, outcome: &'a Outcome, sequencer: u64) -> Record<'a> {
+    fn record_of<'a>(&self, outcome: &'a Outcome, txn: &Transaction) -> Record<'a> {
         let blocks: Vec<_> =
             outcome.blocks.iter().map(|(place, (crc, _))| (*place, *crc)).collect();
         Record {
             txn: self.txns.next(),
-            sequencer,
+            sequencer: txn.sequencer,
             next_id: outcome.next_id,
             delta: outcome.delta,
+            account: txn.account,
+            packed: outcome.packed,
             changes: Cow::Borrowed(&outcome.changes),
             taken: Cow::Borrowed(&outcome.taken),
             freed: Cow::Borrowed(&outcome.freed),
@@ -177,6 +180,7 @@ impl Store {
         self.dirty_since.get_or_insert(self.now);
         self.next_id = outcome.next_id;
         self.totals.add(outcome.delta);
+        self.accounts.add(txn.account, outcome.packed);
         if self.wal.has_pending() {
             for run in &outcome.freed {
                 (run.start..run.end()).for_each(|place| self.wal.forget(place, id));

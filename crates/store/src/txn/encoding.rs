@@ -1,19 +1,21 @@
 //! Transactions on the wire (and nowhere on the disk: the log keeps their outcome).
 //!
-//! V(1,1) { u64 sequencer, u8 flags (1: may use the reserve), list of names, u32 number of ops,
-//! each { u8 code, u32 object, ... } }. The data of writes stands apart, as pieces one after the
+//! V(2,1) { u64 sequencer, u8 flags (1: may use the reserve), list of names, u32 number of ops,
+//! each { u8 code, u32 object, ... }; since 2: u64 account, u8 algorithm (0: nothing is compressed),
+//! u16 required share in thousandths, u32 smallest, u32 largest blob in bytes }. The data of writes stands apart, as pieces one after the
 //! other; a write has its length (4) and offset (8) there. Pieces that are whole blocks come first,
 //! so that a receiver that has them in aligned memory can write them without a copy.
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 use super::{Invalid, ObjectIx, Op, Transaction};
+use crate::compress::{Algorithm, Compress};
 use bytes::Bytes;
 use denc::{Decode, DecodeError, DecodeErrorKind, Decoder, Encoder};
 use io::BLOCK_BYTES;
 use smallvec::SmallVec;
 use types::ObjectKey;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const COMPAT: u8 = 1;
 const MAY_USE_RESERVE: u8 = 1;
 
@@ -32,6 +34,8 @@ impl Transaction {
             for (op, offset) in self.ops.iter().zip(offsets) {
                 encode_op(op, offset, e);
             }
+            e.put(&self.account);
+            encode_compress(self.compress, e);
         });
     }
 
@@ -66,7 +70,7 @@ impl Transaction {
     /// # Errors
     /// See there.
     pub fn decode_parts(d: &mut Decoder<'_>, data: &Bytes) -> Result<Transaction, DecodeError> {
-        let txn = d.section(VERSION, |d, _| {
+        let txn = d.section(VERSION, |d, version| {
             let mut txn = Transaction::new(d.get()?);
             txn.may_use_reserve = d.get::<u8>()? & MAY_USE_RESERVE != 0;
             for _ in 0..d.count()? {
@@ -74,6 +78,10 @@ impl Transaction {
             }
             for _ in 0..d.count()? {
                 txn.ops.push(decode_op(d, data)?);
+            }
+            if version >= 2 {
+                txn.account = d.get()?;
+                txn.compress = decode_compress(d)?;
             }
             Ok(txn)
         })?;
@@ -89,6 +97,24 @@ fn reason(why: &Invalid) -> &'static str {
         Invalid::TooLong { .. } => "a transaction with something too long",
         _ => "a transaction that cannot be carried out",
     }
+}
+
+fn encode_compress(compress: Option<Compress>, e: &mut Encoder) {
+    let how = compress.map_or((0u8, 0u16, 0u32, 0u32), |c| {
+        (c.algorithm as u8, c.required_per_mille, c.min_blob_bytes, c.max_blob_bytes)
+    });
+    e.put(&how.0).put(&how.1).put(&how.2).put(&how.3);
+}
+
+fn decode_compress(d: &mut Decoder<'_>) -> Result<Option<Compress>, DecodeError> {
+    let algorithm: u8 = d.get()?;
+    let (required_per_mille, min_blob_bytes, max_blob_bytes) = (d.get()?, d.get()?, d.get()?);
+    if algorithm == 0 {
+        return Ok(None);
+    }
+    let algorithm = Algorithm::from_byte(algorithm);
+    let algorithm = algorithm.ok_or_else(|| d.invalid("an unknown kind of compression"))?;
+    Ok(Some(Compress { algorithm, required_per_mille, min_blob_bytes, max_blob_bytes }))
 }
 
 fn encode_op(op: &Op, offset: u64, e: &mut Encoder) {

@@ -6,6 +6,7 @@
 
 mod encoding;
 
+use crate::compress::Compress;
 use bytes::Bytes;
 use io::BLOCK_BYTES;
 use types::ObjectKey;
@@ -156,6 +157,11 @@ pub struct Transaction {
     pub sequencer: u64,
     /// Whether it may use the space that is kept back so that removals and bookkeeping always work.
     pub may_use_reserve: bool,
+    /// What compression does is counted by account (an OSD's: the pool), see
+    /// [`crate::Store::compressed`]. An object must always be changed under the same one.
+    pub account: u64,
+    /// How its writes are to be compressed, if at all.
+    pub compress: Option<Compress>,
     objects: Vec<ObjectKey>,
     ops: Vec<Op>,
 }

@@ -27,10 +27,13 @@
 //! The blocks' checksums stand in the records. A record is kind (1), length (4), body:
 //!
 //! * kind 1, a transaction, see [`Record`];
+//! * kind 3, a transaction that changes what compression did: account (varint), change of its blocks
+//!   of content, blocks and bytes (3 zigzag varints), then as kind 1;
 //! * kind 2, dropped transactions: a count and their numbers; these are in earlier batches and must
 //!   be passed over.
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
+use crate::accounts::PackedDelta;
 use crate::alloc::Run;
 use crate::codec::{Decoded, Malformed, Reader, put_at, put_bytes, put_varint, unzigzag, zigzag};
 use crate::keys::{Key, MAX_KEY_BYTES};
@@ -48,6 +51,7 @@ const CRC_AT: usize = 12;
 
 const KIND_TXN: u8 = 1;
 const KIND_DROPPED: u8 = 2;
+const KIND_PACKING_TXN: u8 = 3;
 
 /// The header of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,6 +193,9 @@ pub(crate) struct Record<'a> {
     pub sequencer: u64,
     pub next_id: u64,
     pub delta: Delta,
+    /// Whose sums `packed` changes.
+    pub account: u64,
+    pub packed: PackedDelta,
     pub changes: std::borrow::Cow<'a, Memtable>,
     pub taken: std::borrow::Cow<'a, [Run]>,
     pub freed: std::borrow::Cow<'a, [Run]>,
@@ -248,7 +255,16 @@ fn put_kind(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
 impl Record<'_> {
     /// Appends the record.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        put_kind(out, KIND_TXN, |out| self.encode_body(out));
+        if self.packed.is_empty() {
+            return put_kind(out, KIND_TXN, |out| self.encode_body(out));
+        }
+        put_kind(out, KIND_PACKING_TXN, |out| {
+            put_varint(out, self.account);
+            for n in [self.packed.content, self.packed.blocks, self.packed.bytes] {
+                put_varint(out, zigzag(n));
+            }
+            self.encode_body(out);
+        });
     }
 
     fn encode_body(&self, out: &mut Vec<u8>) {
@@ -305,6 +321,16 @@ pub(crate) fn decode_records(bytes: &[u8], count: u32) -> Decoded<Vec<Entry>> {
         let mut body = Reader::new(r.take(len as usize)?);
         out.push(match kind {
             KIND_TXN => Entry::Txn(Box::new(decode_record(&mut body)?)),
+            KIND_PACKING_TXN => {
+                let account = body.varint()?;
+                let packed = PackedDelta {
+                    content: unzigzag(body.varint()?),
+                    blocks: unzigzag(body.varint()?),
+                    bytes: unzigzag(body.varint()?),
+                };
+                let record = Record { account, packed, ..decode_record(&mut body)? };
+                Entry::Txn(Box::new(record))
+            }
             KIND_DROPPED => Entry::Dropped(get_list(&mut body, |r| r.varint())?),
             _ => return Err(Malformed("a log record of an unknown kind")),
         });
@@ -332,6 +358,8 @@ fn decode_record(r: &mut Reader<'_>) -> Decoded<Record<'static>> {
         sequencer,
         next_id,
         delta: Delta { objects, bytes, shared },
+        account: 0,
+        packed: PackedDelta::default(),
         changes: std::borrow::Cow::Owned(changes),
         taken: taken.into(),
         freed: freed.into(),
@@ -397,6 +425,8 @@ pub(crate) mod tests {
             sequencer: 5,
             next_id: 6,
             delta: Delta { objects: 1, bytes: -4096, shared: 0 },
+            account: 0,
+            packed: PackedDelta::default(),
             changes: std::borrow::Cow::Owned(changes),
             taken: vec![Run { start: 100, len: 8 }].into(),
             freed: vec![Run { start: 200, len: 1 }].into(),
@@ -421,6 +451,13 @@ pub(crate) mod tests {
         };
         assert_eq!(format!("{txn:?}"), format!("{record:?}"));
         assert_eq!(dropped, &[18, 19]);
+        let packed = PackedDelta { content: 32, blocks: -7, bytes: 1 << 40 };
+        let packing = Record { account: 9, packed, ..record };
+        let mut other = Vec::new();
+        packing.encode(&mut other);
+        let back = decode_records(&other, 1).unwrap();
+        let [Entry::Txn(txn)] = back.as_slice() else { panic!("{back:?}") };
+        assert_eq!(format!("{txn:?}"), format!("{packing:?}"));
         assert!(decode_records(&out, 1).is_err());
         assert!(decode_records(&out, 3).is_err());
     }
@@ -440,6 +477,8 @@ pub(crate) mod tests {
             let mut out = Vec::new();
             sample_record().encode(&mut out);
             encode_dropped(&mut out, &[18, 19]);
+            let packed = PackedDelta { content: 1, blocks: 1, bytes: 1 };
+            Record { packed, ..sample_record() }.encode(&mut out);
             for (at, value) in damage {
                 let at = at % out.len();
                 out[at] = value;

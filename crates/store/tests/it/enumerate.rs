@@ -21,7 +21,7 @@ use crate::disk::Disk;
 use crate::rig::{Rig, assert_same, bytes, fsck, key, mount_until, tiny_config};
 use fastrand::Rng;
 use store::model::Model;
-use store::{Config, Expect, StoreError, Transaction, TxnId};
+use store::{Algorithm, Compress, Config, Expect, StoreError, Transaction, TxnId};
 use types::HashSet;
 
 /// Up to so many loose writes, every subset of them is tried.
@@ -51,9 +51,10 @@ fn data(n: u8, len: usize) -> bytes::Bytes {
     (0..len).map(|i| n.wrapping_add((i / 100) as u8)).collect::<Vec<u8>>().into()
 }
 
-/// A new object may get what stands in object 3; objects 1 and 50 are there, 2 is a clone of 1.
+/// A new object may get what stands in object 3; objects 1 and 50 are there, 2 is a clone of 1, 5 is
+/// one compressed extent.
 fn alphabet() -> Vec<Letter> {
-    let ours: [(&'static str, Make); 27] = [
+    let ours: [(&'static str, Make); 31] = [
         ("touch", |t| t.touch(&key(3))),
         ("write a new object", |t| t.write(&key(3), 0, data(1, 5000))),
         ("write small", |t| t.write(&key(2), 12_288, data(2, 4096))),
@@ -82,6 +83,12 @@ fn alphabet() -> Vec<Letter> {
         ("write two objects", |t| {
             t.write(&key(1), 0, data(12, 4096)).write(&key(2), 0, data(13, 20_000))
         }),
+        ("compressed write", |t| compressed(t).write(&key(3), 0, data(16, 40_960))),
+        ("compressed overwrite", |t| compressed(t).write(&key(5), 4096, data(17, 16_384))),
+        ("overwrite in a compressed extent", |t| t.write(&key(5), 9000, data(18, 100))),
+        ("share a compressed extent", |t| {
+            t.clone_object(&key(5), &key(3)).clone_range(&key(5), 4096, 9000, &key(2), 8192)
+        }),
         ("swap and remove", |t| {
             t.rename(&key(2), &key(4)).clone_object(&key(1), &key(2)).remove(&key(1));
             t.omap_set(&key(4), vec![(bytes(b"moved"), data(14, 20))])
@@ -94,6 +101,16 @@ fn alphabet() -> Vec<Letter> {
     let ours = ours.map(|(name, make)| Letter { name, sequencer: 0, make });
     let theirs = theirs.map(|(name, make)| Letter { name, sequencer: 1, make });
     ours.into_iter().chain(theirs).collect()
+}
+
+fn compressed(txn: &mut Transaction) -> &mut Transaction {
+    txn.compress = Some(Compress {
+        algorithm: Algorithm::Lz4,
+        required_per_mille: 875,
+        min_blob_bytes: 8 << 10,
+        max_blob_bytes: 64 << 10,
+    });
+    txn
 }
 
 fn many() -> Vec<(bytes::Bytes, bytes::Bytes)> {
@@ -139,6 +156,11 @@ fn base(name: &'static str, sizes: &[u64], used_of_log: u64) -> Base {
     txn.write(&key(1), 0, data(9, 30_000)).set_attr(&key(1), bytes(b"a"), data(10, 40));
     txn.omap_set(&key(1), vec![(bytes(b"k"), data(11, 60))]).omap_set_header(&key(1), data(1, 9));
     txn.clone_object(&key(1), &key(2)).write(&key(OTHERS), 0, data(15, 5000));
+    let mut packed = Transaction::new(0);
+    compressed(&mut packed).write(&key(5), 0, data(19, 20_480));
+    rig.commit(&packed);
+    model.apply(&packed).unwrap();
+    assert_eq!(rig.store.usage().compressed, 4096);
     loop {
         rig.commit(&txn);
         model.apply(&txn).unwrap();

@@ -385,7 +385,7 @@ fn one_failed_or_short_write_or_failed_flush_ends_the_store() {
 fn a_checkpoint_tries_again_to_read() {
     let config = Config { page_cache_bytes: 0, ..tiny_config() };
     for lasting in [false, true] {
-        let (mut rig, mut model) = filled(5, &config, 40);
+        let (mut rig, mut model) = filled(6, &config, 40);
         rig.sleep();
         let mut rig = Rig::open(rig.unmount(), &config).unwrap();
         let mut txn = Transaction::new(0);

@@ -4,7 +4,7 @@ use crate::rig::key;
 use bytes::Bytes;
 use fastrand::Rng;
 use io::{AlignedBuf, BLOCK_BYTES};
-use store::Transaction;
+use store::{Algorithm, Compress, Transaction};
 use types::ObjectKey;
 
 /// What is generated.
@@ -55,11 +55,32 @@ impl Default for Gen {
     }
 }
 
+/// All objects are counted under it.
+pub const ACCOUNT: u64 = 7;
+
+/// Half of all transactions compress what they write; most of what is written can be.
+pub fn any_compress(rng: &mut Rng) -> Option<Compress> {
+    let algorithm = [Algorithm::Lz4, Algorithm::Zstd][rng.usize(0..2)];
+    let compress = Compress {
+        algorithm,
+        required_per_mille: [875, 1000, 300][rng.usize(0..3)],
+        min_blob_bytes: [4 << 10, 8 << 10, 32 << 10][rng.usize(0..3)],
+        max_blob_bytes: [8 << 10, 20 << 10, 64 << 10, 128 << 10][rng.usize(0..4)],
+    };
+    rng.bool().then_some(compress)
+}
+
 fn data(rng: &mut Rng, len: usize) -> Bytes {
     let (a, b) = (rng.u8(..), rng.u8(1..));
     let mut buf = AlignedBuf::zeroed(len);
     let mut x = a;
+    // Often there is much to be gained by compressing, sometimes little, or nothing.
+    let noise = [0, 0, 0, 400, 800, 1000][rng.usize(0..6)];
     for (i, byte) in buf.as_mut_slice().iter_mut().enumerate() {
+        if i % 1000 < noise {
+            *byte = rng.u8(..);
+            continue;
+        }
         if i % 61 == 0 {
             x = x.wrapping_mul(5).wrapping_add(b);
         }
@@ -185,6 +206,8 @@ impl Gen {
 
     pub fn txn(&self, rng: &mut Rng, sequencer: u64) -> Transaction {
         let mut txn = Transaction::new(sequencer);
+        txn.account = ACCOUNT;
+        txn.compress = any_compress(rng);
         for _ in 0..rng.usize(1..=self.ops) {
             self.op(rng, &mut txn);
         }

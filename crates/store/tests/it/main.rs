@@ -1,8 +1,10 @@
 //! The store as its owner sees it, on a simulated disk.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+mod compress;
 mod conformance;
 mod crash;
+mod device;
 mod disk;
 mod enumerate;
 mod faults;
@@ -12,4 +14,5 @@ mod life;
 mod rig;
 mod rot;
 mod sample;
+mod scrub;
 mod space;

@@ -1,15 +1,15 @@
 //! Stores that earlier versions made still open, with everything in them.
 //!
 //! A sample is a device as its non-zero blocks: number (8, little-endian) and bytes (4096) of each.
-//! `STORE_WRITE_SAMPLE=1` makes a new one, when the format has changed.
+//! `STORE_WRITE_SAMPLE=feature-1.blocks` makes that one anew; a change of the format adds one.
 
 use crate::disk::Disk;
 use crate::rig::{Rig, assert_clean, assert_same, bytes, key, tiny_config};
 use io::BLOCK_BYTES;
 use io::disk::DevId;
 use std::path::PathBuf;
-use store::Transaction;
 use store::model::Model;
+use store::{Algorithm, Compress, Transaction};
 
 const DEVICE_BYTES: u64 = 8 << 20;
 const DATA: DevId = DevId(0);
@@ -46,16 +46,15 @@ fn history() -> Vec<Transaction> {
     vec![first, second, third]
 }
 
-fn expected() -> Model {
+fn expected(history: &[Transaction]) -> Model {
     let mut model = Model::new();
-    history().iter().for_each(|txn| model.apply(txn).unwrap());
+    history.iter().for_each(|txn| model.apply(txn).unwrap());
     model
 }
 
 /// As it is after a crash: two transactions in the tree, the last one in the log only.
-fn make() -> Disk {
+fn make(txns: &[Transaction]) -> Disk {
     let mut rig = Rig::new(1, &[DEVICE_BYTES], &tiny_config());
-    let txns = history();
     for txn in &txns[..2] {
         rig.commit(txn);
     }
@@ -88,14 +87,43 @@ fn load(sample: &[u8]) -> Disk {
     disk
 }
 
-#[test]
-fn format_1_opens() {
-    let path = path("format-1.blocks");
-    if std::env::var_os("STORE_WRITE_SAMPLE").is_some() {
-        std::fs::write(&path, save(&make())).unwrap();
+/// With feature 1: the same, and compressed extents, in the tree and in the log.
+fn compressed_history() -> Vec<Transaction> {
+    let [first, mut second, mut third]: [_; 3] = history().try_into().unwrap();
+    let compress = |txn: &mut Transaction, algorithm| {
+        txn.account = 5;
+        txn.compress = Some(Compress {
+            algorithm,
+            required_per_mille: 875,
+            min_blob_bytes: 8 << 10,
+            max_blob_bytes: 64 << 10,
+        });
+    };
+    compress(&mut second, Algorithm::Zstd);
+    second.write(&key(7), 4096, pattern(6, 200_000)).clone_object(&key(7), &key(8));
+    compress(&mut third, Algorithm::Lz4);
+    third.write(&key(9), 0, pattern(7, 40_960)).write(&key(7), 70_000, pattern(8, 10));
+    third.clone_range(&key(8), 8192, 20_000, &key(9), 16_384);
+    vec![first, second, third]
+}
+
+fn opens(name: &str, history: fn() -> Vec<Transaction>) {
+    let path = path(name);
+    if std::env::var_os("STORE_WRITE_SAMPLE").is_some_and(|wanted| *wanted == *name) {
+        std::fs::write(&path, save(&make(&history()))).unwrap();
     }
     let disk = load(&std::fs::read(path).unwrap());
-    assert_clean(&mut disk.clone(), &tiny_config(), "sample of format 1");
+    assert_clean(&mut disk.clone(), &tiny_config(), name);
     let mut rig = Rig::open(disk, &tiny_config()).unwrap();
-    assert_same(&rig.dump().unwrap(), &expected(), "sample of format 1");
+    assert_same(&rig.dump().unwrap(), &expected(&history()), name);
+}
+
+#[test]
+fn format_1_opens() {
+    opens("format-1.blocks", history);
+}
+
+#[test]
+fn feature_1_opens() {
+    opens("feature-1.blocks", compressed_history);
 }

@@ -54,6 +54,11 @@ fn fill_and_empty(seed: u64, config: &Config, max: usize) {
             let u = rig.store.usage();
             assert_eq!(report.data_blocks * 4096, u.data);
             assert_eq!(report.node_blocks * 4096, u.metadata);
+            let s = report.space;
+            assert_eq!((s.total, s.system, s.log), (u.total, u.system, u.log));
+            assert_eq!((s.data, s.metadata, s.free), (u.data, u.metadata, u.free));
+            assert_eq!(s.system + s.log + s.data + s.metadata + s.free, s.total);
+            assert_eq!((s.shared, s.compressed), (u.shared, u.compressed));
             assert_eq!((report.objects, report.object_bytes), (u.objects, u.object_bytes));
         }
         for i in (0..n).chain([8888]) {

@@ -1,0 +1,91 @@
+//! What compression did, counted by account: for an OSD, by pool.
+//!
+//! Transactions carry differences ([`PackedDelta`]), in the log too; checkpoints write the sums that
+//! changed as rows of the tree, as they write bitmaps.
+
+use crate::keys::{self, Key};
+use crate::rows::PackedSums;
+use bytes::Bytes;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How a transaction changes the sums of its account.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PackedDelta {
+    pub content: i64,
+    pub blocks: i64,
+    pub bytes: i64,
+}
+
+impl PackedDelta {
+    pub fn is_empty(&self) -> bool {
+        *self == PackedDelta::default()
+    }
+}
+
+impl PackedSums {
+    fn add(&mut self, delta: PackedDelta) {
+        self.content = self.content.saturating_add_signed(delta.content);
+        self.blocks = self.blocks.saturating_add_signed(delta.blocks);
+        self.bytes = self.bytes.saturating_add_signed(delta.bytes);
+    }
+}
+
+/// The sums.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Accounts {
+    sums: BTreeMap<u64, PackedSums>,
+    dirty: BTreeSet<u64>,
+    frozen: Vec<(Key, Option<Bytes>)>,
+}
+
+impl Accounts {
+    /// Mount: the sums of an account as the last checkpoint wrote them.
+    pub fn load(&mut self, account: u64, sums: PackedSums) {
+        self.sums.insert(account, sums);
+    }
+
+    /// Counts what a transaction changed.
+    pub fn add(&mut self, account: u64, delta: PackedDelta) {
+        if !delta.is_empty() {
+            self.sums.entry(account).or_default().add(delta);
+            self.dirty.insert(account);
+        }
+    }
+
+    /// From now on, what changes belongs to the next checkpoint.
+    pub fn freeze(&mut self) {
+        assert!(self.frozen.is_empty(), "one checkpoint at a time");
+        for account in std::mem::take(&mut self.dirty) {
+            let sums = self.sums.get(&account).copied().unwrap_or_default();
+            let row = (!sums.is_empty()).then(|| sums.encode());
+            if row.is_none() {
+                self.sums.remove(&account);
+            }
+            self.frozen.push((keys::account(account), row));
+        }
+    }
+
+    /// The rows of the running checkpoint, as they were when it was frozen.
+    pub fn take_frozen(&mut self) -> Vec<(Key, Option<Bytes>)> {
+        std::mem::take(&mut self.frozen)
+    }
+
+    /// Rows that wait to be written.
+    pub fn waiting(&self) -> u64 {
+        (self.dirty.len() + self.frozen.len()) as u64
+    }
+
+    /// All accounts that count something.
+    pub fn iter(&self) -> impl Iterator<Item = (u64, PackedSums)> {
+        self.sums.iter().filter(|(_, sums)| !sums.is_empty()).map(|(a, sums)| (*a, *sums))
+    }
+
+    /// The sums over all accounts.
+    pub fn total(&self) -> PackedSums {
+        self.iter().fold(PackedSums::default(), |all, (_, sums)| PackedSums {
+            content: all.content.saturating_add(sums.content),
+            blocks: all.blocks.saturating_add(sums.blocks),
+            bytes: all.bytes.saturating_add(sums.bytes),
+        })
+    }
+}
