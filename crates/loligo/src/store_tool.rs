@@ -10,7 +10,7 @@ use io::BLOCK_BYTES;
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use store::{Config, Finding, Fsck, FsckReport, Identity, Mkfs, MkfsError, Severity};
+use store::{Config, Finding, Fsck, FsckReport, Identity, Mkfs, MkfsError, Severity, SpaceReport};
 use types::{ObjectKey, OsdId, Uuid};
 use uring::Open;
 
@@ -196,6 +196,41 @@ fn severity(severity: Severity) -> &'static str {
     }
 }
 
+fn space_json(s: &SpaceReport) -> Value {
+    json!({
+        "total_bytes": s.total, "system_bytes": s.system, "log_bytes": s.log,
+        "log_used_bytes": s.log_used, "data_bytes": s.data, "padding_bytes": s.padding,
+        "shared_bytes": s.shared, "saved_by_sharing_bytes": s.saved_by_sharing,
+        "compressed_bytes": s.compressed, "compressed_original_bytes": s.compressed_original,
+        "metadata_bytes": s.metadata, "free_bytes": s.free, "reserve_bytes": s.reserve,
+    })
+}
+
+/// What the space is used for, by reason.
+fn space_text(s: &SpaceReport) -> String {
+    let mut out =
+        format!("  data      {}, of which {} are padding\n", Bytes(s.data), Bytes(s.padding));
+    // Writing to a string does not fail.
+    if s.shared > 0 {
+        let (shared, saved) = (Bytes(s.shared), Bytes(s.saved_by_sharing));
+        let _ = writeln!(out, "  clones    {shared} of the data are shared, which saves {saved}");
+    }
+    if s.compressed > 0 {
+        let (now, before) = (Bytes(s.compressed), Bytes(s.compressed_original));
+        let _ = writeln!(out, "  packed    {now} of the data hold {before}, compressed");
+    }
+    let (metadata, log) = (Bytes(s.metadata), Bytes(s.log));
+    let _ = writeln!(out, "  metadata  {metadata}, and {} of superblocks", Bytes(s.system));
+    let _ = writeln!(out, "  log       {log} here; {} are needed", Bytes(s.log_used));
+    let _ = writeln!(
+        out,
+        "  free      {}, of which {} are kept for removals and bookkeeping",
+        Bytes(s.free),
+        Bytes(s.reserve)
+    );
+    out
+}
+
 fn blocks(n: u64) -> Bytes {
     Bytes(n.saturating_mul(BLOCK_BYTES as u64))
 }
@@ -212,6 +247,7 @@ impl Checked {
             "objects": r.objects, "object_bytes": r.object_bytes,
             "data_bytes": blocks(r.data_blocks).0, "shared_bytes": blocks(r.shared_blocks).0,
             "tree_bytes": blocks(r.node_blocks).0, "tree_nodes": r.nodes,
+            "space": space_json(&r.space),
             "log_batches": r.log_batches, "checked_bytes": blocks(r.blocks_checked).0,
         })
     }
@@ -262,15 +298,13 @@ impl Checked {
         };
         format!(
             "{path}\n  OSD       osd.{}\n  cluster   {}\n  store     {}\n  size      {size}\n  \
-             objects   {}, {} in them\n  used      {} by data, {} by metadata\n  closed    \
-             {closed}\n  health    {health}\n",
+             objects   {}, {} in them\n{}  closed    {closed}\n  health    {health}\n",
             identity.osd,
             identity.cluster,
             identity.store,
             r.objects,
             Bytes(r.object_bytes),
-            blocks(r.data_blocks),
-            blocks(r.node_blocks),
+            space_text(&r.space),
         )
     }
 }

@@ -96,7 +96,8 @@ impl Daemon {
 
     /// Removes a watch by a logged write, as its client would.
     fn expire_watch(&mut self, pgid: PgId, object: HObject, key: WatchKey, fx: &mut Effects) {
-        let snaps = self.maps.pool_snaps(pgid.pool);
+        let (snaps, compression) =
+            (self.maps.pool_snaps(pgid.pool), self.maps.pool_compression(pgid.pool));
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let usable = host.pg.accepts_io()
             && host.pg.readiness(&object) == pg::Readiness::Ready
@@ -117,6 +118,7 @@ impl Daemon {
             writes: true,
             sender: Sender { name: key.0, addr: Default::default() },
             snaps: &snaps,
+            compression,
             is_ready: &|_| true,
             copies: &[],
             now: self.now.wall,

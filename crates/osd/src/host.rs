@@ -248,6 +248,11 @@ pub fn sequencer(pgid: PgId) -> u64 {
     id
 }
 
+/// What the store counts a PG's compressed extents under: its pool.
+pub fn account(pgid: PgId) -> u64 {
+    pgid.pool.0 as u64
+}
+
 const PG_PREFIX: &str = "pg/";
 
 /// The object that holds a PG's records.

@@ -15,6 +15,7 @@
 
 mod admin;
 mod boot;
+mod compress;
 mod config;
 mod copy;
 mod daemon;

@@ -3,6 +3,7 @@
 //! Every epoch is taken in one by one, since intervals are made of them. Incrementals and full maps
 //! are kept as omap keys of one object, in one sequence of their own.
 
+use crate::compress::PoolCompression;
 use crate::object::own_object;
 use bytes::Bytes;
 use maps::{Incremental, MapError, OsdMap, SnapSet};
@@ -145,6 +146,11 @@ impl Maps {
     pub fn pool_snaps(&mut self, pool: PoolId) -> Rc<PoolSnaps> {
         let map = &self.current;
         self.snaps.entry(pool).or_insert_with(|| Rc::new(PoolSnaps::of(map, pool))).clone()
+    }
+
+    /// What is compressed in a pool.
+    pub fn pool_compression(&self, pool: PoolId) -> PoolCompression {
+        self.current.pool(pool).map(PoolCompression::of).unwrap_or_default()
     }
 
     /// Takes in a message of the mon, or of anybody who shares maps. What is stored goes into `txn`.

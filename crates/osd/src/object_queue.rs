@@ -144,7 +144,8 @@ impl Daemon {
             self.refuse_op(id, Errno::EBLOCKLISTED);
             return Ran::Done;
         }
-        let snaps = self.maps.pool_snaps(pgid.pool);
+        let (snaps, compression) =
+            (self.maps.pool_snaps(pgid.pool), self.maps.pool_compression(pgid.pool));
         let Some(host) = self.pgs.get_mut(&pgid) else { return Ran::Done };
         let Some(op) = self.ops.get_mut(&id) else { return Ran::Done };
         op.attempt += 1;
@@ -161,6 +162,7 @@ impl Daemon {
             writes: op.class.writes,
             sender: op.sender,
             snaps: &snaps,
+            compression,
             is_ready: &is_ready,
             copies: &op.copies,
             now: self.now.wall,

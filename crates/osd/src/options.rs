@@ -3,7 +3,7 @@
 use admin::settings::{OptionDef, OptionKind, Settings};
 use std::time::Duration;
 
-use OptionKind::{Float, Secs, Size, Str, Uint};
+use OptionKind::{Bool, Float, Secs, Size, Str, Uint};
 
 /// The options this OSD heeds.
 pub const OSD: &[OptionDef] = &[
@@ -93,6 +93,14 @@ pub const OSD: &[OptionDef] = &[
         "a request counts as blocked from so many seconds on",
     )
     .at_least(0.0),
+    OptionDef::new(
+        "bdev_enable_discard",
+        Bool,
+        "false",
+        "tell the disk which space is free; of a store in a file, that goes back to the file system, \
+         which must have it when it is wanted again",
+    )
+    .basic(),
     OptionDef::new("osd_objectstore", Str, "loligo", "the kind of store").at_start(),
 ];
 
@@ -128,6 +136,8 @@ pub struct Limits {
     pub history: HistoryLimits,
     /// From here on a request counts as blocked.
     pub complaint: Duration,
+    /// The disk is told which space is free.
+    pub discard: bool,
 }
 
 /// What is kept of ended requests.
@@ -169,6 +179,7 @@ impl Limits {
                 slow: seconds("osd_op_history_slow_op_threshold"),
             },
             complaint: seconds("osd_op_complaint_time"),
+            discard: settings.bool("bdev_enable_discard"),
         }
     }
 }

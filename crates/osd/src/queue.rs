@@ -1,7 +1,7 @@
 //! Transactions of a PG that are not a client's write: in order, waiting where they must.
 
 use crate::daemon::{Daemon, Waiter};
-use crate::host::{Queued, Then};
+use crate::host::{Queued, Then, account};
 use io::Effects;
 use maps::OsdMap;
 use peer::PgPeering;
@@ -96,13 +96,14 @@ impl Daemon {
     pub(crate) fn submit(
         &mut self,
         pgid: PgId,
-        txn: Transaction,
+        mut txn: Transaction,
         then: Vec<Then>,
         fx: &mut Effects,
     ) {
         if txn.is_empty() && then.is_empty() {
             return;
         }
+        txn.account = account(pgid);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         host.queue.push_back(Queued { txn, reads: ReadSet::new(), then });
         if !host.queue_stalled {

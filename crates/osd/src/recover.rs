@@ -330,6 +330,8 @@ impl Daemon {
             }
         }
         let mut txn = host.transaction();
+        let hints = ObjectMeta::decode(&m.meta).map_or(0, |meta| meta.hint.flags);
+        txn.compress = self.maps.pool_compression(pgid.pool).for_hints(hints);
         if let Err(why) = apply_part(&mut txn, &m) {
             tracing::error!("osd.{}: a bad push from osd.{from}: {why}", self.cfg.id);
             self.perf.odd_messages += 1;

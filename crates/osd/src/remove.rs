@@ -2,7 +2,7 @@
 //! few objects at a time.
 
 use crate::daemon::{Daemon, Waiter};
-use crate::host::{Then, meta_object, put_meta, sequencer};
+use crate::host::{Then, account, meta_object, put_meta, sequencer};
 use crate::object::key_range;
 use crate::trim::index_of;
 use io::Effects;
@@ -64,6 +64,7 @@ impl Daemon {
             return;
         }
         let mut txn = Transaction::new(sequencer(pgid));
+        txn.account = account(pgid);
         txn.may_use_reserve = true;
         if let Some(mark) = &removal.mark {
             put_meta(&mut txn, &meta_object(pgid).to_key(), vec![mark.clone()]);

@@ -5,9 +5,9 @@ use crate::daemon::{Daemon, Life};
 use crate::host::PgHost;
 use io::Effects;
 use maps::SnapSet;
-use peer::{OsdAlive, OsdPgTemp, OsdReport, OsdSpace, PgStat};
+use peer::{OsdAlive, OsdPgTemp, OsdReport, OsdSpace, PgStat, PoolCompressed};
 use std::time::Duration;
-use types::{Epoch, OsdId, PgId, UTime};
+use types::{Epoch, OsdId, PgId, PoolId, UTime};
 use wire::msg::Payload;
 
 impl Daemon {
@@ -33,6 +33,7 @@ impl Daemon {
             return;
         }
         self.next_tick = now.after(Duration::from_millis(TICK_MS));
+        self.store.set_discard(self.limits.discard);
         let joined = !matches!(self.life, Life::Loading(_)) && !self.client_addrs.is_empty();
         if joined && !self.cluster_addrs.is_empty() {
             self.dial_mon(fx);
@@ -106,6 +107,7 @@ impl Daemon {
             slow_requests,
             oldest_request_s: u32::try_from(oldest.as_secs()).unwrap_or(u32::MAX),
             pgs,
+            compressed: self.store.compressed().map(pool_compressed).collect(),
         };
         self.send_mon(report.encode());
     }
@@ -143,6 +145,11 @@ impl Daemon {
             self.submit_maps(txn, fx);
         }
     }
+}
+
+fn pool_compressed(c: store::Compressed) -> PoolCompressed {
+    let store::Compressed { account, original, allocated, stored } = c;
+    PoolCompressed { pool: PoolId(account as i64), original, allocated, stored }
 }
 
 fn pg_stat(host: &mut PgHost, epoch: Epoch, wall: UTime, removed: Option<&SnapSet>) -> PgStat {

@@ -10,6 +10,7 @@
 //! the mon, which takes it off the map when all PGs have said so. Nothing is stored about progress:
 //! after a restart the rows that are left say what is to be done.
 
+use crate::compress::PoolCompression;
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{PgHost, Source};
 use crate::object::own_object;
@@ -231,6 +232,7 @@ impl Daemon {
             writes: true,
             sender: Sender::default(),
             snaps: &snaps,
+            compression: PoolCompression::default(),
             is_ready: &|_| true,
             copies: &[],
             now: self.now.wall,

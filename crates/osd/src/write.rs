@@ -2,7 +2,7 @@
 //! when all of them have it durable.
 
 use crate::daemon::{Daemon, Waiter};
-use crate::host::{OpId, PgHost, Source, Then, Write, put_meta};
+use crate::host::{OpId, PgHost, Source, Then, Write, account, put_meta};
 use crate::ops::{Change, Finished, MAX_WRITE_OUTPUT_BYTES, Versioned, WatchEffect};
 use crate::tracker::Mark;
 use bytes::Bytes;
@@ -108,6 +108,7 @@ impl Daemon {
     ) -> Result<(), SubmitError> {
         let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(()) };
         let Ready { entries, mut txn, sums, user_version, object } = ready;
+        txn.account = account(pgid);
         let targets = host.pg.targets(&object);
         let sent = if targets.is_empty() { None } else { Some(encode_txn(&txn)) };
         let luv = host.pg.info().last_user_version.max(user_version);

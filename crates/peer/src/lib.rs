@@ -13,7 +13,7 @@ mod view;
 
 pub use mon::{
     IoCounts, OsdAlive, OsdBoot, OsdGoingDown, OsdPgTemp, OsdReport, OsdSpace, PgCreate, PgCreates,
-    PgStat,
+    PgStat, PoolCompressed,
 };
 pub use osd::{
     BackfillProgress, BackfillProgressAck, PgPeering, Pull, Push, PushAck, PushCursor, RepAck,

@@ -5,7 +5,7 @@ use denc::{Decode, Encode};
 use maps::SnapSet;
 use pg::{History, ObjectSums, PastIntervals};
 use std::collections::BTreeMap;
-use types::{AddrVec, Epoch, Eversion, OsdId, PgId, UTime, Uuid};
+use types::{AddrVec, Epoch, Eversion, OsdId, PgId, PoolId, UTime, Uuid};
 
 /// OSD to mon: I am here, mark me up. Sent again until the map says so.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -152,9 +152,23 @@ pub struct OsdSpace {
     pub meta: u64,
 }
 
+/// What compression did to the objects of one pool on an OSD, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct PoolCompressed {
+    /// The pool.
+    pub pool: PoolId,
+    /// Bytes of objects that are compressed.
+    pub original: u64,
+    /// Space that they take.
+    pub allocated: u64,
+    /// Bytes of it that are used.
+    pub stored: u64,
+}
+
 /// OSD to mon: how I am. Every few seconds, and at once when a PG's state changes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+#[denc(v = 2, compat = 1)]
 pub struct OsdReport {
     /// Who.
     pub osd: OsdId,
@@ -172,6 +186,9 @@ pub struct OsdReport {
     pub oldest_request_s: u32,
     /// PGs it leads and that changed since the last report; all of them after a new session.
     pub pgs: Vec<PgStat>,
+    /// Pools of which something is compressed here.
+    #[denc(since = 2)]
+    pub compressed: Vec<PoolCompressed>,
 }
 payload!(OsdReport, 5);
 

@@ -139,6 +139,7 @@ impl Bench {
             };
             let up_from = map.osd(id).unwrap().info.up_from;
             let report = OsdReport {
+                compressed: Vec::new(),
                 osd: id,
                 up_from,
                 space,

@@ -147,8 +147,8 @@ fn detail_json(p: &PoolSpace<'_>) -> Value {
         "rd_bytes": count(sum.num_rd_kb) << 10,
         "wr": sum.num_wr,
         "wr_bytes": count(sum.num_wr_kb) << 10,
-        "compress_bytes_used": 0,
-        "compress_under_bytes": 0,
+        "compress_bytes_used": count(p.stat.store_stats.data_compressed_allocated),
+        "compress_under_bytes": count(p.stat.store_stats.data_compressed_original),
         "stored_raw": p.stored.saturating_mul(copies),
         "avail_raw": p.avail_raw,
     })
@@ -252,8 +252,8 @@ fn detail_table(pools: &[PoolSpace<'_>]) -> TextTable {
             quota(p.pool.quota_max_objects, Si(p.pool.quota_max_objects).to_string()),
             quota(p.pool.quota_max_bytes, bytes(p.pool.quota_max_bytes)),
             none(),
-            bytes(0),
-            bytes(0),
+            bytes(count(p.stat.store_stats.data_compressed_allocated)),
+            bytes(count(p.stat.store_stats.data_compressed_original)),
         ]);
     }
     table

@@ -23,7 +23,7 @@ impl Cluster {
         let map = self.map().clone();
         let (near, back, full) = limits(&map);
         for id in map.up_osds().collect::<Vec<OsdId>>() {
-            let stat = self.pgmap.osd(id).copied().filter(|s| s.space.total > 0);
+            let stat = self.pgmap.osd(id).cloned().filter(|s| s.space.total > 0);
             let Some(stat) = stat else { continue };
             let wanted = match stat.fullness() {
                 f if full > 0.0 && f >= full => OsdState::FULL,

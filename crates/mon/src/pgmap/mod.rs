@@ -13,7 +13,7 @@ pub(crate) use rates::{Counts, Rate, Rates};
 pub(crate) use sums::{OsdSum, Sums, stat_sum};
 
 use maps::OsdMap;
-use peer::{OsdSpace, PgStat};
+use peer::{OsdSpace, PgStat, PoolCompressed};
 use pg::StateBits;
 use std::collections::BTreeMap;
 use types::{Epoch, Mono, OsdId, PgId, PoolId, UTime};
@@ -47,7 +47,7 @@ pub(crate) struct PgEntry {
 }
 
 /// An OSD as it last reported itself.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct OsdStat {
     pub up_from: Epoch,
     pub space: OsdSpace,
@@ -57,6 +57,7 @@ pub(crate) struct OsdStat {
     pub oldest_request_s: u32,
     pub at: Mono,
     pub seq: u64,
+    pub compressed: Vec<PoolCompressed>,
 }
 
 impl OsdStat {

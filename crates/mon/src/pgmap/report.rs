@@ -29,6 +29,7 @@ impl PgMap {
             oldest_request_s: report.oldest_request_s,
             at: now.mono,
             seq,
+            compressed: report.compressed,
         };
         self.osds.insert(report.osd, stat);
         self.version += 1;

@@ -2,6 +2,7 @@
 
 use super::{OsdStat, PgEntry, PgMap};
 use maps::{OsdMap, PgPool};
+use peer::PoolCompressed;
 use pg::StateBits;
 use std::collections::BTreeMap;
 use types::{OsdId, PoolId};
@@ -157,9 +158,29 @@ impl PgMap {
         // OSDs do not say how much each pool takes; it is as many copies as there are.
         let copies = f64::from(pool.size) * present(sum);
         let raw = (sum.num_bytes.max(0) as f64 * copies) as i64;
-        stat.store_stats =
-            StoreStatfs { allocated: raw, data_stored: raw, ..StoreStatfs::default() };
+        let packed = self.compressed(id);
+        let saved = clamp(packed.original).saturating_sub(clamp(packed.allocated)).max(0);
+        stat.store_stats = StoreStatfs {
+            allocated: raw.saturating_sub(saved).max(0),
+            data_stored: raw,
+            data_compressed: clamp(packed.stored),
+            data_compressed_allocated: clamp(packed.allocated),
+            data_compressed_original: clamp(packed.original),
+            ..StoreStatfs::default()
+        };
         stat.num_store_stats = u32::try_from(self.osds.len()).unwrap_or(u32::MAX);
+    }
+
+    /// What compression does for a pool, on all OSDs.
+    fn compressed(&self, pool: PoolId) -> PoolCompressed {
+        let mut sum = PoolCompressed { pool, ..PoolCompressed::default() };
+        let all = self.osds.values().flat_map(|osd| &osd.compressed);
+        for part in all.filter(|part| part.pool == pool) {
+            sum.original = sum.original.saturating_add(part.original);
+            sum.allocated = sum.allocated.saturating_add(part.allocated);
+            sum.stored = sum.stored.saturating_add(part.stored);
+        }
+        sum
     }
 
     /// Statistics of one pool, as `rados df` wants them.

@@ -131,6 +131,7 @@ fn osds_that_do_not_belong_here_stay_out_of_the_map() {
     let (node, client) = c.add_client(as_osd(0));
     let space = OsdSpace { total: u64::MAX, available: u64::MAX, ..OsdSpace::default() };
     let report = |osd| OsdReport {
+        compressed: Vec::new(),
         osd: OsdId(osd),
         up_from: Epoch(1),
         space,

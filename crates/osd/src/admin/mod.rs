@@ -300,6 +300,9 @@ impl Daemon {
             "metadata_bytes": u.metadata, "freeing_bytes": u.freeing, "free_bytes": u.free,
             "reserve_bytes": u.reserve, "available_bytes": u.available, "objects": u.objects,
             "object_bytes": u.object_bytes,
+            "compressed_bytes": u.compressed,
+            "compressed_padding_bytes": u.compressed - u.compressed_bytes,
+            "compressed_original_bytes": u.compressed_original,
         }))
     }
 

@@ -86,6 +86,7 @@ impl Run<'_> {
             None => self.cloned.map(|id| (id, CloneChange::Made(self.clone_meta(id)))),
         };
         self.count();
+        self.txn.compress = self.scene.compression.for_hints(self.now.meta.hint.flags);
         let whiteout = self.now.meta.whiteout && !self.now.exists;
         let keeps_head = self.now.exists || whiteout;
         let has_clones = !self.snapset.clones.is_empty();

@@ -31,6 +31,7 @@ pub use list::{ListRange, list_objects};
 pub use reader::{Reader, StoredObject, contents};
 pub use watch::WatchEffect;
 
+use crate::compress::PoolCompression;
 use crate::mapstate::PoolSnaps;
 use crate::object::{ObjectMeta, Ranges, SnapPlace, SnapSet};
 use bytes::Bytes;
@@ -94,6 +95,8 @@ pub struct Scene<'a> {
     pub sender: Sender,
     /// The pool's snapshots.
     pub snaps: &'a PoolSnaps,
+    /// What of it is compressed.
+    pub compression: PoolCompression,
     /// Whether a clone of the object is complete here.
     pub is_ready: &'a dyn Fn(&HObject) -> bool,
     /// Objects fetched for COPY_FROM.

@@ -48,6 +48,11 @@ impl Chaos {
         let mut c = Cluster::new(seed, osds, &options(&mut rng));
         let pg_num = 1 << rng.u32(0..=3);
         c.on_mon(|m| m.create_pool(POOL, "rbd", size, min_size, pg_num));
+        if rng.bool() {
+            let algorithm = ["lz4", "zstd"][rng.usize(0..2)];
+            let options = [("compression_mode", "force"), ("compression_algorithm", algorithm)];
+            c.on_mon(|m| m.set_pool_options(POOL, &options));
+        }
         c.wait_clean();
         if rng.bool() {
             c.world.set_faults(sim::Faults { break_ppm: rng.u32(0..2000), slow_disk_ppm: 1000 });

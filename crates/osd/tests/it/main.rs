@@ -5,6 +5,7 @@ mod basic;
 mod chaos;
 mod client;
 mod cluster;
+mod compress;
 mod model;
 mod mon;
 mod repair;

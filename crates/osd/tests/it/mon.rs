@@ -4,7 +4,10 @@ use bytes::Bytes;
 use crush::Location;
 use io::net::{ListenAddr, ListenId};
 use io::{Core, Effects, Event, Now, Rng};
-use maps::{BlocklistAddr, FreshOsdMap, Incremental, OsdAddrs, OsdMap, PgPool, PoolType};
+use maps::{
+    BlocklistAddr, FreshOsdMap, Incremental, OsdAddrs, OsdMap, PgPool, PoolOpt, PoolOptKey,
+    PoolType,
+};
 use peer::{
     OsdAlive, OsdBoot, OsdGoingDown, OsdPgTemp, OsdReport, PgCreate, PgCreates, PgStat, View,
     mapping, pool_rules,
@@ -80,6 +83,18 @@ impl TestMon {
         self.next.new_pools.insert(PoolId(id), pool);
         self.next.new_pool_names.insert(PoolId(id), name.to_owned());
         self.next.new_pool_max = Some(id);
+    }
+
+    /// Sets text options of a pool.
+    pub fn set_pool_options(&mut self, id: i64, options: &[(&str, &str)]) {
+        let known = self.next.new_pools.get(&PoolId(id)).or_else(|| self.map.pool(PoolId(id)));
+        let mut pool = known.expect("the pool is there").clone();
+        pool.last_change = self.next.epoch;
+        for (name, value) in options {
+            let key = PoolOptKey::from_name(name).expect("an option");
+            pool.opts.0.insert(key, PoolOpt::Str((*value).to_owned()));
+        }
+        self.next.new_pools.insert(PoolId(id), pool);
     }
 
     pub fn delete_pool(&mut self, id: i64) {

@@ -17,6 +17,7 @@ mod rbd;
 mod rbd_damage;
 mod rbd_kills;
 mod rbd_space;
+mod repair;
 mod rust_client;
 mod snaps;
 mod store;
