@@ -244,7 +244,7 @@ impl Daemon {
                 StoreEvent::BadBlock { object, offset } => {
                     tracing::error!(
                         "osd.{}: object {object:?} is damaged at byte {offset}: its checksum is \
-                         wrong; a scrub with repair brings a good copy",
+                         wrong; who reads it gets a good copy from another OSD",
                         self.cfg.id
                     );
                     self.perf.bad_blocks += 1;

@@ -22,12 +22,13 @@ use wire::msg::Payload;
 
 /// The sending side of an object on its way.
 #[derive(Debug, Default)]
-struct Sending {
-    pulled: bool,
+pub(crate) struct Sending {
+    /// Somebody asked for it.
+    pub pulled: bool,
     /// Our copy is damaged: it begins anew when that is repaired.
-    waits_for_repair: bool,
-    cursor: PushCursor,
-    reads: ReadSet,
+    pub waits_for_repair: bool,
+    pub cursor: PushCursor,
+    pub reads: ReadSet,
 }
 
 /// A listing that waits for the disk.
@@ -41,7 +42,7 @@ struct ListingRequest {
 /// Objects on their way, of one PG in one interval.
 #[derive(Debug, Default)]
 pub struct Transfers {
-    sending: BTreeMap<(OsdId, HObject), Sending>,
+    pub(crate) sending: BTreeMap<(OsdId, HObject), Sending>,
     listings: BTreeMap<OsdId, ListingRequest>,
 }
 
@@ -191,60 +192,8 @@ impl Daemon {
         }
     }
 
-    /// Our copy of an object is damaged: it cannot be the source.
-    fn cannot_send(
-        &mut self,
-        pgid: PgId,
-        to: OsdId,
-        object: HObject,
-        why: &StoreError,
-        fx: &mut Effects,
-    ) {
-        if self.metadata_is_damaged(pgid, why, fx) {
-            return;
-        }
-        let epoch = self.maps.epoch();
-        let key = (to, object.clone());
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let interval = host.interval();
-        let Some(sending) = host.transfers.sending.get_mut(&key) else { return };
-        if sending.pulled {
-            host.transfers.sending.remove(&key);
-            let push = Push::absent(pgid, epoch, interval, object);
-            self.send_peer(to, push.encode(), fx);
-            return;
-        }
-        *sending = Sending { waits_for_repair: true, ..Sending::default() };
-        if self.begin_repair(pgid, why, fx).is_none() {
-            self.end_waiting_pushes(pgid, &object);
-        }
-    }
-
-    /// Nobody has a good copy of an object: it is not pushed. The PG stays degraded and says so.
-    fn end_waiting_pushes(&mut self, pgid: PgId, object: &HObject) {
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let sending = &mut host.transfers.sending;
-        sending.retain(|(_, o), s| o != object || !s.waits_for_repair);
-        host.pg.give_up(object, None);
-    }
-
-    /// A good copy of an object is here: pushes that waited for it begin.
-    fn begin_waiting_pushes(&mut self, pgid: PgId, object: &HObject, fx: &mut Effects) {
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let sending = &mut host.transfers.sending;
-        let waiting = sending.iter_mut().filter(|((_, o), s)| o == object && s.waits_for_repair);
-        let mut targets = Vec::new();
-        for ((to, _), sending) in waiting {
-            sending.waits_for_repair = false;
-            targets.push(*to);
-        }
-        for to in targets {
-            self.push_part(pgid, to, object.clone(), fx);
-        }
-    }
-
     /// Reads the next part of an object and sends it.
-    fn push_part(&mut self, pgid: PgId, to: OsdId, object: HObject, fx: &mut Effects) {
+    pub(crate) fn push_part(&mut self, pgid: PgId, to: OsdId, object: HObject, fx: &mut Effects) {
         let epoch = self.maps.epoch();
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let interval = host.interval();
@@ -363,24 +312,6 @@ impl Daemon {
         self.submit(pgid, txn, vec![then], fx);
     }
 
-    /// Another copy did not have the object that we asked it for.
-    fn source_failed(&mut self, pgid: PgId, from: OsdId, object: &HObject, fx: &mut Effects) {
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        if let Some(record) = host.pg.source_failed(object, from) {
-            tracing::error!(
-                "osd.{}: pg {pgid}: no copy of {object} is whole; what cannot be read is answered \
-                 with an error",
-                self.cfg.id
-            );
-            let mut txn = host.transaction();
-            host.put_meta(&mut txn, vec![record]);
-            self.submit(pgid, txn, Vec::new(), fx);
-            self.end_waiting_pushes(pgid, object);
-            self.note_recovering(pgid);
-        }
-        self.release_object(pgid, object, fx);
-    }
-
     pub(crate) fn pulled_durable(
         &mut self,
         pgid: PgId,
@@ -400,7 +331,7 @@ impl Daemon {
 
     /// An object has arrived, here or on another copy: what waited for it, or for a clone of it, goes
     /// on. What waits for the disk as well is run once more for nothing.
-    fn release_object(&mut self, pgid: PgId, object: &HObject, fx: &mut Effects) {
+    pub(crate) fn release_object(&mut self, pgid: PgId, object: &HObject, fx: &mut Effects) {
         let head = object.head();
         self.unstall(pgid, &head, false);
         self.pump_object(pgid, &head, fx);

@@ -10,9 +10,12 @@
 
 use crate::daemon::Daemon;
 use crate::object::ObjectMeta;
+use crate::recover::Sending;
 use io::Effects;
+use peer::Push;
 use store::StoreError;
-use types::{HObject, PgId};
+use types::{HObject, OsdId, PgId};
+use wire::msg::Payload;
 
 impl Daemon {
     /// Reading failed for a client's request or a push of a PG that we lead. Whether another copy
@@ -69,5 +72,81 @@ impl Daemon {
             ),
         );
         true
+    }
+
+    /// Our copy of an object is damaged: it cannot be the source.
+    pub(crate) fn cannot_send(
+        &mut self,
+        pgid: PgId,
+        to: OsdId,
+        object: HObject,
+        why: &StoreError,
+        fx: &mut Effects,
+    ) {
+        if self.metadata_is_damaged(pgid, why, fx) {
+            return;
+        }
+        let epoch = self.maps.epoch();
+        let key = (to, object.clone());
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let interval = host.interval();
+        let Some(sending) = host.transfers.sending.get_mut(&key) else { return };
+        if sending.pulled {
+            host.transfers.sending.remove(&key);
+            let push = Push::absent(pgid, epoch, interval, object);
+            self.send_peer(to, push.encode(), fx);
+            return;
+        }
+        *sending = Sending { waits_for_repair: true, ..Sending::default() };
+        if self.begin_repair(pgid, why, fx).is_none() {
+            self.end_waiting_pushes(pgid, &object);
+        }
+    }
+
+    /// Nobody has a good copy of an object: it is not pushed. The PG stays degraded and says so.
+    fn end_waiting_pushes(&mut self, pgid: PgId, object: &HObject) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let sending = &mut host.transfers.sending;
+        sending.retain(|(_, o), s| o != object || !s.waits_for_repair);
+        host.pg.give_up(object, None);
+    }
+
+    /// A good copy of an object is here: pushes that waited for it begin.
+    pub(crate) fn begin_waiting_pushes(&mut self, pgid: PgId, object: &HObject, fx: &mut Effects) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let sending = &mut host.transfers.sending;
+        let waiting = sending.iter_mut().filter(|((_, o), s)| o == object && s.waits_for_repair);
+        let mut targets = Vec::new();
+        for ((to, _), sending) in waiting {
+            sending.waits_for_repair = false;
+            targets.push(*to);
+        }
+        for to in targets {
+            self.push_part(pgid, to, object.clone(), fx);
+        }
+    }
+
+    /// Another copy did not have the object that we asked it for.
+    pub(crate) fn source_failed(
+        &mut self,
+        pgid: PgId,
+        from: OsdId,
+        object: &HObject,
+        fx: &mut Effects,
+    ) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        if let Some(record) = host.pg.source_failed(object, from) {
+            tracing::error!(
+                "osd.{}: pg {pgid}: no copy of {object} is whole; what cannot be read is answered \
+                 with an error",
+                self.cfg.id
+            );
+            let mut txn = host.transaction();
+            host.put_meta(&mut txn, vec![record]);
+            self.submit(pgid, txn, Vec::new(), fx);
+            self.end_waiting_pushes(pgid, object);
+            self.note_recovering(pgid);
+        }
+        self.release_object(pgid, object, fx);
     }
 }

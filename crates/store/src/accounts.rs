@@ -3,10 +3,45 @@
 //! Transactions carry differences ([`PackedDelta`]), in the log too; checkpoints write the sums that
 //! changed as rows of the tree, as they write bitmaps.
 
+use crate::codec::{Decoded, Malformed, Reader, put_varint};
 use crate::keys::{self, Key};
-use crate::rows::PackedSums;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
+
+const FORMAT: u8 = 1;
+
+/// What compression did to what one account counts: blocks of content, and what they are stored in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PackedSums {
+    /// Blocks of objects that are in blobs; each object's for itself.
+    pub content: u64,
+    /// Blocks of the device that blobs take; those that several objects share count once.
+    pub blocks: u64,
+    /// Bytes of them that are used.
+    pub bytes: u64,
+}
+
+impl PackedSums {
+    pub fn is_empty(&self) -> bool {
+        *self == PackedSums::default()
+    }
+
+    pub fn encode(&self) -> Bytes {
+        let mut out = vec![FORMAT];
+        [self.content, self.blocks, self.bytes].iter().for_each(|n| put_varint(&mut out, *n));
+        out.into()
+    }
+
+    pub fn decode(row: &[u8]) -> Decoded<PackedSums> {
+        let mut r = Reader::new(row);
+        if r.u8()? != FORMAT {
+            return Err(Malformed("an account of an unknown format"));
+        }
+        let sums = PackedSums { content: r.varint()?, blocks: r.varint()?, bytes: r.varint()? };
+        r.finish()?;
+        Ok(sums)
+    }
+}
 
 /// How a transaction changes the sums of its account.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

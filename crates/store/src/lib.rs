@@ -62,6 +62,7 @@
 
 mod accounts;
 mod alloc;
+mod blob;
 mod codec;
 mod compress;
 mod config;

@@ -14,14 +14,11 @@
 //! | piece | its bytes |
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
-use crate::alloc::Run;
+use crate::blob::Blob;
 use crate::codec::{Decoded, Malformed, Reader, put_bytes, put_varint};
-use crate::compress::{Algorithm, MAX_BLOB_BLOCKS};
 use crate::keys::SHARD_BLOCKS;
 use crate::txn::MAX_OBJECT_BYTES;
 use bytes::Bytes;
-use io::BLOCK_BYTES;
-use smallvec::SmallVec;
 
 const FORMAT: u8 = 1;
 
@@ -127,40 +124,6 @@ impl Slot {
     }
 }
 
-/// Compressed content: blocks of an object in fewer blocks of the device. The slots that are in it
-/// say so; a shard that has one such slot or more counts as one reference to the blob's blocks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Blob {
-    pub algorithm: Algorithm,
-    /// Other shards may refer to it too; the reference counts of its blocks know.
-    pub shared: bool,
-    /// Blocks of content.
-    pub content: u8,
-    /// Bytes that are stored; what is behind them in the last block counts for nothing.
-    pub bytes: u32,
-    pub runs: SmallVec<[Run; 1]>,
-    /// crc32c of each stored block.
-    pub crcs: SmallVec<[u32; 8]>,
-}
-
-impl Blob {
-    /// Its first block, which names it.
-    pub fn start(&self) -> u64 {
-        self.runs.first().map_or(0, |run| run.start)
-    }
-
-    /// Place and checksum of each stored block.
-    pub fn blocks(&self) -> impl Iterator<Item = Slot> {
-        let places = self.runs.iter().flat_map(|run| run.start..run.end());
-        places.zip(&self.crcs).map(|(phys, crc)| Slot::plain(phys, *crc))
-    }
-
-    /// Bytes of its content.
-    pub fn content_bytes(&self) -> usize {
-        usize::from(self.content).saturating_mul(BLOCK_BYTES)
-    }
-}
-
 /// The extents of 128 KiB of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shard {
@@ -169,7 +132,7 @@ pub(crate) struct Shard {
     pub blobs: Vec<Blob>,
 }
 
-const RUN_SHARED: u8 = 1;
+pub(crate) const RUN_SHARED: u8 = 1;
 const SHARD_WITH_BLOBS: u8 = 2;
 
 impl Default for Shard {
@@ -238,97 +201,6 @@ impl Shard {
             self.blobs.iter().for_each(|blob| self.encode_blob(blob, &mut out));
         }
         out.into()
-    }
-
-    fn encode_blob(&self, blob: &Blob, out: &mut Vec<u8>) {
-        let shared = if blob.shared { RUN_SHARED } else { 0 };
-        out.extend_from_slice(&[shared, blob.algorithm as u8, blob.content]);
-        put_varint(out, u64::from(blob.bytes));
-        out.push(blob.runs.len() as u8);
-        for run in &blob.runs {
-            let [a, b, c, d, e, f, _, _] = run.start.to_le_bytes();
-            out.extend_from_slice(&[run.len as u8, a, b, c, d, e, f]);
-        }
-        for crc in &blob.crcs {
-            out.extend_from_slice(&crc.to_le_bytes());
-        }
-        let ranges = self.ranges_in(blob.start());
-        out.push(ranges.len() as u8);
-        for (first, len, part) in ranges {
-            out.extend_from_slice(&[first, len, part]);
-        }
-    }
-
-    /// Slots that are in a blob: first, how many, and the first one's block of the content.
-    fn ranges_in(&self, start: u64) -> SmallVec<[(u8, u8, u8); 4]> {
-        let mut out: SmallVec<[(u8, u8, u8); 4]> = SmallVec::new();
-        for (i, slot) in self.slots.iter().enumerate() {
-            let Some(part) = slot.part.checked_sub(1).filter(|_| slot.phys == start) else {
-                continue;
-            };
-            match out.last_mut() {
-                Some((first, len, from))
-                    if first.saturating_add(*len) == i as u8
-                        && from.saturating_add(*len) == part =>
-                {
-                    *len = len.saturating_add(1);
-                }
-                _ => out.push((i as u8, 1, part)),
-            }
-        }
-        out
-    }
-
-    fn decode_blob(&mut self, r: &mut Reader<'_>) -> Decoded<()> {
-        const IMPOSSIBLE: Malformed = Malformed("an impossible compressed extent");
-        let [shared, algorithm, content] = r.array()?;
-        let algorithm = Algorithm::from_byte(algorithm).ok_or(IMPOSSIBLE)?;
-        let bytes = r.varint_u32()?;
-        let mut runs: SmallVec<[Run; 1]> = SmallVec::new();
-        let mut blocks = 0usize;
-        for _ in 0..r.u8()? {
-            let [len, a, b, c, d, e, f] = r.array()?;
-            let start = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
-            if len == 0 || start == 0 {
-                return Err(IMPOSSIBLE);
-            }
-            blocks = blocks.saturating_add(usize::from(len));
-            runs.push(Run { start, len: u32::from(len) });
-        }
-        let stored = (bytes as usize).div_ceil(BLOCK_BYTES);
-        let fits = stored == blocks && blocks > 0 && blocks < usize::from(content);
-        if !fits || u64::from(content) > MAX_BLOB_BLOCKS || shared & !RUN_SHARED != 0 {
-            return Err(IMPOSSIBLE);
-        }
-        let mut crcs = SmallVec::new();
-        for _ in 0..blocks {
-            crcs.push(r.u32()?);
-        }
-        let blob = Blob { algorithm, shared: shared != 0, content, bytes, runs, crcs };
-        let start = blob.start();
-        if self.blob(start).is_some() {
-            return Err(IMPOSSIBLE);
-        }
-        let ranges = r.u8()?;
-        for _ in 0..ranges {
-            let [first, len, part] = r.array()?;
-            let (first, end) = (usize::from(first), usize::from(first).saturating_add(len.into()));
-            if len == 0 || part.saturating_add(len) > content {
-                return Err(IMPOSSIBLE);
-            }
-            let slots = self.slots.get_mut(first..end).ok_or(IMPOSSIBLE)?;
-            for (slot, part) in slots.iter_mut().zip(part..) {
-                if !slot.is_hole() {
-                    return Err(IMPOSSIBLE);
-                }
-                *slot = Slot { phys: start, crc: 0, shared: false, part: part.saturating_add(1) };
-            }
-        }
-        if ranges == 0 {
-            return Err(IMPOSSIBLE);
-        }
-        self.blobs.push(blob);
-        Ok(())
     }
 
     pub fn decode(row: &[u8]) -> Decoded<Shard> {
@@ -434,39 +306,6 @@ pub(crate) const REGION_BLOCKS: u64 = 8192;
 pub(crate) const REGION_WORDS: usize = (REGION_BLOCKS / 64) as usize;
 /// The bitmap of one region; a set bit is a block that holds data.
 pub(crate) type RegionBits = [u64; REGION_WORDS];
-
-/// What compression did to what one account counts: blocks of content, and what they are stored in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PackedSums {
-    /// Blocks of objects that are in blobs; each object's for itself.
-    pub content: u64,
-    /// Blocks of the device that blobs take; those that several objects share count once.
-    pub blocks: u64,
-    /// Bytes of them that are used.
-    pub bytes: u64,
-}
-
-impl PackedSums {
-    pub fn is_empty(&self) -> bool {
-        *self == PackedSums::default()
-    }
-
-    pub fn encode(&self) -> Bytes {
-        let mut out = vec![FORMAT];
-        [self.content, self.blocks, self.bytes].iter().for_each(|n| put_varint(&mut out, *n));
-        out.into()
-    }
-
-    pub fn decode(row: &[u8]) -> Decoded<PackedSums> {
-        let mut r = Reader::new(row);
-        if r.u8()? != FORMAT {
-            return Err(Malformed("an account of an unknown format"));
-        }
-        let sums = PackedSums { content: r.varint()?, blocks: r.varint()?, bytes: r.varint()? };
-        r.finish()?;
-        Ok(sums)
-    }
-}
 
 const BITMAP_RAW: u8 = 1;
 const BITMAP_RUNS: u8 = 2;
@@ -587,7 +426,11 @@ impl Value {
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 mod tests {
     use super::*;
+    use crate::alloc::Run;
+    use crate::compress::Algorithm;
+    use io::BLOCK_BYTES;
     use proptest::prelude::*;
+    use smallvec::SmallVec;
 
     fn slots() -> impl Strategy<Value = Vec<Slot>> {
         let slot = (0u64..6, any::<u32>(), any::<bool>()).prop_map(|(phys, crc, shared)| {

@@ -53,7 +53,7 @@ pub fn run(args: &OsdArgs) -> Result<Exit, Failure> {
         }
         if is_too_often(&mut restarts) {
             let minutes = RESTART_WINDOW.as_secs() / 60;
-            let why = format!("it was marked down {MAX_RESTARTS} times in {minutes} minutes");
+            let why = format!("it had to start again {MAX_RESTARTS} times in {minutes} minutes");
             return Err(Failure::new(format!("{name} has stopped"), why)
                 .advise("Look at its disk, its network, and the mon's log; then start it again."));
         }

@@ -1,7 +1,7 @@
 //! Compressed extents, put together block by block: whether they can be unpacked.
 
+use crate::blob::Blob;
 use crate::compress::Codec;
-use crate::rows::Blob;
 use bytes::Bytes;
 use io::BLOCK_BYTES;
 use std::sync::Arc;

@@ -1,9 +1,11 @@
 //! Checking rows in key order: what they say of themselves, of each other, and of blocks.
 
 use super::report::FsckReport;
+use crate::accounts::PackedSums;
 use crate::alloc::{Allocator, Run, push_run};
+use crate::blob::Blob;
 use crate::keys::{self, Kind, Parsed, SHARD_BLOCKS};
-use crate::rows::{Blob, Onode, PackedSums, REFS_BLOCKS, Refs, Shard, Slot, Value};
+use crate::rows::{Onode, REFS_BLOCKS, Refs, Shard, Slot, Value};
 use bytes::Bytes;
 use io::BLOCK_BYTES;
 use std::collections::BTreeMap;

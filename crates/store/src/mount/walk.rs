@@ -1,7 +1,8 @@
 //! Walking the inner nodes of the tree: which blocks hold nodes, and where the bitmaps are.
 
+use crate::accounts::PackedSums;
 use crate::keys::{self, Parsed};
-use crate::rows::{PackedSums, RegionBits, decode_bitmap};
+use crate::rows::{RegionBits, decode_bitmap};
 use crate::store::check_node;
 use crate::tree::Tree;
 use crate::tree::node::{MAX_LEVEL, MAX_NODE_BLOCKS, Node, PagePtr};

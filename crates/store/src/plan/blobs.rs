@@ -7,9 +7,10 @@
 
 use super::data::{BLOCK, Shards, shard_of, slot, slot_mut};
 use super::{DirectData, Plan, Planned};
+use crate::blob::Blob;
 use crate::codec::block_crc;
 use crate::compress::{MAX_BLOB_BLOCKS, Packed};
-use crate::rows::{Blob, Shard, Slot};
+use crate::rows::{Shard, Slot};
 use crate::store::miss::Wants;
 use crate::txn::ObjectIx;
 use crate::wal::format::crc_of_crcs;

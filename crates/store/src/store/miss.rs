@@ -1,7 +1,8 @@
 //! What an operation lacks, and what was fetched for it.
 
+use crate::blob::Blob;
 use crate::error::StoreError;
-use crate::rows::{Blob, Slot};
+use crate::rows::Slot;
 use crate::tree::TreeMiss;
 use crate::tree::node::{Node, PagePtr};
 use bytes::Bytes;

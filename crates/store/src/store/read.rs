@@ -2,8 +2,9 @@
 
 use super::Store;
 use super::miss::{Miss, ReadSet, Want, Wants};
+use crate::blob::Blob;
 use crate::keys::{self, Parsed, SHARD_BLOCKS};
-use crate::rows::{Blob, Onode, Shard, Slot};
+use crate::rows::{Onode, Shard, Slot};
 use crate::view::View;
 use crate::wal::Content;
 use bytes::{Bytes, BytesMut};

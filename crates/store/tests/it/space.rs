@@ -1,5 +1,6 @@
 //! The end of space.
 
+use crate::r#gen::{ACCOUNT, any_compress};
 use crate::rig::{Rig, Taken, assert_clean, key, tiny_config};
 use fastrand::Rng;
 use store::{Config, Transaction, Usage};
@@ -10,12 +11,31 @@ fn space(rig: &Rig) -> Usage {
     Usage { log_used: 0, reserve: 0, available: 0, ..u }
 }
 
-fn fill(rig: &mut Rig, rng: &mut Rng, max: usize) -> u64 {
+/// Text that can be compressed, but not to nothing.
+fn text(rng: &mut Rng, len: usize) -> Vec<u8> {
+    let start = rng.u32(..);
+    (0..len as u32).map(|i| ((start ^ (i / 9)).wrapping_mul(0x9e37_79b1) >> 24) as u8).collect()
+}
+
+fn fill(rig: &mut Rig, rng: &mut Rng, max: usize, compressed: bool) -> u64 {
     let mut n = 0;
     loop {
         let mut txn = Transaction::new(0);
+        txn.account = ACCOUNT;
+        if compressed && n > 0 && rng.u8(0..4) == 0 {
+            // Into a compressed object, whose other blocks may then have to stand by themselves.
+            let (at, len) = (rng.u64(0..max as u64), rng.usize(1..30_000));
+            txn.write(&key(rng.u64(0..n)), at, text(rng, len).into());
+            match rig.submit(&txn) {
+                Taken::Yes(_) => continue,
+                Taken::NoSpace => return n,
+                other => panic!("{other:?}"),
+            }
+        }
+        txn.compress = any_compress(rng).filter(|_| compressed);
         let len = if rng.bool() { rng.usize(1..max) } else { rng.usize(1..9000) };
-        txn.write(&key(n), rng.u64(0..20_000), vec![n as u8; len].into());
+        let data = if compressed { text(rng, len) } else { vec![n as u8; len] };
+        txn.write(&key(n), rng.u64(0..20_000), data.into());
         txn.omap_set(&key(n), vec![(vec![1; 20].into(), vec![2; 300].into())]);
         match rig.submit(&txn) {
             Taken::Yes(_) => n += 1,
@@ -28,13 +48,13 @@ fn fill(rig: &mut Rig, rng: &mut Rng, max: usize) -> u64 {
     }
 }
 
-fn fill_and_empty(seed: u64, config: &Config, max: usize) {
+fn fill_and_empty(seed: u64, config: &Config, max: usize, compressed: bool) {
     let mut rng = Rng::with_seed(seed);
     let mut rig = Rig::new(seed, &[8 << 20], config);
     rig.sleep();
     let start = space(&rig);
     for round in 0..3 {
-        let n = fill(&mut rig, &mut rng, max);
+        let n = fill(&mut rig, &mut rng, max, compressed);
         assert!(n > 5);
         // Nothing more fits, but bookkeeping does.
         let mut big = Transaction::new(0);
@@ -63,6 +83,7 @@ fn fill_and_empty(seed: u64, config: &Config, max: usize) {
         }
         for i in (0..n).chain([8888]) {
             let mut txn = Transaction::new(0);
+            txn.account = ACCOUNT;
             txn.may_use_reserve = true;
             txn.remove(&key(i));
             rig.must(&txn);
@@ -83,7 +104,14 @@ fn fill_and_empty(seed: u64, config: &Config, max: usize) {
 #[test]
 fn a_full_store_refuses_and_recovers() {
     for seed in 0..4 {
-        fill_and_empty(seed, &tiny_config(), 200_000);
+        fill_and_empty(seed, &tiny_config(), 200_000, false);
+    }
+}
+
+#[test]
+fn a_full_store_of_compressed_objects_too() {
+    for seed in 20..24 {
+        fill_and_empty(seed, &tiny_config(), 200_000, true);
     }
 }
 
@@ -91,7 +119,7 @@ fn a_full_store_refuses_and_recovers() {
 fn a_store_full_of_small_things_too() {
     let config = Config { memtable_bytes: 1 << 20, wal_bytes: 2 << 20, ..tiny_config() };
     for seed in 10..13 {
-        fill_and_empty(seed, &config, 5000);
+        fill_and_empty(seed, &config, 5000, false);
     }
 }
 
