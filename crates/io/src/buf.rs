@@ -55,26 +55,6 @@ impl AlignedBuf {
         AlignedBuf { pages, len }
     }
 
-    /// Blocks put together. Memory that is new is written once, not zeroed before.
-    ///
-    /// # Panics
-    /// When a block is not of [`BLOCK_BYTES`], or the memory cannot be had.
-    pub fn of_blocks<'a>(count: usize, blocks: impl Iterator<Item = &'a [u8]>) -> Self {
-        let room = pages_for(count * BLOCK_BYTES);
-        let mut pages = Kept::take(room).unwrap_or_else(|| Vec::with_capacity(room));
-        let page = |block: &[u8]| Page(block.try_into().expect("a whole block"));
-        let mut len = 0;
-        for block in blocks {
-            match pages.get_mut(len) {
-                Some(old) => *old = page(block),
-                None => pages.push(page(block)),
-            }
-            len += 1;
-        }
-        assert_eq!(len, count, "as many blocks as were announced");
-        AlignedBuf { pages, len: len * BLOCK_BYTES }
-    }
-
     /// A copy of `data`.
     pub fn copy_of(data: &[u8]) -> Self {
         let mut buf = AlignedBuf::for_overwrite(data.len());
@@ -217,24 +197,6 @@ mod tests {
         assert!(AlignedBuf::is_aligned(&bytes));
         assert_eq!((bytes[4999], bytes[5000]), (7, 0));
         assert!(!AlignedBuf::is_aligned(&bytes[512..]));
-    }
-
-    #[test]
-    fn blocks_are_put_together_in_new_memory_and_in_old() {
-        let block = |b: u8| vec![b; BLOCK_BYTES];
-        for round in 0..3 {
-            for count in [1, 5, 7, 20] {
-                let blocks: Vec<_> = (0..count).map(|i| block(i + round)).collect();
-                let buf =
-                    AlignedBuf::of_blocks(usize::from(count), blocks.iter().map(Vec::as_slice));
-                assert!(AlignedBuf::is_aligned(buf.as_slice()));
-                assert!(buf.as_slice() == blocks.concat());
-                drop(buf);
-                // It is as good for any other use.
-                let other = AlignedBuf::zeroed(usize::from(count) * BLOCK_BYTES);
-                assert!(other.as_slice().iter().all(|b| *b == 0));
-            }
-        }
     }
 
     #[test]

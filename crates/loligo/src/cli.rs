@@ -236,8 +236,8 @@ pub enum StoreCommand {
     /// Make a store and measure it: reads and durable writes, 4 KiB and 4 MiB
     #[command(after_help = "\
 Half of the device, at most 8 GiB, is filled with objects of 4 MiB; then each test runs for the \
-given time. A file that was made for it is removed in the end. How to compare with fio: see \
-crates/loligo/src/store_bench/mod.rs.")]
+given time. A file that was made for it is removed in the end. bench/store-against-fio compares \
+with fio.")]
     Bench(StoreBench),
 }
 
@@ -323,6 +323,24 @@ pub struct StoreBench {
     /// Bytes of the objects [default: half of the device, at most 8G]
     #[arg(long, value_name = "SIZE")]
     pub span: Option<Bytes>,
+
+    /// Bytes of each object [default: 4M]
+    #[arg(long, value_name = "SIZE")]
+    pub object_size: Option<Bytes>,
+
+    /// Only these tests: read4m, read4k-q1, read4k-q32, write4k-q1, write4k-q32, write4m; or fill, for
+    /// none of them
+    #[arg(long, value_name = "TEST,...", value_delimiter = ',')]
+    pub tests: Vec<String>,
+
+    /// Then write so many times the bytes of all objects over them, in sizes from 4k to 1M, and test
+    /// once more
+    #[arg(long, value_name = "TIMES")]
+    pub age: Option<u64>,
+
+    /// At the end, end as a crash would while the log is nearly full, and measure the next mount
+    #[arg(long)]
+    pub crash: bool,
 
     /// Seconds of each test
     #[arg(long, value_name = "N", default_value_t = 10)]

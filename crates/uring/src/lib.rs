@@ -22,5 +22,5 @@ mod slots;
 mod timer;
 
 pub use device::{Device, DeviceError, Open, Unusable, open};
-pub use memory::keep_freed_memory;
+pub use memory::{avoid_huge_pages, keep_freed_memory};
 pub use runner::{Options, RunError, run};

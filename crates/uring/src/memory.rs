@@ -1,4 +1,4 @@
-//! The memory that the process has freed.
+//! The memory of the process, as the kernel gives it and takes it back.
 
 /// Number of mimalloc's option `purge_delay` (`enum mi_option_e` in its `mimalloc.h`).
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
@@ -13,4 +13,12 @@ pub fn keep_freed_memory() {
     // SAFETY: sets a number that the allocator reads when it next frees memory; an option it does
     // not know is ignored.
     unsafe { libmimalloc_sys::mi_option_set(PURGE_DELAY, PURGE_DELAY_MS) }
+}
+
+/// Lets the kernel give memory in small pages only. A huge one is cleared in one go, which takes up to
+/// ten milliseconds on a virtual machine: so long everything waits that a loop serves.
+pub fn avoid_huge_pages() {
+    let (on, unused): (libc::c_ulong, libc::c_ulong) = (1, 0);
+    // SAFETY: sets a flag of the process; where the kernel does not know it, nothing happens.
+    unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, on, unused, unused, unused) };
 }

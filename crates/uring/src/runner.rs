@@ -26,6 +26,9 @@ use types::{HashMap, Mono, UTime};
 /// A send of up to so many bytes completes while it is submitted, or not at all: sockets buffer more.
 const SHORT_SEND_BYTES: usize = 32 << 10;
 
+/// Pieces that the kernel takes in one write.
+const MAX_VECTORS: usize = 1024;
+
 /// Settings of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -649,12 +652,8 @@ impl Runner {
         let wanted: usize = data.iter().map(Bytes::len).sum();
         let flags = if durable { libc::RWF_DSYNC } else { 0 };
         let fd = self.dev(dev);
-        if data.iter().all(|p| AlignedBuf::is_aligned(p)) {
-            let iov = |b: &Bytes| libc::iovec {
-                iov_base: b.as_ptr().cast_mut().cast(),
-                iov_len: b.len(),
-            };
-            let vec: Vec<_> = data.iter().map(iov).collect();
+        let vec = vectors(&data);
+        if data.iter().all(|p| AlignedBuf::is_aligned(p)) && vec.len() <= MAX_VECTORS {
             let entry = opcode::Writev::new(fd, vec.as_ptr(), vec.len() as u32);
             let entry = entry.offset(offset).rw_flags(flags).build();
             let _data = WriteData::Pieces { _pieces: data, _vec: vec };
@@ -702,6 +701,23 @@ fn start_of_clock() -> Instant {
 #[expect(clippy::disallowed_methods, reason = "the one place that reads the clocks")]
 fn wall_clock() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// What a vectored write is told of `data`; pieces that are neighbours in memory are one.
+fn vectors(data: &[Bytes]) -> Vec<libc::iovec> {
+    let mut out: Vec<libc::iovec> = Vec::with_capacity(data.len());
+    for piece in data {
+        match out.last_mut() {
+            Some(last) if last.iov_base.addr() + last.iov_len == piece.as_ptr().addr() => {
+                last.iov_len += piece.len();
+            }
+            _ => out.push(libc::iovec {
+                iov_base: piece.as_ptr().cast_mut().cast(),
+                iov_len: piece.len(),
+            }),
+        }
+    }
+    out
 }
 
 fn transferred(result: i32, wanted: usize) -> Result<(), DiskError> {

@@ -33,6 +33,7 @@ fn run_core(
     kv: Option<Box<dyn ClusterStore>>,
 ) -> Result<io::Exit, Failure> {
     uring::keep_freed_memory();
+    uring::avoid_huge_pages();
     let ended = uring::run(core, devices, kv, &uring::Options::default());
     let exit = ended.context(|| format!("cannot run {name}")).map_err(|f| f.exit(Exit::Machine))?;
     if exit.code == 0 {

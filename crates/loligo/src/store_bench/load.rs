@@ -1,6 +1,6 @@
 //! The load: a core that mounts the store and keeps so many operations going.
 
-use super::{Kind, OBJECT_BYTES, TESTS, Test};
+use super::{AGEING_BYTES, Kind, OBJECT_BYTES, Plan, Test, Until, objects};
 use bytes::Bytes;
 use io::disk::DiskDone;
 use io::{AlignedBuf, BLOCK_BYTES, Core, Effects, Event, Now, Rng};
@@ -12,8 +12,12 @@ use store::{
 };
 use types::{HObject, HashMap, Mono, ObjectKey, PoolId, SnapId};
 
+/// Latencies that are kept in one piece.
+const LATENCIES_PIECE: usize = 16 << 10;
 /// Different contents that are written, so that the disk cannot know them all.
 const PATTERNS: usize = 16;
+/// A crash comes when the log is as full as it has ever been, but for a share of one in so many.
+const LOG_SLACK: u64 = 20;
 /// Merging into place that takes longer than this after a test has gone wrong.
 const DRAIN_LIMIT: Duration = Duration::from_secs(300);
 
@@ -23,10 +27,22 @@ pub(crate) struct Measured {
     pub test: Test,
     /// Of each operation, sorted.
     pub latencies_ns: Vec<u64>,
+    /// Bytes read or written.
+    pub bytes: u64,
     pub seconds: f64,
     pub cpu_seconds: f64,
     /// Until everything was in place, behind the end.
     pub drain_seconds: f64,
+    /// The most CPU time that one turn of the loop took, the kernel's part included.
+    pub longest_turn: Duration,
+    /// The longest time for which writers were turned away.
+    pub longest_wait: Duration,
+    /// The longest time in which no operation ended.
+    pub longest_pause: Duration,
+    /// Operations that ended in each second.
+    pub by_second: Vec<u64>,
+    /// Memory of the process at the end.
+    pub resident_bytes: u64,
     pub before: Counters,
     pub after: Counters,
 }
@@ -36,8 +52,9 @@ pub(crate) struct Measured {
 struct Slot {
     /// None: it is free.
     since: Option<Mono>,
-    object: u64,
+    object: Option<ObjectKey>,
     offset: u64,
+    bytes: u64,
     set: ReadSet,
     /// It waits for a fetch or for durability.
     waits: bool,
@@ -60,9 +77,23 @@ struct Running {
     cpu: Duration,
     cpu_end: Duration,
     before: Counters,
-    latencies_ns: Vec<u64>,
+    /// In pieces: one that grows is copied, which would count as time of the store.
+    latencies_ns: Vec<Vec<u64>>,
+    bytes: u64,
+    by_second: Vec<u64>,
+    longest_turn: Duration,
+    /// CPU time at the end of the last turn.
+    last_turn: Duration,
+    /// Since when writers are turned away.
+    refused: Option<Mono>,
+    longest_wait: Duration,
+    longest_pause: Duration,
     /// Objects begun, when the store is being filled.
     next: u64,
+    /// Bytes begun.
+    begun: u64,
+    /// Bytes of the log that were needed when most of it was.
+    most_log: u64,
 }
 
 /// The core.
@@ -71,12 +102,16 @@ pub(crate) struct Load {
     config: Config,
     mount: Option<Mount>,
     store: Option<Store>,
-    objects: u64,
+    plan: Plan,
+    /// Known when the store is mounted.
+    pub objects: u64,
     limit: Duration,
     rng: Rng,
     small: Vec<Bytes>,
     large: Vec<Bytes>,
     slots: Vec<Slot>,
+    /// Whose turn it is to be first: the one that was turned away.
+    first: usize,
     /// Slots by the transaction they wait for.
     writing: HashMap<TxnId, usize>,
     /// Submits were answered with busy.
@@ -90,6 +125,14 @@ pub(crate) struct Load {
 fn cpu() -> Duration {
     let t = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(t.tv_sec.unsigned_abs(), u32::try_from(t.tv_nsec).unwrap_or(0))
+}
+
+/// Memory of the process.
+fn resident_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0).saturating_mul(1024)
 }
 
 fn patterns(rng: &mut Rng, bytes: usize, number: usize) -> Vec<Bytes> {
@@ -115,7 +158,7 @@ fn spread(object: u64) -> u32 {
 }
 
 impl Load {
-    pub(crate) fn new(devices: Devices, config: Config, objects: u64, seconds: u64) -> Self {
+    pub(crate) fn new(devices: Devices, config: Config, plan: Plan) -> Self {
         let mut rng = Rng::with_seed(1);
         Load {
             small: patterns(&mut rng, BLOCK_BYTES, PATTERNS),
@@ -125,9 +168,11 @@ impl Load {
             config,
             mount: None,
             store: None,
-            objects,
-            limit: Duration::from_secs(seconds),
+            objects: 0,
+            limit: Duration::from_secs(plan.seconds),
+            plan,
             slots: Vec::new(),
+            first: 0,
             writing: HashMap::default(),
             blocked: false,
             running: None,
@@ -149,6 +194,8 @@ impl Load {
         let outcome = self.mount.as_mut().and_then(|m| m.handle(done, fx));
         match outcome {
             Some(Ok(store)) => {
+                let device = self.devices.data.bytes;
+                self.objects = objects(&self.plan, device, store.usage().available);
                 self.store = Some(store);
                 self.begin(now, 0);
             }
@@ -189,7 +236,7 @@ impl Load {
     }
 
     fn begin(&mut self, now: Now, number: usize) {
-        let (Some(store), Some(test)) = (&self.store, TESTS.get(number)) else { return };
+        let (Some(store), Some(test)) = (&self.store, self.plan.tests.get(number)) else { return };
         self.slots = (0..test.depth).map(|_| Slot::default()).collect();
         self.running = Some(Running {
             phase: Phase::Run,
@@ -201,36 +248,34 @@ impl Load {
             cpu_end: Duration::ZERO,
             before: store.counters(),
             latencies_ns: Vec::new(),
+            bytes: 0,
+            by_second: Vec::new(),
+            longest_turn: Duration::ZERO,
+            last_turn: cpu(),
+            refused: None,
+            longest_wait: Duration::ZERO,
+            longest_pause: Duration::ZERO,
             next: 0,
+            begun: 0,
+            most_log: 0,
         });
     }
 
     /// Starts operations in all free slots, and goes on with those that had to wait.
     fn fill_slots(&mut self, now: Now, fx: &mut Effects) {
-        for slot in 0..self.slots.len() {
+        for n in 0..self.slots.len() {
+            let slot = (self.first + n) % self.slots.len();
             let Some(running) = &mut self.running else { return };
             if self.blocked && running.test.kind == Kind::Write {
                 return;
             }
-            let s = &mut self.slots[slot];
-            if s.since.is_none() {
-                let over = match running.test.fill {
-                    true => running.next >= self.objects,
-                    false => now.mono.since(running.began) >= self.limit,
-                };
-                if over && matches!(running.phase, Phase::Run) {
-                    running.phase = Phase::Finish;
+            if self.slots[slot].since.is_none() {
+                if matches!(running.phase, Phase::Run) && self.is_over(now) {
+                    self.set_phase(Phase::Finish);
                 }
-                if !matches!(running.phase, Phase::Run) {
+                if !self.begin_one(now, slot) {
                     continue;
                 }
-                let places = OBJECT_BYTES / running.test.bytes;
-                let object =
-                    if running.test.fill { running.next } else { self.rng.u64(0..self.objects) };
-                running.next += 1;
-                let offset = self.rng.u64(0..places) * running.test.bytes;
-                let set = ReadSet::new();
-                *s = Slot { since: Some(now.mono), object, offset, set, waits: false };
             }
             if !self.slots[slot].waits {
                 self.go_on(now, slot, fx);
@@ -238,38 +283,92 @@ impl Load {
         }
     }
 
+    fn set_phase(&mut self, phase: Phase) {
+        if let Some(running) = &mut self.running {
+            running.phase = phase;
+        }
+    }
+
+    /// Whether the running test begins nothing more.
+    fn is_over(&self, now: Now) -> bool {
+        let (Some(running), Some(store)) = (&self.running, &self.store) else { return true };
+        let late = now.mono.since(running.began) >= self.limit;
+        match running.test.until {
+            Until::Filled => running.next >= self.objects,
+            Until::Time => late,
+            Until::Written { times } => {
+                running.begun >= times * self.objects * self.plan.object_bytes
+            }
+            Until::LogFull => {
+                let most = running.most_log;
+                late && store.usage().log_used >= most - most / LOG_SLACK
+            }
+        }
+    }
+
+    /// Gives a free slot an operation, unless the test is over.
+    fn begin_one(&mut self, now: Now, slot: usize) -> bool {
+        let Some(running) = &mut self.running else { return false };
+        if !matches!(running.phase, Phase::Run) {
+            return false;
+        }
+        let bytes = match running.test.bytes {
+            0 => AGEING_BYTES[self.rng.usize(0..AGEING_BYTES.len())],
+            bytes => bytes,
+        };
+        let bytes = bytes.min(self.plan.object_bytes);
+        let places = (self.plan.object_bytes - bytes) / BLOCK_BYTES as u64 + 1;
+        let fill = running.test.until == Until::Filled;
+        let object = if fill { running.next } else { self.rng.u64(0..self.objects) };
+        running.next += 1;
+        running.begun += bytes;
+        let offset = self.rng.u64(0..places) * BLOCK_BYTES as u64;
+        let set = ReadSet::new();
+        let object = Some(key(object));
+        self.slots[slot] = Slot { since: Some(now.mono), object, offset, bytes, set, waits: false };
+        true
+    }
+
     /// Tries the operation of a slot.
     fn go_on(&mut self, now: Now, slot: usize, fx: &mut Effects) {
-        let (Some(running), Some(store)) = (&self.running, &mut self.store) else { return };
+        let (Some(running), Some(store)) = (&mut self.running, &mut self.store) else { return };
         let test = running.test;
         let s = &mut self.slots[slot];
-        let object = key(s.object);
+        let Some(object) = s.object.clone() else { return };
         let miss = match test.kind {
-            Kind::Read => match store.read(&object, s.offset, test.bytes, &s.set) {
+            Kind::Read => match store.read(&object, s.offset, s.bytes, &s.set) {
                 Ok(pieces) => {
                     let got: usize =
                         pieces.iter().filter_map(|p| p.data.as_ref()).map(Bytes::len).sum();
-                    if got as u64 != test.bytes {
-                        self.fail(format!("{object:?} has {got} bytes where {} were", test.bytes));
+                    if got as u64 != s.bytes {
+                        let why = format!("{object:?} has {got} bytes where {} were", s.bytes);
+                        self.fail(why);
                     }
                     return self.end(now, slot);
                 }
                 Err(miss) => miss,
             },
             Kind::Write => {
-                let from = if test.fill { &self.large } else { &self.small };
-                let data = from[self.rng.usize(..from.len())].clone();
+                let bytes = s.bytes as usize;
+                let small = bytes <= BLOCK_BYTES;
+                let from = if small { &self.small } else { &self.large };
+                let data = from[self.rng.usize(..from.len())].slice(..bytes);
                 let mut txn = Transaction::new(slot as u64);
                 txn.write(&object, s.offset, data);
                 match store.submit(&txn, &s.set) {
                     Ok(id) => {
+                        if let Some(since) = running.refused.take() {
+                            running.longest_wait = running.longest_wait.max(now.mono.since(since));
+                        }
                         s.waits = true;
                         self.writing.insert(id, slot);
                         return;
                     }
                     Err(SubmitError::Miss(miss)) => miss,
                     Err(SubmitError::Busy) => {
+                        running.refused.get_or_insert(now.mono);
                         self.blocked = true;
+                        self.first = slot;
                         return;
                     }
                     Err(SubmitError::NoSpace) => return self.fail("it is full"),
@@ -284,9 +383,21 @@ impl Load {
     /// An operation is done.
     fn end(&mut self, now: Now, slot: usize) {
         let Some(running) = &mut self.running else { return };
-        let Some(since) = std::mem::take(&mut self.slots[slot]).since else { return };
-        running.latencies_ns.push(now.mono.since(since).as_nanos() as u64);
+        let done = std::mem::take(&mut self.slots[slot]);
+        let Some(since) = done.since else { return };
+        if running.latencies_ns.last().is_none_or(|piece| piece.len() == LATENCIES_PIECE) {
+            running.latencies_ns.push(Vec::with_capacity(LATENCIES_PIECE));
+        }
+        let latency_ns = now.mono.since(since).as_nanos() as u64;
+        if let Some(piece) = running.latencies_ns.last_mut() {
+            piece.push(latency_ns);
+        }
+        running.bytes += done.bytes;
+        running.longest_pause = running.longest_pause.max(now.mono.since(running.ended));
         running.ended = now.mono;
+        let second = now.mono.since(running.began).as_secs() as usize;
+        running.by_second.resize(running.by_second.len().max(second + 1), 0);
+        running.by_second[second] += 1;
     }
 
     /// Goes from one phase, and one test, to the next. True when all is done.
@@ -299,7 +410,7 @@ impl Load {
             Phase::Finish if idle => {
                 running.phase = Phase::Drain;
                 running.cpu_end = cpu();
-                if running.test.kind == Kind::Read {
+                if running.test.kind == Kind::Read || running.test.until == Until::LogFull {
                     return self.finish(now);
                 }
                 store.flush_soon();
@@ -320,12 +431,18 @@ impl Load {
 
     fn finish(&mut self, now: Now) -> bool {
         let (Some(running), Some(store)) = (self.running.take(), &self.store) else { return true };
-        tracing::info!("{}: {} operations", running.test.name, running.latencies_ns.len());
-        let mut latencies_ns = running.latencies_ns;
+        let mut latencies_ns = running.latencies_ns.concat();
         latencies_ns.sort_unstable();
+        tracing::info!("{}: {} operations", running.test.name, latencies_ns.len());
         self.measured.push(Measured {
             test: running.test,
             latencies_ns,
+            bytes: running.bytes,
+            longest_turn: running.longest_turn,
+            longest_wait: running.longest_wait,
+            longest_pause: running.longest_pause,
+            by_second: running.by_second,
+            resident_bytes: resident_bytes(),
             seconds: running.ended.since(running.began).as_secs_f64(),
             cpu_seconds: running.cpu_end.saturating_sub(running.cpu).as_secs_f64(),
             drain_seconds: now.mono.since(running.ended).as_secs_f64(),
@@ -365,6 +482,17 @@ impl Core for Load {
             store.end_turn(now, fx);
         }
         self.events(now, fx);
+        if let (Some(running), Some(store)) = (&mut self.running, &self.store) {
+            if running.test.until == Until::LogFull {
+                running.most_log = running.most_log.max(store.usage().log_used);
+            }
+            // Reads bring nothing about that takes long.
+            if running.test.kind == Kind::Write {
+                let cpu = cpu();
+                let turn = cpu.saturating_sub(std::mem::replace(&mut running.last_turn, cpu));
+                running.longest_turn = running.longest_turn.max(turn);
+            }
+        }
         if self.failed.is_none() && self.advance(now) {
             fx.exit(0, "done");
         }

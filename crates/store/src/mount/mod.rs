@@ -477,9 +477,9 @@ impl Mount {
         let issue = replay.wal.issue(replay.next_txn - 1, sb.generation);
         let issue = issue.expect("a closed batch can be written");
         let count = issue.writes.len();
-        for (block, bytes) in issue.writes {
+        for (block, pieces) in issue.writes {
             let at = (DevId(sb.wal.dev), sb.wal.base + block);
-            self.io.write(fx, at, smallvec![bytes], true, Tag::Write { seq: Some(issue.seq) });
+            self.io.write(fx, at, pieces, true, Tag::Write { seq: Some(issue.seq) });
         }
         Ok(count)
     }

@@ -86,10 +86,7 @@ impl Replay {
                 }
             }
         }
-        // Damaged blocks must be found so when they are read from the log.
-        let keep = seq >= self.blocks.seq && batch.bad_blocks.is_empty();
-        let data = if keep { batch.data } else { bytes::Bytes::new() };
-        self.wal.restore(&batch.header, batch.crc, places, &data);
+        self.wal.restore(&batch.header, batch.crc, places);
         let h = &batch.header;
         self.last = Some(LastBatch { life: h.life, decided: h.decided, records: h.records });
         self.decided = self.decided.max(h.decided);

@@ -41,7 +41,8 @@ impl Store {
         let ready = self.checkpoint.as_ref().is_some_and(Checkpoint::is_ready);
         let blocks = self.wal.blocks_pos();
         let frees_log = earlier(self.sb.rows, blocks).seq > self.wal.tail().seq;
-        let idle = std::mem::take(&mut self.round_done) && frees_log;
+        let crowded = self.wal.used_blocks() >= self.low_mark();
+        let idle = (std::mem::take(&mut self.round_done) || crowded) && frees_log;
         if !ready && !idle {
             return;
         }

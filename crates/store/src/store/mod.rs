@@ -24,6 +24,7 @@ mod fetch;
 pub(crate) mod inflight;
 pub(crate) mod miss;
 pub(crate) mod onodes;
+mod pace;
 mod read;
 mod read_values;
 mod scrub;
@@ -58,6 +59,7 @@ use direct::DirectWrites;
 use fetch::{Fetches, Piecewise};
 use inflight::Io;
 use io::disk::{DevId, DiskError};
+use pace::Pace;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use txns::Txns;
@@ -143,6 +145,7 @@ pub struct Store {
     fetches: Fetches,
     checkpoint: Option<Checkpoint>,
     writeback: WriteBack,
+    pace: Pace,
     commit: Option<Commit>,
     /// The memtable that the last checkpoint applied, on its way out.
     garbage: Garbage,
@@ -215,6 +218,7 @@ impl Store {
             fetches: Fetches::default(),
             checkpoint: None,
             writeback: WriteBack::default(),
+            pace: Pace::default(),
             commit: None,
             garbage: Garbage::default(),
             old_pages: VecDeque::new(),

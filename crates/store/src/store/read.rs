@@ -9,6 +9,7 @@ use crate::view::View;
 use crate::wal::Content;
 use bytes::{Bytes, BytesMut};
 use io::BLOCK_BYTES;
+use smallvec::SmallVec;
 use std::cell::Cell;
 use types::ObjectKey;
 
@@ -49,6 +50,9 @@ pub struct Piece {
     pub data: Option<Bytes>,
 }
 
+/// Blocks of an object and where they are; most reads are of one.
+type Slots = SmallVec<[(u64, Slot); 2]>;
+
 /// Where a block's content was found.
 enum Source {
     Hole,
@@ -82,7 +86,7 @@ enum Growing {
 /// Where blocks of an object are.
 #[derive(Default)]
 struct Extents {
-    slots: Vec<(u64, Slot)>,
+    slots: Slots,
     /// The blobs that some of them are in.
     blobs: Vec<Blob>,
 }
@@ -173,6 +177,21 @@ impl Store {
         let mut bad = None;
         let (from, to) = (first / SHARD_BLOCKS, (last - 1) / SHARD_BLOCKS);
         let mut take = |key: &[u8], row: &Bytes| {
+            // Most shards are plain, and of most only a little is wanted.
+            if let Ok(Parsed::Shard { number, .. }) = keys::parse(key) {
+                let base = u64::from(number) * SHARD_BLOCKS;
+                let end = last.saturating_sub(base).min(SHARD_BLOCKS);
+                let wanted = first.saturating_sub(base) as usize..end as usize;
+                let add = |i, slot| out.slots.push((base + i as u64, slot));
+                match Shard::visit(row, wanted, add) {
+                    Ok(true) => return true,
+                    Ok(false) => {}
+                    Err(_) => {
+                        bad = Some("an extent shard");
+                        return false;
+                    }
+                }
+            }
             match (keys::parse(key), Shard::decode(row)) {
                 (Ok(Parsed::Shard { number, .. }), Ok(shard)) => {
                     let base = u64::from(number) * SHARD_BLOCKS;

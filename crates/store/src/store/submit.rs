@@ -113,33 +113,6 @@ impl Store {
         !self.may_add_rows() || !self.may_add_log()
     }
 
-    /// Paces writers by the progress of the running checkpoint, so that they slow down instead of
-    /// coming to a halt when the memtable is full.
-    fn may_add_rows(&mut self) -> bool {
-        let limit = self.config.memtable_bytes / 2;
-        let bytes = self.rows.active.bytes();
-        match self.running_checkpoint() {
-            _ if bytes < limit / 4 => true,
-            Some(checkpoint) => bytes < limit / 4 + checkpoint.progress(limit - limit / 4),
-            None => {
-                if bytes >= limit {
-                    self.pressure = true;
-                }
-                bytes < limit + limit / 2
-            }
-        }
-    }
-
-    /// Paces writers by the progress of putting blocks in place once the log is mostly used.
-    fn may_add_log(&mut self) -> bool {
-        let (used, usable) = (self.wal.used_blocks(), self.wal.usable_blocks());
-        let threshold = usable - usable / 4;
-        if used < threshold || !self.writeback.is_running() {
-            return true;
-        }
-        self.writeback.credit() > 0
-    }
-
     fn check_room(
         &mut self,
         outcome: &Outcome,
@@ -191,8 +164,9 @@ impl Store {
         }
         let blocks = outcome.blocks.into_iter();
         let blocks: Vec<_> = blocks.map(|(place, (crc, content))| (place, crc, content)).collect();
-        self.writeback.spend(blocks.len() as u64 + 1);
+        let end = self.wal.end_at();
         self.wal.append(id, record, blocks);
+        self.pace.spend(self.wal.end_at() - end);
         for (object, onode) in outcome.onodes {
             self.onodes.put(object, Known { onode, txn: id });
         }

@@ -14,7 +14,7 @@ use types::Mono;
 /// Freed runs that are looked at in one turn.
 const RELEASES_PER_TURN: usize = 256;
 /// Rows of an applied memtable that are dropped in one turn.
-const GARBAGE_PER_TURN: usize = 512;
+const GARBAGE_PER_TURN: usize = 128;
 /// Shortest run that is worth a discard.
 const DISCARD_BLOCKS: u32 = 16;
 
@@ -62,6 +62,7 @@ impl Store {
         self.step_writeback(fx);
         self.step_checkpoint(fx);
         self.step_commit(fx);
+        self.give_credit();
         // What the steps above want recorded should not wait for another turn.
         self.issue_batches(fx);
         self.finish_closing();
@@ -158,11 +159,11 @@ impl Store {
             self.mark_due = None;
             self.counters.log_batches += 1;
             let dev = self.log_dev();
-            for (block, bytes) in issue.writes {
-                self.counters.log_bytes += bytes.len() as u64;
+            for (block, pieces) in issue.writes {
+                self.counters.log_bytes += pieces.iter().map(|p| p.len() as u64).sum::<u64>();
                 let at = (dev, self.wal.place.base + block);
                 let what = Ended::Batch { seq: issue.seq };
-                self.io.write(fx, at, smallvec![bytes], true, what);
+                self.io.write(fx, at, pieces, true, what);
             }
         }
     }

@@ -23,14 +23,14 @@ use types::HashMap;
 const ROUND_BLOCKS: usize = 4096;
 /// Blocks of one write.
 const GROUP_BLOCKS: usize = 64;
-/// Groups being read or written at a time.
+/// Groups being read or written at a time, at most.
 const GROUPS: usize = 32;
+/// And while nothing is urgent.
+const CALM_GROUPS: usize = 2;
 /// Blocks that one slice prepares.
 const SLICE_BLOCKS: usize = 128;
 /// How often a logged block is read back before it is given up.
 const READ_TRIES: u32 = 3;
-/// Most and least credit that writers can have.
-const CREDIT: std::ops::RangeInclusive<i64> = -64..=256;
 
 /// One block of a group.
 #[derive(Debug)]
@@ -58,28 +58,24 @@ pub(crate) struct WriteBack {
     /// How often reading back the block of a place failed.
     failures: HashMap<u64, u32>,
     running: bool,
-    /// Blocks that writers may log while the log is nearly full.
-    credit: i64,
+    /// The log that this round covers, as places of the endless log.
+    covers: (u64, u64),
+    /// Blocks of this round, and how many of them are done with.
+    blocks: u64,
+    done: u64,
 }
 
 impl WriteBack {
-    /// Whether a round is under way.
-    pub fn is_running(&self) -> bool {
-        self.running
-    }
-
-    /// What writers may still log; see `Store::may_add_log`.
-    pub fn credit(&self) -> i64 {
-        self.credit
-    }
-
-    /// A writer logged blocks.
-    pub fn spend(&mut self, blocks: u64) {
-        self.earn(-(blocks as i64));
-    }
-
-    fn earn(&mut self, blocks: i64) {
-        self.credit = (self.credit + blocks).clamp(*CREDIT.start(), *CREDIT.end());
+    /// How much of the log before `to` the running round has done with, as a place of the endless
+    /// log. It works in the order of places on the disk, so that no batch is done with until the
+    /// end; this is its part of the way there.
+    pub fn progress(&self, to: u64) -> u64 {
+        let (from, until) = self.covers;
+        if !self.running || to >= until {
+            return to;
+        }
+        let done = u128::from(until - from) * u128::from(self.done) / u128::from(self.blocks);
+        to.max(from + done as u64)
     }
 }
 
@@ -88,9 +84,27 @@ impl Store {
         if !self.wal.has_pending() {
             return false;
         }
-        let full = self.wal.used_blocks() >= self.wal.place.blocks * 2 / 5;
+        let full = self.wal.used_blocks() >= self.calm_blocks();
         let draining = self.wal.blocks_pos().seq < self.drain_until;
         full || draining || self.pressure || self.is_closing()
+    }
+
+    /// Up to so many blocks the log is left alone.
+    fn calm_blocks(&self) -> u64 {
+        self.wal.place.blocks * 2 / 5
+    }
+
+    /// Groups that may be under way. Each of them is in the way of those who wait for the disk, so
+    /// there are no more than keep the log from filling up: few at first, all of them where writers
+    /// begin to be held back.
+    fn groups(&self) -> usize {
+        if self.is_closing() || self.pressure {
+            return GROUPS;
+        }
+        let (calm, low) = (self.calm_blocks(), self.low_mark());
+        let over = self.wal.used_blocks().saturating_sub(calm);
+        let more = (GROUPS - CALM_GROUPS) as u64 * over / low.saturating_sub(calm).max(1);
+        (CALM_GROUPS + more as usize).min(GROUPS)
     }
 
     /// One slice of the running round, or the beginning of one.
@@ -99,31 +113,35 @@ impl Store {
             if !self.wants_writeback() {
                 return;
             }
-            let max = ROUND_BLOCKS.min(self.wal.place.blocks as usize / 8);
-            let mut places = self.wal.oldest_blocks(max);
+            // A round frees its part of the log only at its end: small parts, so that there is room
+            // beyond where writers are paced (see `pace`).
+            let max = ROUND_BLOCKS.min(self.wal.place.blocks as usize / 16).max(1);
+            let from = self.wal.blocks_pos().at;
+            let (mut places, until) = self.wal.oldest_blocks(max);
             if places.is_empty() {
                 // What is logged is not recorded yet.
                 self.mark_wanted = true;
                 return;
             }
             places.sort_unstable();
+            self.writeback.covers = (from, until);
+            (self.writeback.blocks, self.writeback.done) = (places.len() as u64, 0);
             self.writeback.queue = places.into();
             self.writeback.running = true;
-            self.writeback.earn(*CREDIT.end() / 4);
         }
         let put_off = std::mem::take(&mut self.writeback.put_off);
         for place in put_off.into_iter().rev() {
             self.writeback.queue.push_front(place);
         }
-        let mut budget = SLICE_BLOCKS;
-        while budget > 0 && self.writeback.groups.len() < GROUPS {
+        let (mut budget, groups) = (SLICE_BLOCKS, self.groups());
+        while budget > 0 && self.writeback.groups.len() < groups {
             let Some(members) = self.next_members() else { break };
             budget = budget.saturating_sub(members.len().max(1));
             if !members.is_empty() {
                 self.start_group(members, fx);
             }
         }
-        if !self.writeback.queue.is_empty() && self.writeback.groups.len() < GROUPS {
+        if !self.writeback.queue.is_empty() && self.writeback.groups.len() < groups {
             self.work_left = true;
         }
         self.finish_round();
@@ -139,7 +157,10 @@ impl Store {
             }
             self.writeback.queue.pop_front();
             let pending = self.wal.pending(place).filter(|p| p.txn <= self.wal.recorded());
-            let Some(pending) = pending else { break };
+            let Some(pending) = pending else {
+                self.writeback.done += 1;
+                break;
+            };
             if !self.io.is_idle(place, 1) {
                 self.writeback.put_off.push(place);
                 break;
@@ -225,7 +246,10 @@ impl Store {
         for mut member in group.members {
             // Something newer may have come while it was read back.
             let current = self.wal.pending(member.place) == Some(member.pending);
-            let Some(content) = member.content.take().filter(|_| current) else { continue };
+            let Some(content) = member.content.take().filter(|_| current) else {
+                self.writeback.done += 1;
+                continue;
+            };
             if !self.io.is_idle(member.place, 1) {
                 self.writeback.put_off.push(member.place);
                 continue;
@@ -257,7 +281,7 @@ impl Store {
             return;
         }
         let group = self.writeback.groups.remove(&id).expect("a group that is being written");
-        self.writeback.earn(group.members.len() as i64 * 5 / 4 + 1);
+        self.writeback.done += group.members.len() as u64;
         for member in group.members {
             self.wal.in_place(member.place, member.pending.seq);
         }

@@ -18,6 +18,7 @@
 //! **The overlay** finds the newest logged content of each block that is not in place.
 
 pub(crate) mod format;
+mod overlay;
 mod restore;
 mod ring;
 pub(crate) mod scan;
@@ -29,8 +30,10 @@ use crate::superblock::LogPos;
 use bytes::Bytes;
 use format::Header;
 use io::{AlignedBuf, BLOCK_BYTES};
+use overlay::Overlay;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
-use types::{HashMap, Uuid};
+use types::Uuid;
 
 /// A batch is closed when it has so many blocks.
 const BATCH_BLOCKS: u64 = 512;
@@ -72,10 +75,8 @@ pub(crate) enum Content {
 }
 
 enum Contents {
-    /// Not written to the log yet.
+    /// Block by block.
     Pieces(Vec<Bytes>),
-    /// The batch's blocks, behind `skip` bytes of header and records.
-    Buffer { bytes: Bytes, skip: usize },
     /// Only in the log.
     Gone,
 }
@@ -151,11 +152,14 @@ pub(crate) enum Fit {
     },
 }
 
+/// Whole blocks that are written one behind the other.
+pub(crate) type Pieces = SmallVec<[Bytes; 4]>;
+
 /// A batch ready to be written.
 pub(crate) struct Issue {
     pub seq: u64,
-    /// First block of the ring and bytes; two when the batch goes around the end of the ring.
-    pub writes: Vec<(u64, Bytes)>,
+    /// First block of the ring and pieces; two when the batch goes around the end of the ring.
+    pub writes: SmallVec<[(u64, Pieces); 2]>,
 }
 
 /// The log.
@@ -163,8 +167,9 @@ pub(crate) struct Wal {
     store: Uuid,
     pub life: u64,
     pub place: WalPlace,
-    /// From the oldest that is needed to the open one.
-    batches: VecDeque<Batch>,
+    /// From the oldest that is needed to the open one. Boxed, so that room for all that the log can
+    /// hold is small: growing a large table would take long.
+    batches: VecDeque<Box<Batch>>,
     /// Where the oldest needed batch stands.
     tail: LogPos,
     /// Where the open batch will stand.
@@ -176,7 +181,7 @@ pub(crate) struct Wal {
     last_crc: u32,
     writing: usize,
     writing_blocks: u64,
-    overlay: HashMap<u64, Pending>,
+    overlay: Overlay,
     /// Batches one of whose blocks was replaced, each with the transaction that did it.
     replaced: VecDeque<(u64, u64)>,
     cached: usize,
@@ -192,13 +197,15 @@ pub(crate) struct Wal {
 impl Wal {
     /// A log whose next batch is `next`. [`Wal::restore`] puts back the batches before it.
     pub fn new(store: Uuid, place: WalPlace, life: u64, next: LogPos, budget: usize) -> Self {
-        // Growing a large table would take long.
+        // These would take long to grow, too.
         let expected = place.blocks.min(OVERLAY_BLOCKS) as usize;
+        let mut batches = VecDeque::with_capacity(expected);
+        batches.push_back(Box::new(Batch::new(next.seq)));
         Wal {
             store,
             life,
             place,
-            batches: VecDeque::from([Batch::new(next.seq)]),
+            batches,
             tail: next,
             next_at: next.at,
             next_issue: next.seq,
@@ -207,7 +214,7 @@ impl Wal {
             last_crc: 0,
             writing: 0,
             writing_blocks: 0,
-            overlay: HashMap::with_capacity_and_hasher(expected, Default::default()),
+            overlay: Overlay::new(expected),
             replaced: VecDeque::new(),
             cached: 0,
             budget,
@@ -236,8 +243,13 @@ impl Wal {
 
     /// Blocks of the ring in use, with those that batches not written yet will take.
     pub fn used_blocks(&self) -> u64 {
-        let open = self.batches.back().filter(|b| !b.is_empty()).map_or(0, Batch::total_blocks);
+        let open = self.batches.back().filter(|b| !b.is_empty()).map_or(0, |b| b.total_blocks());
         self.next_at - self.tail.at + open
+    }
+
+    /// Where the endless log ends when all that was appended is written.
+    pub fn end_at(&self) -> u64 {
+        self.tail.at + self.used_blocks()
     }
 
     /// The largest transaction.
@@ -289,7 +301,7 @@ impl Wal {
 
     /// The block at `place` was freed by `txn`: what is logged of it goes nowhere.
     pub fn forget(&mut self, place: u64, txn: u64) {
-        if let Some(old) = self.overlay.remove(&place) {
+        if let Some(old) = self.overlay.remove(place) {
             self.replaced.push_back((txn, old.seq));
         }
     }
@@ -301,7 +313,7 @@ impl Wal {
 
     /// The logged content of the block at `place`, if it is not in place yet.
     pub fn pending(&self, place: u64) -> Option<Pending> {
-        if self.overlay.is_empty() { None } else { self.overlay.get(&place).copied() }
+        if self.overlay.is_empty() { None } else { self.overlay.get(place) }
     }
 
     /// Where the content of a logged block is.
@@ -310,10 +322,6 @@ impl Wal {
         let index = pending.index as usize;
         match &batch.contents {
             Contents::Pieces(pieces) => Content::Memory(pieces[index].clone()),
-            Contents::Buffer { bytes, skip } => {
-                let from = skip + index * BLOCK_BYTES;
-                Content::Memory(bytes.slice(from..from + BLOCK_BYTES))
-            }
             Contents::Gone => {
                 let at = batch.at + batch.head_blocks + u64::from(pending.index);
                 Content::Log { seq: batch.seq, block: at % self.place.blocks }
@@ -336,7 +344,7 @@ impl Wal {
         batch.state = State::Sealed;
         let (seq, total) = (batch.seq + 1, batch.total_blocks());
         self.next_at += total;
-        self.batches.push_back(Batch::new(seq));
+        self.batches.push_back(Box::new(Batch::new(seq)));
         LogPos { seq, at: self.next_at }
     }
 
@@ -383,22 +391,20 @@ impl Wal {
             decided,
             generation,
         };
-        let (crc, buffer) = batch.assemble(&header);
+        let (crc, mut pieces) = batch.assemble(&header);
         batch.state = State::Writing;
         batch.decided = decided;
-        let (at, len) = (batch.at, buffer.len());
-        let writes = split_ring(at, (len / BLOCK_BYTES) as u64, ring)
-            .map(|(block, from, n)| {
-                let (from, n) = (from as usize * BLOCK_BYTES, n as usize * BLOCK_BYTES);
-                (block, buffer.slice(from..from + n))
-            })
-            .collect::<Vec<_>>();
+        let (at, total) = (batch.at, batch.total_blocks());
+        let writes: SmallVec<[_; 2]> = split_ring(at, total, ring)
+            .map(|(block, _, len)| (block, take_blocks(&mut pieces, len as usize)))
+            .collect();
         batch.writes = writes.len() as u32;
-        self.cached += len;
+        let cached = batch.blocks.len() * BLOCK_BYTES;
+        self.cached += cached;
         self.last_crc = crc;
         self.next_issue += 1;
         self.writing += 1;
-        self.writing_blocks += (len / BLOCK_BYTES) as u64;
+        self.writing_blocks += total;
         Some(Issue { seq, writes })
     }
 
@@ -442,11 +448,16 @@ impl Wal {
 
     fn drop_buffer(&mut self, seq: u64) {
         let batch = self.batch_mut(seq);
-        if let Contents::Buffer { bytes, .. } = &batch.contents {
-            let len = bytes.len();
-            batch.contents = Contents::Gone;
-            self.cached -= len;
+        // The blocks of a batch that is not written are nowhere else.
+        if batch.state != State::Durable {
+            return;
         }
+        let len = match &batch.contents {
+            Contents::Pieces(pieces) => pieces.len() * BLOCK_BYTES,
+            Contents::Gone => return,
+        };
+        batch.contents = Contents::Gone;
+        self.cached -= len;
     }
 
     /// Keeps to the memory budget: the oldest durable batches' buffers go first.
@@ -480,31 +491,34 @@ impl Wal {
     /// The content that batch `seq` holds for `place` is in place.
     pub fn in_place(&mut self, place: u64, seq: u64) {
         // What replaced it meanwhile settles the batch when it is recorded.
-        if self.overlay.get(&place).is_some_and(|p| p.seq == seq) {
-            self.overlay.remove(&place);
+        if self.overlay.get(place).is_some_and(|p| p.seq == seq) {
+            self.overlay.remove(place);
             self.settle(seq);
         }
     }
 
     /// The logged blocks of the oldest batches that may be put in place, `max` or a few more of
-    /// them; the newest logged content of each is recorded.
-    pub fn oldest_blocks(&mut self, max: usize) -> Vec<u64> {
-        let first = self.blocks_pos().seq;
+    /// them; the newest logged content of each is recorded. And where in the endless log the last of
+    /// these batches ends.
+    pub fn oldest_blocks(&mut self, max: usize) -> (Vec<u64>, u64) {
+        let first = self.blocks_pos();
+        let (first, mut end) = (first.seq, first.at);
         let mut out = Vec::new();
         for batch in self.batches.iter().skip(self.index_of(first)) {
             if out.len() >= max || batch.state != State::Durable {
                 break;
             }
+            end = batch.at + batch.total_blocks();
             if batch.live == 0 {
                 continue;
             }
             out.extend(batch.blocks.iter().copied().enumerate().filter_map(|(i, place)| {
-                let pending = self.overlay.get(&place)?;
+                let pending = self.overlay.get(place)?;
                 let here = pending.seq == batch.seq && pending.index as usize == i;
                 (here && pending.txn <= self.recorded).then_some(place)
             }));
         }
-        out
+        (out, end)
     }
 
     /// The first batch with a block that is neither in place nor replaced for good; or the first
@@ -559,25 +573,37 @@ impl Wal {
 }
 
 impl Batch {
-    /// The bytes of the batch; its contents are in them from now on. Gives the header's crc too.
-    fn assemble(&mut self, header: &Header) -> (u32, Bytes) {
-        let total = self.total_blocks() as usize;
-        let skip = self.head_blocks as usize * BLOCK_BYTES;
-        let mut head = AlignedBuf::for_overwrite(skip);
+    /// The batch as it is written: header and records, then its blocks, which are not copied if a
+    /// disk can take them as they are. Gives the header's crc too.
+    fn assemble(&mut self, header: &Header) -> (u32, VecDeque<Bytes>) {
+        let mut head = AlignedBuf::for_overwrite(self.head_blocks as usize * BLOCK_BYTES);
         let out = head.as_mut_slice();
         let crc = header.encode(out);
         let records = std::mem::take(&mut self.records);
         let end = format::HEADER_BYTES + records.len();
         out[format::HEADER_BYTES..end].copy_from_slice(&records);
         out[end..].fill(0);
-        let pieces: &[Bytes] = match &self.contents {
-            Contents::Pieces(pieces) => pieces,
-            _ => unreachable!("a batch is assembled once"),
+        let Contents::Pieces(pieces) = &mut self.contents else {
+            unreachable!("a batch is assembled once");
         };
-        let blocks = head.as_slice().chunks_exact(BLOCK_BYTES);
-        let blocks = blocks.chain(pieces.iter().map(|p| p.as_ref()));
-        let bytes = AlignedBuf::of_blocks(total, blocks).freeze();
-        self.contents = Contents::Buffer { bytes: bytes.clone(), skip };
-        (crc, bytes)
+        for piece in pieces.iter_mut().filter(|p| !AlignedBuf::is_aligned(p)) {
+            *piece = AlignedBuf::copy_of(piece).freeze();
+        }
+        (crc, std::iter::once(head.freeze()).chain(pieces.iter().cloned()).collect())
     }
+}
+
+/// Takes so many blocks from the front of `pieces`.
+fn take_blocks(pieces: &mut VecDeque<Bytes>, blocks: usize) -> Pieces {
+    let mut left = blocks * BLOCK_BYTES;
+    let mut out = Pieces::new();
+    while left > 0 {
+        let mut piece = pieces.pop_front().expect("as many blocks as there are");
+        if piece.len() > left {
+            pieces.push_front(piece.split_off(left));
+        }
+        left -= piece.len();
+        out.push(piece);
+    }
+    out
 }

@@ -2,11 +2,11 @@
 
 use super::format::{self, Header};
 use super::{Batch, Contents, Pending, State, Wal};
-use io::AlignedBuf;
 
 impl Wal {
-    /// A batch found in the log. Its blocks count only when [`Wal::restore_block`] says so.
-    pub fn restore(&mut self, header: &Header, crc: u32, places: Vec<u64>, data: &[u8]) {
+    /// A batch found in the log. Its blocks count only when [`Wal::restore_block`] says so; they are
+    /// not kept in memory, which would take longer than all the rest.
+    pub fn restore(&mut self, header: &Header, crc: u32, places: Vec<u64>) {
         let open = self.batches.pop_back().expect("there is always an open batch");
         assert!(open.is_empty() && open.seq == header.seq, "batches are restored in order");
         let mut batch = Batch::new(header.seq);
@@ -15,18 +15,12 @@ impl Wal {
         batch.blocks = places;
         batch.decided = header.decided;
         batch.contents = Contents::Gone;
-        if !data.is_empty() {
-            self.cached += data.len();
-            let bytes = AlignedBuf::copy_of(data).freeze();
-            batch.contents = Contents::Buffer { bytes, skip: 0 };
-        }
-        self.batches.push_back(batch);
-        self.batches.push_back(Batch::new(header.seq + 1));
+        self.batches.push_back(Box::new(batch));
+        self.batches.push_back(Box::new(Batch::new(header.seq + 1)));
         self.next_at = header.at + header.blocks();
         self.next_issue = header.seq + 1;
         self.durable_seq = header.seq;
         (self.life, self.last_crc) = (header.life, crc);
-        self.evict();
     }
 
     /// A block of a restored batch that is to be put in place.
@@ -39,7 +33,7 @@ impl Wal {
 
     /// A block that was freed.
     pub fn restore_freed(&mut self, place: u64) {
-        if let Some(old) = self.overlay.remove(&place) {
+        if let Some(old) = self.overlay.remove(place) {
             self.settle(old.seq);
         }
     }
@@ -49,8 +43,6 @@ impl Wal {
         if life != self.life {
             (self.life, self.last_crc) = (life, 0);
         }
-        let idle: Vec<u64> = self.batches.iter().filter(|b| b.live == 0).map(|b| b.seq).collect();
-        idle.into_iter().for_each(|seq| self.drop_buffer(seq));
     }
 
     /// Closes a batch that says which transactions of earlier ones must be passed over.

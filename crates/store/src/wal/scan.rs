@@ -43,8 +43,6 @@ pub(crate) struct ScannedBatch {
     /// The checksum of the header.
     pub crc: u32,
     pub entries: Vec<Entry>,
-    /// Its logged blocks.
-    pub data: Bytes,
     /// Logged blocks whose checksum is wrong though the batch was durable.
     pub bad_blocks: Vec<u32>,
 }
@@ -344,10 +342,7 @@ fn check_batch(header: Header, crc: u32, bytes: &Bytes) -> Decoded<ScannedBatch>
         return Err(Malformed("its records have a wrong checksum"));
     }
     let entries = decode_records(records, header.records)?;
-    if head > bytes.len() {
-        return Err(Malformed("a batch ends too early"));
-    }
-    let data = bytes.slice(head..);
+    let data = bytes.get(head..).ok_or(Malformed("a batch ends too early"))?;
     let crcs = entries.iter().flat_map(|entry| match entry {
         Entry::Txn(record) => record.blocks.iter().map(|(_, crc)| *crc).collect(),
         Entry::Dropped(_) => Vec::new(),
@@ -363,5 +358,5 @@ fn check_batch(header: Header, crc: u32, bytes: &Bytes) -> Decoded<ScannedBatch>
     if blocks.next().is_some() {
         return Err(Malformed("a batch has too many logged blocks"));
     }
-    Ok(ScannedBatch { header, crc, entries, data, bad_blocks })
+    Ok(ScannedBatch { header, crc, entries, bad_blocks })
 }

@@ -254,6 +254,32 @@ fn a_store_comes_to_rest() {
 }
 
 #[test]
+fn a_wish_to_rest_outlives_the_clearing_away_of_the_last_checkpoint() {
+    let mut config = tiny_config();
+    config.memtable_bytes = 4 << 20;
+    config.wal_bytes = 8 << 20;
+    let mut rig = Rig::new(1, &[64 << 20], &config);
+    for n in 0..200 {
+        let mut txn = Transaction::new(0);
+        for i in 0..10 {
+            txn.set_attr(&key(n), bytes(&[i]), bytes(&[1; 40]));
+        }
+        rig.must(&txn);
+    }
+    rig.store.flush_soon();
+    // The memtable that was applied is cleared away in slices, one a turn.
+    while rig.store.counters().checkpoints == 0 {
+        assert!(rig.turn());
+    }
+    let mut txn = Transaction::new(0);
+    txn.set_attr(&key(1), bytes(b"a"), bytes(b"v"));
+    rig.must(&txn);
+    rig.store.flush_soon();
+    rig.settle();
+    assert!(rig.store.is_at_rest());
+}
+
+#[test]
 fn a_turn_is_one_batch() {
     let mut rig = Rig::new(1, &[16 << 20], &tiny_config());
     rig.sleep();

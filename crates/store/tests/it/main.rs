@@ -11,6 +11,7 @@ mod faults;
 mod forge;
 mod r#gen;
 mod life;
+mod pace;
 mod rig;
 mod rot;
 mod sample;

@@ -62,6 +62,36 @@ fn what_is_written_is_read_back_aligned_or_not() {
 }
 
 #[test]
+fn a_write_of_more_pieces_than_the_kernel_takes_is_written_whole() {
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let bytes = 1500 * 4096;
+    let device = open(&dir.path().join("disk"), Open::Create { bytes }).unwrap();
+    let mut step = 0;
+    run(vec![device], |_, event, fx| {
+        let op = match (&event, step) {
+            (Event::Start, _) => {
+                let data = (0..1500).map(|n: u32| block(n as u8, 1)).collect();
+                DiskOp::Write { dev: DEV, offset: 0, data, durable: false }
+            }
+            (Event::Disk(done), 1) => {
+                done.result.as_ref().unwrap();
+                DiskOp::Read { dev: DEV, offset: 0, len: bytes as usize }
+            }
+            (Event::Disk(done), _) => {
+                let data = done.result.as_ref().unwrap();
+                let mut blocks = data.chunks(4096).enumerate();
+                assert!(blocks.all(|(n, c)| c.iter().all(|b| *b == n as u8)));
+                fx.exit(0, "done");
+                return;
+            }
+            _ => return,
+        };
+        step += 1;
+        fx.disk.push((DiskToken(step), op));
+    });
+}
+
+#[test]
 fn many_operations_in_flight_all_end() {
     const MANY: u64 = 2000;
     let dir = tempfile::tempdir_in(".").unwrap();
