@@ -87,10 +87,8 @@ const fn test(
 }
 
 /// How a store is filled; always the first.
-const FILL: Test = Test {
-    until: Until::Filled,
-    ..test("fill", "write 4M", Kind::Write, (OBJECT_BYTES, 4))
-};
+const FILL: Test =
+    Test { until: Until::Filled, ..test("fill", "write 4M", Kind::Write, (OBJECT_BYTES, 4)) };
 
 /// All others, in the order in which they are run.
 const TESTS: [Test; 6] = [
