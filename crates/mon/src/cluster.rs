@@ -6,6 +6,7 @@
 use crate::draft::Draft;
 use crate::log::ClusterLog;
 use crate::options::Known;
+use crate::osds::Failure;
 use crate::pgmap::PgMap;
 use crate::session::Session;
 use crate::state::State;
@@ -47,6 +48,8 @@ pub(crate) struct Cluster {
     pub sessions: BTreeMap<LinkId, Session>,
     /// The newest session of each OSD.
     pub osd_links: BTreeMap<OsdId, LinkId>,
+    /// What OSDs say of others that do not answer.
+    pub failures: BTreeMap<OsdId, Failure>,
     /// Since when OSDs are down, as far as this mon has seen.
     pub down_since: BTreeMap<OsdId, Mono>,
     recent: VecDeque<Arc<OsdMap>>,
@@ -83,6 +86,7 @@ impl Cluster {
             known: Known::new(),
             sessions: BTreeMap::new(),
             osd_links: BTreeMap::new(),
+            failures: BTreeMap::new(),
             down_since: down.map(|id| (id, now.mono)).collect(),
             recent: VecDeque::from([map]),
             log: ClusterLog::default(),

@@ -258,6 +258,7 @@ impl Daemon {
         }
         self.release_waiting(fx);
         self.resend_copies(fx);
+        self.retry_reads(fx);
     }
 
     /// What a new epoch says of ourselves.
@@ -339,14 +340,16 @@ impl Daemon {
 
     /// Says to the mon what it must know: that we are here, or what our PGs wish.
     pub(crate) fn say_to_mon(&mut self) {
-        let listening = !self.client_addrs.is_empty() && !self.cluster_addrs.is_empty();
-        if matches!(self.life, Life::Joining) && self.mon.open && listening {
+        if matches!(self.life, Life::Joining) && self.mon.open && self.listens() {
             let boot = OsdBoot {
                 cluster: self.cfg.cluster,
                 osd: self.cfg.id,
                 uuid: self.store.identity().store,
                 client_addrs: self.client_addrs.clone(),
                 cluster_addrs: self.cluster_addrs.clone(),
+                hb_back_addrs: self.hb_back_addrs.clone(),
+                hb_front_addrs: self.hb_front_addrs.clone(),
+                was_alive: self.cfg.was_alive,
                 newest_map: self.maps.epoch(),
                 store_bytes: self.store.usage().total,
                 device_class: self.cfg.device_class.clone(),
@@ -356,6 +359,13 @@ impl Daemon {
             self.send_mon(boot.encode());
             self.mon.asked_at = self.now.mono;
         }
+    }
+
+    /// Whether all sockets listen.
+    pub(crate) fn listens(&self) -> bool {
+        let all =
+            [&self.client_addrs, &self.cluster_addrs, &self.hb_back_addrs, &self.hb_front_addrs];
+        all.iter().all(|addrs| !addrs.is_empty())
     }
 
     /// The operator asks for an orderly end.

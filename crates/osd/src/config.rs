@@ -32,6 +32,8 @@ pub struct OsdConfig {
     pub metadata: BTreeMap<String, String>,
     /// Tells this process from others at the same address.
     pub nonce: u32,
+    /// It was marked down in its last life though it lived.
+    pub was_alive: bool,
 }
 
 impl OsdConfig {

@@ -8,7 +8,9 @@ use crate::admin::Admin;
 use crate::boot::Loading;
 use crate::config::OsdConfig;
 use crate::copy::Copies;
+use crate::heartbeat::Heartbeats;
 use crate::host::{Hosts, OpId, Then};
+use crate::lease::Leases;
 use crate::links::{MonLink, PeerLinks, Sessions};
 use crate::mapstate::Maps;
 use crate::op::ClientOp;
@@ -23,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{Miss, ReadSet, Store, StoreError, StoreEvent, TxnId};
 use types::{AddrVec, Epoch, HObject, HashMap, Mono, OsdId, PgId};
 use wire::msg::Message;
-use wire::{Identity, Messenger, MsgrEvent};
+use wire::{Identity, LinkId, Messenger, MsgrEvent};
 
 /// Where the OSD stands in its life.
 #[derive(Debug)]
@@ -109,6 +111,13 @@ pub struct Daemon {
     pub(crate) cluster_addrs: AddrVec,
     /// The epoch in which we came up.
     pub(crate) up_from: Epoch,
+    /// Where heartbeats reach us.
+    pub(crate) hb_back_addrs: AddrVec,
+    pub(crate) hb_front_addrs: AddrVec,
+    pub(crate) heartbeats: Heartbeats,
+    /// Connections on which other OSDs ask for heartbeats.
+    pub(crate) asked_by: HashMap<LinkId, OsdId>,
+    pub(crate) leases: Leases,
     pub(crate) next_notify: u64,
     pub(crate) next_tick: Mono,
     pub(crate) next_report: Mono,
@@ -159,6 +168,11 @@ impl Daemon {
             client_addrs: AddrVec::default(),
             cluster_addrs: AddrVec::default(),
             up_from: Epoch::ZERO,
+            hb_back_addrs: AddrVec::default(),
+            hb_front_addrs: AddrVec::default(),
+            heartbeats: Heartbeats::default(),
+            asked_by: HashMap::default(),
+            leases: Leases::new(now.mono),
             next_notify: 0,
             next_tick: now.mono,
             next_report: now.mono,
@@ -198,6 +212,7 @@ impl Daemon {
         self.drain_store(fx);
         self.admin.tick(now, fx);
         self.tick(fx);
+        self.end_waits(fx);
         self.recover(fx);
         self.trim(fx);
         self.store.end_turn(now, fx);
@@ -207,7 +222,8 @@ impl Daemon {
 
     /// When something is due.
     pub fn next_deadline(&self) -> Option<Mono> {
-        let own = [Some(self.next_tick), self.report_soon].into_iter().flatten().min();
+        let own = [Some(self.next_tick), self.report_soon, self.leases.wake_at];
+        let own = own.into_iter().flatten().min();
         [own, self.store.next_deadline(), self.msgr.next_deadline(), self.admin.next_deadline()]
             .into_iter()
             .flatten()

@@ -1,5 +1,6 @@
 //! One PG on this OSD: its machine, and everything that waits around it.
 
+use crate::lease::{Prior, Priors};
 use crate::mapstate;
 use crate::object::own_object;
 use crate::recover::Transfers;
@@ -10,7 +11,7 @@ use peer::{BackfillProgressAck, IoCounts, Pull, PushAck, RepAck};
 use pg::{InFlight, MetaOp, Pg, PgMsg};
 use std::collections::{BTreeMap, VecDeque};
 use store::{ReadSet, Transaction, TxnId};
-use types::{Epoch, Eversion, HObject, HashMap, ObjectKey, OsdId, PgId, UTime};
+use types::{Epoch, Eversion, HObject, HashMap, Mono, ObjectKey, OsdId, PgId, UTime};
 
 /// Names a client request on this OSD. Never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -115,6 +116,8 @@ pub struct PgHost {
     pub objects: HashMap<HObject, ObjectQueue>,
     /// Requests that wait for the PG to go active.
     pub waiting: VecDeque<OpId>,
+    /// Earlier primaries that may still serve reads.
+    pub priors: Priors,
     /// Watches and notifies.
     pub watches: Watches,
     /// Objects on their way.
@@ -163,6 +166,7 @@ impl PgHost {
             in_flight: InFlight::default(),
             objects: HashMap::default(),
             waiting: VecDeque::new(),
+            priors: Priors::default(),
             watches: Watches::default(),
             transfers: Transfers::default(),
             trimmer: Trimmer::default(),
@@ -184,6 +188,15 @@ impl PgHost {
         self.in_flight.clear();
         self.transfers = Transfers::default();
         self.trimmer.interrupted();
+    }
+
+    /// An interval ends that lasted until `last`. Its primary may read until then, by our promises.
+    pub fn end_interval(&mut self, now: Mono, last: Epoch, reads_until: Option<Mono>) {
+        self.priors.new_interval(now);
+        let primary = self.pg.mapping().acting_primary.filter(|osd| *osd != self.pg.me());
+        if let (Some(osd), Some(until)) = (primary, reads_until) {
+            self.priors.add(Prior { osd, epoch: last, until });
+        }
     }
 
     /// First epoch of the current interval.

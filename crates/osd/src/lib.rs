@@ -10,17 +10,21 @@
 //! * `queue`: the stored writes of each PG, in order;
 //! * `peering`, `recover`, `remove`: what becomes of PGs when maps change;
 //! * `trim`: freeing what removed snapshots held;
+//! * `alive`, `heartbeat`, `lease`: who of the others lives, and who may read;
 //! * `boot`, `mapstate`: loading, joining, leaving, maps;
 //! * `report`, `admin`, `tracker`, `perf`: saying what it does.
 
 mod admin;
+mod alive;
 mod boot;
 mod compress;
 mod config;
 mod copy;
 mod daemon;
 mod effects;
+mod heartbeat;
 mod host;
+mod lease;
 mod links;
 mod mapstate;
 mod object;

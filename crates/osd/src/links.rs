@@ -1,13 +1,14 @@
 //! Whom the OSD talks to: clients, other OSDs, the mon.
 
+use crate::alive::heartbeat_listener;
 use crate::daemon::Daemon;
 use crate::object::client_addr;
 use crate::ops::Sender;
 use io::Effects;
 use io::net::{ListenAddr, ListenId};
 use peer::{
-    BackfillProgress, BackfillProgressAck, PgCreates, PgPeering, Pull, Push, PushAck, RepAck,
-    RepOp, Scan, ScanReply,
+    BackfillProgress, BackfillProgressAck, LeaseAsk, LeaseGrant, PgCreates, PgPeering, Pull, Push,
+    PushAck, RepAck, RepOp, Scan, ScanReply,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -25,6 +26,10 @@ pub const PUBLIC: ListenId = ListenId(1);
 pub const CLUSTER: ListenId = ListenId(2);
 /// The admin socket.
 pub const ADMIN: ListenId = ListenId(3);
+/// The socket for heartbeats on the OSDs' network.
+pub const HB_BACK: ListenId = ListenId(4);
+/// The socket for heartbeats on the clients' network.
+pub const HB_FRONT: ListenId = ListenId(5);
 
 /// Messages that wait for a connection to another OSD, at most, in bytes.
 const PENDING_PEER_BYTES: usize = 256 << 20;
@@ -125,6 +130,10 @@ impl Daemon {
         let osd = || ListenerConfig::osd(AddrVec::default());
         self.msgr.listen(PUBLIC, ListenAddr::Tcp(self.cfg.public), osd(), fx);
         self.msgr.listen(CLUSTER, ListenAddr::Tcp(self.cfg.cluster_net), osd(), fx);
+        for (listen, at) in [(HB_BACK, self.cfg.cluster_net), (HB_FRONT, self.cfg.public)] {
+            let any_port = std::net::SocketAddr::new(at.ip(), 0);
+            self.msgr.listen(listen, ListenAddr::Tcp(any_port), heartbeat_listener(), fx);
+        }
     }
 
     pub(crate) fn on_msgr_event(&mut self, event: MsgrEvent, fx: &mut Effects) {
@@ -133,7 +142,9 @@ impl Daemon {
                 let addrs = self.msgr.listen_addrs(listen).cloned().unwrap_or_default();
                 match listen {
                     PUBLIC => self.client_addrs = addrs,
-                    _ => self.cluster_addrs = addrs,
+                    CLUSTER => self.cluster_addrs = addrs,
+                    HB_BACK => self.hb_back_addrs = addrs,
+                    _ => self.hb_front_addrs = addrs,
                 }
             }
             MsgrEvent::ListenFailed { listen, errno } => self.listen_failed(listen, errno, fx),
@@ -141,14 +152,20 @@ impl Daemon {
             MsgrEvent::Open { link, peer } => self.on_open(link, &peer, fx),
             MsgrEvent::Message { link, message } => self.on_message(link, &message, fx),
             MsgrEvent::Reset { link, renewed } => self.on_reset(link, renewed, fx),
-            MsgrEvent::Closed { link, .. } => self.on_closed(link, fx),
+            MsgrEvent::Closed { link, why } => {
+                if !self.heartbeat_closed(link, &why) {
+                    self.on_closed(link, fx);
+                }
+            }
         }
     }
 
     fn listen_failed(&mut self, listen: ListenId, errno: i32, fx: &mut Effects) {
         let (what, at) = match listen {
             PUBLIC => ("clients", self.cfg.public),
-            _ => ("other OSDs", self.cfg.cluster_net),
+            CLUSTER => ("other OSDs", self.cfg.cluster_net),
+            HB_BACK => ("heartbeats", self.cfg.cluster_net),
+            _ => ("heartbeats", self.cfg.public),
         };
         let error = std::io::Error::from_raw_os_error(errno);
         fx.exit(
@@ -164,6 +181,9 @@ impl Daemon {
     fn on_open(&mut self, link: LinkId, peer: &Arc<PeerInfo>, fx: &mut Effects) {
         if self.mon.link == Some(link) {
             self.mon_opened(fx);
+            return;
+        }
+        if self.heartbeat_opened(link, peer) {
             return;
         }
         if peer.name.kind == EntityType::OSD {
@@ -209,7 +229,7 @@ impl Daemon {
             self.on_peer_message(osd, message, fx);
         } else if self.mon.link == Some(link) {
             self.on_mon_message(message, fx);
-        } else {
+        } else if !self.heartbeat_message(link, message, fx) {
             self.on_client_message(link, message, fx);
         }
     }
@@ -358,7 +378,13 @@ impl Daemon {
         let result = match message.header.kind {
             PgPeering::TYPE => message.decode().map(|m: PgPeering| {
                 if self.has_map(from, m.msg.epoch, message) {
+                    let (pgid, epoch) = (m.msg.pgid, m.msg.epoch);
+                    self.hear_of_priors(pgid, from, epoch, &m.readers);
+                    let was_here = self.pgs.contains_key(&pgid);
                     self.on_peering(from, m.msg, fx);
+                    if !was_here {
+                        self.hear_of_priors(pgid, from, epoch, &m.readers);
+                    }
                 }
             }),
             RepOp::TYPE => message.decode().map(|m: RepOp| {
@@ -369,6 +395,10 @@ impl Daemon {
             RepAck::TYPE => message.decode().map(|m: RepAck| {
                 self.durable_on(m.pgid, m.interval, from, m.version, fx);
             }),
+            LeaseAsk::TYPE => message.decode().map(|m: LeaseAsk| self.on_lease_ask(from, &m, fx)),
+            LeaseGrant::TYPE => {
+                message.decode().map(|m: LeaseGrant| self.on_lease_grant(from, &m, fx))
+            }
             Pull::TYPE => message.decode().map(|m: Pull| {
                 if self.has_map(from, m.epoch, message) {
                     self.on_pull(from, m, fx);
@@ -463,6 +493,7 @@ impl Daemon {
         self.subscribe();
         self.say_to_mon();
         self.pgs.values_mut().for_each(|h| h.dirty = true);
+        self.heartbeats.forget_reports();
         self.report_soon();
         self.ask_again(fx);
     }

@@ -29,7 +29,11 @@ impl Daemon {
             if queue.writing > 0 {
                 return;
             }
-            let Some(id) = queue.urgent.pop_front() else { return };
+            if queue.urgent.is_empty() || self.read_must_wait(pgid, head, fx) {
+                return;
+            }
+            let id = self.queue_of(pgid, head).and_then(|q| q.urgent.pop_front());
+            let Some(id) = id else { return };
             if let Ran::Fetching = self.attempt(id, pgid, fx)
                 && let Some(queue) = self.queue_of(pgid, head)
             {
@@ -144,6 +148,9 @@ impl Daemon {
             self.refuse_op(id, Errno::EBLOCKLISTED);
             return Ran::Done;
         }
+        if !writes && self.read_lapsed(id, pgid, fx) {
+            return Ran::Stalled;
+        }
         let (snaps, compression) =
             (self.maps.pool_snaps(pgid.pool), self.maps.pool_compression(pgid.pool));
         let Some(host) = self.pgs.get_mut(&pgid) else { return Ran::Done };
@@ -174,6 +181,16 @@ impl Daemon {
             Ok(finished) => self.op_finished(id, pgid, finished, fx),
             Err(stop) => self.op_stopped(id, pgid, stop, fx),
         }
+    }
+
+    /// Whether a read has to wait because another OSD might serve the PG by now.
+    fn read_lapsed(&mut self, id: OpId, pgid: PgId, fx: &mut Effects) -> bool {
+        let Some(head) = self.ops.get(&id).map(|op| op.head()) else { return false };
+        let lapsed = self.read_must_wait(pgid, &head, fx);
+        if lapsed {
+            self.mark_op(id, Mark::WaitingForReadable);
+        }
+        lapsed
     }
 
     fn op_stopped(&mut self, id: OpId, pgid: PgId, stop: Stop, fx: &mut Effects) -> Ran {

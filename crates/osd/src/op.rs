@@ -243,19 +243,30 @@ impl Daemon {
         true
     }
 
-    fn queue_op(&mut self, id: OpId, pgid: PgId, fx: &mut Effects) {
-        let (now, limit) = (self.now.mono, crate::config::WAITING_OPS_PER_PG);
-        let Some(op) = self.ops.get_mut(&id) else { return };
+    /// A request waits until its PG as a whole serves.
+    fn hold_in_pg(&mut self, id: OpId, pgid: PgId, why: Mark, fx: &mut Effects) {
+        self.mark_op(id, why);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        host.waiting.push_back(id);
+        if host.waiting.len() > crate::config::WAITING_OPS_PER_PG {
+            let newest = host.waiting.pop_back();
+            newest.into_iter().for_each(|id| self.send_back(id, fx));
+        }
+    }
+
+    fn queue_op(&mut self, id: OpId, pgid: PgId, fx: &mut Effects) {
+        let Some(host) = self.pgs.get(&pgid) else { return };
         if !host.pg.accepts_io() {
-            op.trace.mark(now, Mark::WaitingForActive);
-            host.waiting.push_back(id);
-            if host.waiting.len() > limit {
-                let newest = host.waiting.pop_back();
-                newest.into_iter().for_each(|id| self.send_back(id, fx));
-            }
+            self.hold_in_pg(id, pgid, Mark::WaitingForActive, fx);
             return;
         }
+        // What came earlier and waits goes first.
+        if !host.waiting.is_empty() || self.waits_for_prior(pgid) {
+            self.hold_in_pg(id, pgid, Mark::WaitingForReadable, fx);
+            return;
+        }
+        let Some(op) = self.ops.get(&id) else { return };
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
         if op.request.is_for_pg() {
             self.run_pg_op(id, pgid, fx);
             return;

@@ -101,6 +101,28 @@ pub const OSD: &[OptionDef] = &[
          which must have it when it is wanted again",
     )
     .basic(),
+    OptionDef::new(
+        "osd_heartbeat_interval",
+        Float,
+        "1",
+        "how often other OSDs are asked whether they are there, in seconds",
+    )
+    .within(0.1, 60.0),
+    OptionDef::new(
+        "osd_heartbeat_grace",
+        Float,
+        "3",
+        "an OSD that does not answer for so many seconds is reported to the mon as failed",
+    )
+    .within(0.5, 3600.0)
+    .basic(),
+    OptionDef::new(
+        "osd_heartbeat_min_peers",
+        Uint,
+        "10",
+        "other OSDs that are asked at least, beside those with the same PGs",
+    )
+    .within(1.0, 1000.0),
     OptionDef::new("osd_objectstore", Str, "loligo", "the kind of store").at_start(),
 ];
 
@@ -138,6 +160,12 @@ pub struct Limits {
     pub complaint: Duration,
     /// The disk is told which space is free.
     pub discard: bool,
+    /// How often other OSDs are asked whether they are there.
+    pub heartbeat_interval: Duration,
+    /// How long an answer may take.
+    pub heartbeat_grace: Duration,
+    /// How many are asked at least.
+    pub heartbeat_peers: usize,
 }
 
 /// What is kept of ended requests.
@@ -180,6 +208,9 @@ impl Limits {
             },
             complaint: seconds("osd_op_complaint_time"),
             discard: settings.bool("bdev_enable_discard"),
+            heartbeat_interval: seconds("osd_heartbeat_interval"),
+            heartbeat_grace: seconds("osd_heartbeat_grace"),
+            heartbeat_peers: count("osd_heartbeat_min_peers"),
         }
     }
 }

@@ -32,6 +32,12 @@ impl Daemon {
         }
         let (to, rules) = (mapping(new, pgid), pool_rules(new, pgid.pool));
         let (was, is) = (View(old), View(new));
+        if host.pg.ends_interval(&to, rules) {
+            // Before the machine says anything about the new interval.
+            let until = host.pg.mapping().acting_primary.map(|p| self.leases.bound(p));
+            host.end_interval(self.now.mono, old.epoch, until);
+        }
+        host.priors.retain_alive(new);
         if !host.started {
             host.pg.catch_up(&was, &is, to, rules);
             return;
@@ -189,7 +195,8 @@ impl Daemon {
         let notify = Notify { info, past: PastIntervals::default(), missing: 0 };
         let body = Body::Notify(Box::new(notify));
         let answer = PgMsg { epoch: self.maps.epoch(), body, ..msg.clone() };
-        self.send_peer(from, PgPeering { msg: answer }.encode(), fx);
+        let readers = Vec::new();
+        self.send_peer(from, PgPeering { msg: answer, readers }.encode(), fx);
     }
 
     /// Whether the PG's mapping is still the one of the sender's map: only then do its epochs hold.
@@ -227,10 +234,7 @@ impl Daemon {
         let members = host.pg.mapping().acting.iter().copied().filter(|o| o.is_some());
         let members: Vec<_> = members.collect();
         host.in_flight.begin(members, host.pg.last_update());
-        let waiting: Vec<_> = host.waiting.drain(..).collect();
-        for id in waiting {
-            self.start_op(id, fx);
-        }
+        self.release_pg(pgid, fx);
     }
 
     /// Messages of this interval were lost: the PG goes through peering again. Clients know nothing

@@ -69,7 +69,8 @@ impl Daemon {
         host.dirty = true;
         self.submit(pgid, txn, then, fx);
         for (to, msg) in out.send {
-            self.send_peer(to, PgPeering { msg }.encode(), fx);
+            let readers = self.prior_readers(pgid);
+            self.send_peer(to, PgPeering { msg, readers }.encode(), fx);
         }
         for notice in out.notices {
             self.on_notice(pgid, notice, fx);
@@ -203,7 +204,8 @@ impl Daemon {
         match then {
             Then::Send(messages) => {
                 for (to, msg) in messages {
-                    self.send_peer(to, PgPeering { msg }.encode(), fx);
+                    let readers = self.prior_readers(msg.pgid);
+                    self.send_peer(to, PgPeering { msg, readers }.encode(), fx);
                 }
             }
             Then::Tell(pgid, epoch) => {

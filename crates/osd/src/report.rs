@@ -3,11 +3,12 @@
 use crate::config::{ASK_AGAIN_MS, REPORT_DELAY_MS, REPORT_INTERVAL_S, TICK_MS};
 use crate::daemon::{Daemon, Life};
 use crate::host::PgHost;
-use io::Effects;
+use io::{Effects, Now};
 use maps::SnapSet;
 use peer::{OsdAlive, OsdPgTemp, OsdReport, OsdSpace, PgStat, PoolCompressed};
+use pg::StateBits;
 use std::time::Duration;
-use types::{Epoch, OsdId, PgId, PoolId, UTime};
+use types::{Epoch, OsdId, PgId, PoolId};
 use wire::msg::Payload;
 
 impl Daemon {
@@ -34,10 +35,11 @@ impl Daemon {
         }
         self.next_tick = now.after(Duration::from_millis(TICK_MS));
         self.store.set_discard(self.limits.discard);
-        let joined = !matches!(self.life, Life::Loading(_)) && !self.client_addrs.is_empty();
-        if joined && !self.cluster_addrs.is_empty() {
+        if !matches!(self.life, Life::Loading(_)) && self.listens() {
             self.dial_mon(fx);
         }
+        self.beat(fx);
+        self.retry_reads(fx);
         let long_ago = Duration::from_millis(ASK_AGAIN_MS);
         if now.since(self.mon.asked_at) >= long_ago {
             self.mon.asked_at = now;
@@ -80,12 +82,12 @@ impl Daemon {
         if !self.is_up() || !self.mon.open {
             return;
         }
-        let (epoch, wall) = (self.maps.epoch(), self.now.wall);
+        let (epoch, at) = (self.maps.epoch(), self.now);
         let mut pgs = Vec::new();
         for host in self.pgs.values_mut().filter(|h| h.dirty && h.started && h.pg.is_primary()) {
             host.dirty = false;
             let queue = self.maps.current().removed_snaps_queue.get(&host.pg.pgid().pool);
-            pgs.push(pg_stat(host, epoch, wall, queue));
+            pgs.push(pg_stat(host, epoch, at, queue));
         }
         let usage = self.store.usage();
         let slow =
@@ -152,14 +154,17 @@ fn pool_compressed(c: store::Compressed) -> PoolCompressed {
     PoolCompressed { pool: PoolId(account as i64), original, allocated, stored }
 }
 
-fn pg_stat(host: &mut PgHost, epoch: Epoch, wall: UTime, removed: Option<&SnapSet>) -> PgStat {
+fn pg_stat(host: &mut PgHost, epoch: Epoch, now: Now, removed: Option<&SnapSet>) -> PgStat {
     let (pg, info) = (&host.pg, host.pg.info());
     let mut state = pg.state();
     state |= host.trim_bits(removed);
+    if pg.accepts_io() && host.priors.left(now.mono).next().is_some() {
+        state |= StateBits::WAIT;
+    }
     let trimmed = host.trimmer.done().clone();
     let snaps_to_trim = removed.map_or(0, SnapSet::len).saturating_sub(trimmed.len());
     if host.reported.0 != state.0 {
-        host.reported = (state.0, wall);
+        host.reported = (state.0, now.wall);
     }
     let mapping = pg.mapping();
     let number = |o: Option<OsdId>| o.map_or(-1, |o| o.0);

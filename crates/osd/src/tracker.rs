@@ -23,6 +23,8 @@ pub enum Mark {
     WaitingForMap,
     /// It waits for the PG to be active.
     WaitingForActive,
+    /// It waits until it is sure that no other OSD serves the PG, or will soon.
+    WaitingForReadable,
     /// It waits for earlier operations on the object.
     WaitingForObject,
     /// It waits for the object to be recovered.
@@ -56,6 +58,7 @@ impl Mark {
             Mark::Received => "initiated".into(),
             Mark::WaitingForMap => "waiting for map".into(),
             Mark::WaitingForActive => "waiting for peered".into(),
+            Mark::WaitingForReadable => "waiting for readable".into(),
             Mark::WaitingForObject => "waiting for rw locks".into(),
             Mark::WaitingForRecovery => "waiting for missing object".into(),
             Mark::WaitingForRead => "waiting for disk read".into(),
@@ -77,6 +80,7 @@ impl Mark {
             self,
             Mark::WaitingForMap
                 | Mark::WaitingForActive
+                | Mark::WaitingForReadable
                 | Mark::WaitingForObject
                 | Mark::WaitingForRecovery
                 | Mark::WaitingForRead

@@ -69,12 +69,12 @@ impl Daemon {
                 Ok(())
             }
             Err(SubmitError::Miss(miss)) => {
-                self.mark(id, Mark::WaitingForRead);
+                self.mark_op(id, Mark::WaitingForRead);
                 self.fetch(miss, Waiter::Op(id, attempt), fx);
                 Err(())
             }
             Err(SubmitError::Busy) => {
-                self.mark(id, Mark::WaitingForStore);
+                self.mark_op(id, Mark::WaitingForStore);
                 self.blocked.push(Waiter::Op(id, attempt));
                 Err(())
             }
@@ -91,7 +91,7 @@ impl Daemon {
         }
     }
 
-    fn mark(&mut self, id: OpId, mark: Mark) {
+    pub(crate) fn mark_op(&mut self, id: OpId, mark: Mark) {
         if let Some(op) = self.ops.get_mut(&id) {
             op.trace.mark(self.now.mono, mark);
         }
@@ -149,7 +149,7 @@ impl Daemon {
             let rep = RepOp { pgid, epoch, interval, records: records.clone(), trim_to, txn, data };
             self.send_peer(target.osd, rep.encode(), fx);
             if let Source::Op(id) = source {
-                self.mark(id, Mark::SentTo(target.osd));
+                self.mark_op(id, Mark::SentTo(target.osd));
             }
         }
         Ok(())

@@ -12,12 +12,12 @@ mod osd;
 mod view;
 
 pub use mon::{
-    IoCounts, OsdAlive, OsdBoot, OsdGoingDown, OsdPgTemp, OsdReport, OsdSpace, PgCreate, PgCreates,
-    PgStat, PoolCompressed,
+    FailureKind, IoCounts, OsdAlive, OsdBoot, OsdFailure, OsdGoingDown, OsdPgTemp, OsdReport,
+    OsdSpace, PgCreate, PgCreates, PgStat, PoolCompressed,
 };
 pub use osd::{
-    BackfillProgress, BackfillProgressAck, PgPeering, Pull, Push, PushAck, PushCursor, RepAck,
-    RepOp, Scan, ScanReply,
+    BackfillProgress, BackfillProgressAck, Heartbeat, LeaseAsk, LeaseGrant, PgPeering, PriorReader,
+    Pull, Push, PushAck, PushCursor, RepAck, RepOp, Scan, ScanReply,
 };
 pub use view::{View, mapping, pool_rules};
 

@@ -1,7 +1,7 @@
 //! Between an OSD and the mon.
 
 use crate::payload;
-use denc::{Decode, Encode};
+use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use maps::SnapSet;
 use pg::{History, ObjectSums, PastIntervals};
 use std::collections::BTreeMap;
@@ -21,6 +21,12 @@ pub struct OsdBoot {
     pub client_addrs: AddrVec,
     /// Where other OSDs reach it.
     pub cluster_addrs: AddrVec,
+    /// Where heartbeats of the cluster's network reach it.
+    pub hb_back_addrs: AddrVec,
+    /// Where heartbeats of the clients' network reach it.
+    pub hb_front_addrs: AddrVec,
+    /// Whether it was marked down though it lived, and joins again because of that.
+    pub was_alive: bool,
     /// The newest map it has.
     pub newest_map: Epoch,
     /// Bytes of its store; the CRUSH weight of a new OSD (1.0 = 1 TiB).
@@ -214,3 +220,48 @@ pub struct PgCreates {
     pub pgs: Vec<PgCreate>,
 }
 payload!(PgCreates, 6);
+
+/// OSD to mon: another OSD does not answer, or answers again after all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct OsdFailure {
+    /// Who says so.
+    pub reporter: OsdId,
+    /// About whom.
+    pub target: OsdId,
+    /// Since when the target is up: what is said of an earlier life is void.
+    pub up_from: Epoch,
+    /// For how long it has not answered.
+    pub silent_ms: u64,
+    /// What is known.
+    pub what: FailureKind,
+}
+payload!(OsdFailure, 7);
+
+/// What an OSD has to say of another one; one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// It has not answered heartbeats for longer than the grace.
+    Silent = 0,
+    /// Its host refuses connections to it: the process is gone.
+    Refused = 1,
+    /// It answers again: an earlier report is void.
+    Answers = 2,
+}
+
+impl Encode for FailureKind {
+    fn encode(&self, e: &mut Encoder) {
+        (*self as u8).encode(e);
+    }
+}
+
+impl Decode for FailureKind {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        match u8::decode(d)? {
+            0 => Ok(FailureKind::Silent),
+            1 => Ok(FailureKind::Refused),
+            2 => Ok(FailureKind::Answers),
+            _ => Err(d.invalid("kind of failure")),
+        }
+    }
+}

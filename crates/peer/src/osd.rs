@@ -4,7 +4,7 @@ use crate::payload;
 use bytes::Bytes;
 use denc::{Decode, DecodeError, Encode};
 use pg::{LogRecord, PgMsg};
-use types::{ByteString, Epoch, Eversion, HObject, PgId};
+use types::{ByteString, Epoch, Eversion, HObject, OsdId, PgId};
 use wire::msg::{Message, OutMessage, Payload, Pieces, kind};
 
 /// A message of peering.
@@ -12,6 +12,19 @@ use wire::msg::{Message, OutMessage, Payload, Pieces, kind};
 pub struct PgPeering {
     /// What is said.
     pub msg: PgMsg,
+    /// Primaries of intervals that are over and who may still serve reads, as the sender knows.
+    pub readers: Vec<PriorReader>,
+}
+
+/// See `osd::lease`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+pub struct PriorReader {
+    /// Who.
+    pub osd: OsdId,
+    /// The last epoch in which it was primary.
+    pub epoch: Epoch,
+    /// For how long still, at most.
+    pub left_ms: u32,
 }
 payload!(PgPeering, 16);
 
@@ -270,3 +283,38 @@ pub struct BackfillProgressAck {
     pub to: HObject,
 }
 payload!(BackfillProgressAck, 25);
+
+/// Are you there? And the answer. Over connections of their own, one a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct Heartbeat {
+    /// Whether it is the answer.
+    pub answer: bool,
+    /// The asker's monotonic clock when it asked, in nanoseconds.
+    pub asked_ns: u64,
+    /// The sender's map.
+    pub epoch: Epoch,
+}
+payload!(Heartbeat, 26);
+
+/// Promise me that you begin no interval without me for a while; see `osd::lease`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct LeaseAsk {
+    /// The asker's monotonic clock, in nanoseconds; comes back in the grant.
+    pub asked_ns: u64,
+    /// Since when the asker is up.
+    pub up_from: Epoch,
+}
+payload!(LeaseAsk, 27);
+
+/// The promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct LeaseGrant {
+    /// As asked.
+    pub asked_ns: u64,
+    /// The granter's map: the promise is of use only to whoever has it too.
+    pub epoch: Epoch,
+}
+payload!(LeaseGrant, 28);

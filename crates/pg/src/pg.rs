@@ -361,7 +361,8 @@ impl Pg {
 
     /// A message about this PG. The host has taken in at least the sender's map.
     pub fn on_msg(&mut self, from: OsdId, msg: PgMsg, ctx: &Ctx<'_>, fx: &mut Fx) {
-        if msg.interval < self.info.history.same_interval_since {
+        // Whoever stops in order may still answer in an interval that begins because of that.
+        if msg.interval < self.info.history.same_interval_since || !ctx.map.is_up(from) {
             return;
         }
         match msg.body {
@@ -452,6 +453,16 @@ impl Pg {
 
     pub(crate) fn acting_count(&self) -> usize {
         self.mapping.acting.iter().filter(|o| o.is_some()).count()
+    }
+
+    /// Whether an interval ends when the next map says this.
+    pub fn ends_interval(&self, mapping: &Mapping, rules: PoolRules) -> bool {
+        is_new_interval(&self.mapping, self.rules, mapping, rules)
+    }
+
+    /// Whose copy it is.
+    pub fn me(&self) -> OsdId {
+        self.me
     }
 
     /// Which PG.

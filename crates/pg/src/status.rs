@@ -7,7 +7,7 @@ use crate::pg::{Pg, Stage};
 use std::fmt;
 use types::{HObject, OsdId};
 
-/// A set of states; the bits are Ceph's.
+/// A set of states. Their names are Ceph's; the numbers are seen by our own daemons only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct StateBits(pub u64);
 
@@ -52,6 +52,8 @@ states! {
     SNAPTRIM = 5, "snaptrim";
     SNAPTRIM_WAIT = 6, "snaptrim_wait";
     SNAPTRIM_ERROR = 3, "snaptrim_error";
+    LAGGY = 35, "laggy";
+    WAIT = 36, "wait";
 }
 
 impl StateBits {

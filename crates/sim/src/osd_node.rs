@@ -45,6 +45,7 @@ impl SimOsd {
             device_class: "ssd".to_owned(),
             metadata: BTreeMap::default(),
             nonce: (seed as u32) | 1,
+            was_alive: false,
             options,
         }
     }

@@ -36,10 +36,10 @@ enum Due {
     Boot,
     Timer,
     Net(NetEvent),
-    /// Bytes arrive at this end of a connection.
-    Arrive(ConnId, Bytes),
-    /// The other end is gone, after the bytes before.
-    PeerClosed(ConnId, CloseReason),
+    /// Bytes of a machine arrive at this end of a connection.
+    Arrive(NodeId, ConnId, Bytes),
+    /// The other end is gone, after the bytes before; a machine says so.
+    PeerClosed(NodeId, ConnId, CloseReason),
     /// A dial arrives.
     Dial {
         from: NodeId,
@@ -83,6 +83,10 @@ pub struct World {
     faults: Faults,
     /// Pairs of nodes that cannot reach each other.
     cuts: BTreeSet<(NodeId, NodeId)>,
+    /// From the first node nothing reaches the second, and neither is told.
+    silent: BTreeSet<(NodeId, NodeId)>,
+    /// What will arrive when the silence is over, in order.
+    held: Vec<(NodeId, u64, Due)>,
     next_port: u16,
     disk_ops: u64,
     events: u64,
@@ -104,6 +108,8 @@ impl World {
             due: BTreeMap::new(),
             faults: Faults::default(),
             cuts: BTreeSet::new(),
+            silent: BTreeSet::new(),
+            held: Vec::new(),
             next_port: 40_000,
             disk_ops: 0,
             events: 0,
@@ -199,6 +205,40 @@ impl World {
         let all: Vec<_> = ends.filter(|(_, e)| to_b(e)).map(|(c, _)| *c).collect();
         for conn in all {
             self.break_conn(a, conn);
+        }
+    }
+
+    /// From `from` nothing reaches `to` any more, as with a pulled cable: connections stay open, and
+    /// nobody is told. When it is over everything arrives that was sent meanwhile, as with TCP.
+    pub fn set_silent(&mut self, from: NodeId, to: NodeId, silent: bool) {
+        if silent {
+            self.silent.insert((from, to));
+            return;
+        }
+        self.silent.remove(&(from, to));
+        let now = self.now;
+        for (node, life, due) in std::mem::take(&mut self.held) {
+            self.seq += 1;
+            self.due.insert((now, self.seq), (node, life, due));
+        }
+    }
+
+    /// No machine but these hears of this one, and it hears of none but these.
+    pub fn isolate(&mut self, node: NodeId, but: &[NodeId], silent: bool) {
+        let others = (0..self.nodes.len()).map(NodeId).filter(|n| *n != node && !but.contains(n));
+        for other in others.collect::<Vec<_>>() {
+            self.set_silent(node, other, silent);
+            self.set_silent(other, node, silent);
+        }
+    }
+
+    /// Whether something does not get through.
+    fn is_lost(&self, to: NodeId, due: &Due) -> bool {
+        match due {
+            Due::Arrive(from, ..) | Due::PeerClosed(from, ..) | Due::Dial { from, .. } => {
+                self.silent.contains(&(*from, to))
+            }
+            Due::Boot | Due::Timer | Due::Net(_) | Due::DiskDone(_) => false,
         }
     }
 
@@ -300,6 +340,10 @@ impl World {
     fn step(&mut self) {
         let Some(((at, _), (node, life, due))) = self.due.pop_first() else { return };
         self.now = self.now.max(at);
+        if !self.silent.is_empty() && self.is_lost(node, &due) {
+            self.held.push((node, life, due));
+            return;
+        }
         if life != self.nodes[node.0].life {
             self.void(node, due);
             return;
@@ -314,8 +358,8 @@ impl World {
                 }
             }
             Due::Net(event) => self.give(node, vec![Event::Net(event)]),
-            Due::Arrive(conn, data) => self.arrive(node, conn, data),
-            Due::PeerClosed(conn, why) => self.peer_closed(node, conn, why),
+            Due::Arrive(_, conn, data) => self.arrive(node, conn, data),
+            Due::PeerClosed(_, conn, why) => self.peer_closed(node, conn, why),
             Due::Dial { from, conn, addr } => self.dialled(node, from, conn, addr),
             Due::DiskDone(id) => self.disk_done(node, id),
         }
@@ -331,8 +375,12 @@ impl World {
 
     fn refuse(&mut self, from: NodeId, conn: ConnId) {
         const ECONNREFUSED: i32 = 111;
+        self.dial_fails(from, conn, ECONNREFUSED);
+    }
+
+    fn dial_fails(&mut self, from: NodeId, conn: ConnId, errno: i32) {
         if self.nodes[from.0].ends.remove(&conn).is_some() {
-            let why = CloseReason::Os(ECONNREFUSED);
+            let why = CloseReason::Os(errno);
             self.at(from, Duration::from_micros(20), Due::Net(NetEvent::Closed { conn, why }));
         }
     }
@@ -456,8 +504,12 @@ impl World {
     fn connect(&mut self, node: NodeId, conn: ConnId, addr: SocketAddr) {
         let target = (0..self.nodes.len()).map(NodeId).find(|n| Self::ip(*n) == addr.ip());
         self.nodes[node.0].ends.insert(conn, End::new(None));
-        let reachable = target.filter(|t| !self.cuts.contains(&(node, *t)));
-        match reachable.filter(|t| self.is_up(*t)) {
+        if target.is_some_and(|t| self.cuts.contains(&(node, t))) {
+            const EHOSTUNREACH: i32 = 113;
+            self.dial_fails(node, conn, EHOSTUNREACH);
+            return;
+        }
+        match target.filter(|t| self.is_up(*t)) {
             Some(to) => {
                 let wait = self.latency();
                 self.at(to, wait, Due::Dial { from: node, conn, addr });
@@ -499,7 +551,7 @@ impl World {
             let Some(end) = self.nodes[node.0].ends.get_mut(&conn) else { return };
             let at = self.now.after(wait).max(end.last_arrival);
             end.last_arrival = at;
-            self.at_time(to, at, Due::Arrive(there, piece));
+            self.at_time(to, at, Due::Arrive(node, there, piece));
         }
     }
 
@@ -527,7 +579,7 @@ impl World {
         if let Some((to, there)) = end.peer {
             let wait = self.latency();
             let at = self.now.after(wait).max(end.last_arrival);
-            self.at_time(to, at, Due::PeerClosed(there, CloseReason::Eof));
+            self.at_time(to, at, Due::PeerClosed(node, there, CloseReason::Eof));
         }
     }
 
@@ -544,18 +596,18 @@ impl World {
         let peer = end.peer.take();
         let why = CloseReason::Os(ECONNRESET);
         let wait = self.latency();
-        self.at(node, wait, Due::PeerClosed(conn, why));
+        self.at(node, wait, Due::PeerClosed(node, conn, why));
         if let Some((to, there)) = peer {
             if let Some(end) = self.nodes[to.0].ends.get_mut(&there) {
                 end.peer = None;
             }
             self.due.retain(|_, (n, _, due)| {
-                let lost = matches!(due, Due::Arrive(c, _) if *n == to && *c == there)
-                    || matches!(due, Due::Arrive(c, _) if *n == node && *c == conn);
+                let lost = matches!(due, Due::Arrive(_, c, _) if *n == to && *c == there)
+                    || matches!(due, Due::Arrive(_, c, _) if *n == node && *c == conn);
                 !lost
             });
             let wait = self.latency();
-            self.at(to, wait, Due::PeerClosed(there, why));
+            self.at(to, wait, Due::PeerClosed(node, there, why));
         }
     }
 

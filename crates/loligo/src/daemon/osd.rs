@@ -39,7 +39,8 @@ pub fn run(args: &OsdArgs) -> Result<Exit, Failure> {
         let (data, wal) = disks_of(&place);
         let disks = Disks::open(&data, wal.as_deref(), Open::Existing)
             .map_err(|f| Failure { what: format!("cannot start {name}"), ..f })?;
-        let mut core = Osd::new(config(args, &disks)?, disks.devices, entropy());
+        let mut core =
+            Osd::new(config(args, &disks, !restarts.is_empty())?, disks.devices, entropy());
         let exit = run_core(&name, &mut core, disks.open, None)?;
         match exit.code {
             0 => return Ok(Exit::Done),
@@ -67,7 +68,7 @@ fn is_too_often(restarts: &mut VecDeque<Deadline>) -> bool {
     restarts.len() > MAX_RESTARTS
 }
 
-fn config(args: &OsdArgs, disks: &Disks) -> Result<OsdConfig, Failure> {
+fn config(args: &OsdArgs, disks: &Disks, was_alive: bool) -> Result<OsdConfig, Failure> {
     let memory = args.memory.0.max(MIN_MEMORY_BYTES);
     let memory = ("osd_memory_target".to_owned(), memory.to_string());
     let options = std::iter::once(memory).chain(args.settings.iter().cloned()).collect();
@@ -96,6 +97,7 @@ fn config(args: &OsdArgs, disks: &Disks) -> Result<OsdConfig, Failure> {
         device_class,
         metadata,
         nonce: super::nonce(),
+        was_alive,
     };
     let known = config.settings();
     match args.settings.iter().find(|(name, _)| known.def(name).is_none()) {

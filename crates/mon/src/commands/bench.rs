@@ -102,7 +102,8 @@ impl Bench {
         reply.unwrap_or_else(Answer::from).into_reply(format)
     }
 
-    fn commit(&mut self) {
+    /// Commits what was changed.
+    pub fn commit(&mut self) {
         if self.c.draft.has_epoch() {
             self.c.change(tidy).unwrap();
         }

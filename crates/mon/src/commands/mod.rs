@@ -9,7 +9,7 @@ mod auth;
 #[cfg(test)]
 mod behaviour;
 #[cfg(test)]
-mod bench;
+pub(crate) mod bench;
 mod config;
 mod config_key;
 mod crush;

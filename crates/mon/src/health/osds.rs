@@ -2,8 +2,8 @@
 
 use super::{Checks, Severity};
 use crate::cluster::Cluster;
-use crate::show::join;
 use crate::show::osdmap::shown_flags;
+use crate::show::{join, place_of};
 use io::Now;
 use maps::{OsdMap, OsdState};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,12 +20,6 @@ pub(super) fn check(c: &Cluster, _now: Now, checks: &mut Checks) {
     slow(c, checks);
 }
 
-/// `root=default,host=h2`
-fn location(map: &OsdMap, id: i32) -> String {
-    let path = map.crush().location_path(id);
-    join(path.iter().rev().map(|(kind, name)| format!("{kind}={name}")), ",")
-}
-
 fn down(map: &OsdMap, checks: &mut Checks) {
     let down: BTreeSet<i32> = map.in_osds().filter(|&id| map.is_down(id)).map(|id| id.0).collect();
     if down.is_empty() {
@@ -33,7 +27,7 @@ fn down(map: &OsdMap, checks: &mut Checks) {
     }
     checks
         .add("OSD_DOWN", Severity::Warn, down.len(), format_args!("{} osds down", down.len()))
-        .detail(down.iter().map(|&id| format!("osd.{id} ({}) is down", location(map, id))))
+        .detail(down.iter().map(|&id| format!("osd.{id} ({}) is down", place_of(map, id))))
         .hint(
             "start these daemons; if a disk is lost, 'ceph osd out ID' has its data copied \
              elsewhere now",
@@ -55,7 +49,7 @@ fn down(map: &OsdMap, checks: &mut Checks) {
         let summary = format!("{} {kind}{plural} ({osds} osds) down", buckets.len());
         let lines = buckets.iter().map(|(id, n)| {
             let name = crush.item_name(*id).unwrap_or_default();
-            format!("{kind} {name} ({}) ({n} osds) is down", location(map, *id))
+            format!("{kind} {name} ({}) ({n} osds) is down", place_of(map, *id))
         });
         checks
             .add(

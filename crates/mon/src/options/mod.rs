@@ -55,6 +55,54 @@ pub(crate) const MON: &[OptionDef] = &[
         "an OSD that has not reported for so long is marked down",
     ),
     OptionDef::new(
+        "osd_heartbeat_grace",
+        Float,
+        "3",
+        "an OSD that others have not heard from for so many seconds is marked down",
+    )
+    .within(0.5, 3600.0)
+    .basic(),
+    OptionDef::new(
+        "mon_osd_min_down_reporters",
+        Uint,
+        "2",
+        "places that must report an OSD as failed; all of them where there are fewer",
+    )
+    .at_least(1.0),
+    OptionDef::new(
+        "mon_osd_reporter_subtree_level",
+        Str,
+        "host",
+        "what counts as a place: OSDs below the same bucket of this type are one",
+    ),
+    OptionDef::new(
+        "mon_osd_adjust_heartbeat_grace",
+        Bool,
+        "true",
+        "whether an OSD that was marked down though it lived gets more time",
+    ),
+    OptionDef::new(
+        "mon_osd_laggy_halflife",
+        Float,
+        "3600",
+        "how soon that is forgotten, in seconds",
+    )
+    .at_least(1.0),
+    OptionDef::new(
+        "mon_osd_laggy_weight",
+        Float,
+        "0.3",
+        "how much the last time counts against those before",
+    )
+    .within(0.0, 1.0),
+    OptionDef::new(
+        "mon_osd_laggy_max_interval",
+        Float,
+        "300",
+        "the most time an OSD gets for that, in seconds",
+    )
+    .at_least(0.0),
+    OptionDef::new(
         "mon_osd_reconnect_grace",
         Secs,
         "20",

@@ -56,7 +56,7 @@ impl Cluster {
             tracing::debug!("osd.{id} boots, but the flag noup keeps it down");
             return BootAnswer::Held;
         }
-        if let Err(e) = self.bring_up(&map, boot) {
+        if let Err(e) = self.bring_up(now, &map, boot) {
             return BootAnswer::Refused(e.text);
         }
         self.draft.put(keys::osd(id), denc::encode(&boot.metadata));
@@ -99,11 +99,13 @@ impl Cluster {
         Ok(())
     }
 
-    fn bring_up(&mut self, before: &OsdMap, boot: &OsdBoot) -> Result<(), CommandError> {
+    fn bring_up(&mut self, now: Now, before: &OsdMap, boot: &OsdBoot) -> Result<(), CommandError> {
         let id = boot.osd;
         let no_in = before.flags.contains(OsdMapFlags::NOIN)
             || before.effective_flags(id).contains(OsdState::NOIN);
         let crush = self.crush_place(before, boot);
+        let past = before.osd(id).filter(|o| o.uuid == boot.uuid).map(|o| o.xinfo);
+        let learned = self.learn_laggy(now, past.unwrap_or_default(), boot.was_alive);
         self.edit(|inc, map| {
             let info = map.osd(id).filter(|_| map.exists(id));
             let state = map.state(id);
@@ -118,12 +120,12 @@ impl Cluster {
             let addrs = OsdAddrs {
                 client: boot.client_addrs.clone(),
                 cluster: boot.cluster_addrs.clone(),
-                hb_back: boot.cluster_addrs.clone(),
-                hb_front: boot.client_addrs.clone(),
+                hb_back: boot.hb_back_addrs.clone(),
+                hb_front: boot.hb_front_addrs.clone(),
             };
             inc.mark_up(id, addrs);
             let xinfo = info.map(|o| o.xinfo).unwrap_or_default();
-            let pending = inc.new_xinfo.get(&id).copied().unwrap_or(xinfo);
+            let pending = inc.new_xinfo.get(&id).copied().unwrap_or(learned);
             inc.new_xinfo.insert(id, maps::OsdXInfo { features: FEATURES, ..pending });
             let is_new = !state.contains(OsdState::EXISTS) || state.contains(OsdState::NEW);
             let comes_in = (is_new || state.contains(OsdState::AUTOOUT)) && !no_in;

@@ -66,7 +66,14 @@ impl Cluster {
 
     /// Marks an OSD down that is up.
     pub fn mark_down(&mut self, now: Now, id: OsdId, why: &str) {
-        if self.change(|inc, _| inc.mark_down(id)).is_ok() {
+        let done = self.change(|inc, map| {
+            inc.mark_down(id);
+            if let Some(osd) = map.osd(id) {
+                let xinfo = maps::OsdXInfo { down_stamp: now.wall, ..osd.xinfo };
+                inc.new_xinfo.insert(id, xinfo);
+            }
+        });
+        if done.is_ok() {
             self.say(now, Level::Warn, format!("osd.{id} marked down: {why}"));
         }
     }

@@ -4,12 +4,14 @@ mod auto_out;
 mod boot;
 mod creating;
 mod down;
+mod failure;
 mod fullness;
 mod register;
 mod trim;
 mod wishes;
 
 pub(crate) use boot::{BootAnswer, FEATURES};
+pub(crate) use failure::{Failure, WEIGH_AFTER};
 pub(crate) use register::{destroy, free_id, recreate, register, remove, rounded_tib};
 
 pub(crate) mod tidy;

@@ -1,9 +1,9 @@
 //! What OSDs say.
 
 use super::{Output, Role, Server};
-use crate::osds::BootAnswer;
+use crate::osds::{BootAnswer, WEIGH_AFTER};
 use io::Now;
-use peer::{OsdAlive, OsdBoot, OsdGoingDown, OsdPgTemp, OsdReport};
+use peer::{OsdAlive, OsdBoot, OsdFailure, OsdGoingDown, OsdPgTemp, OsdReport};
 use types::OsdId;
 use wire::LinkId;
 use wire::msg::{Message, Payload};
@@ -17,8 +17,15 @@ impl Server {
         m: &Message,
     ) -> Result<bool, denc::DecodeError> {
         let kind = m.header.kind;
-        let ours = [OsdBoot::TYPE, OsdAlive::TYPE, OsdPgTemp::TYPE, OsdGoingDown::TYPE];
-        if !ours.contains(&kind) && kind != OsdReport::TYPE {
+        let ours = [
+            OsdBoot::TYPE,
+            OsdAlive::TYPE,
+            OsdPgTemp::TYPE,
+            OsdGoingDown::TYPE,
+            OsdFailure::TYPE,
+            OsdReport::TYPE,
+        ];
+        if !ours.contains(&kind) {
             return Ok(false);
         }
         let Some(sender) = self.osd_speaks(link) else {
@@ -39,6 +46,12 @@ impl Server {
                 }
             }
             OsdPgTemp::TYPE => self.cluster.pg_temp(sender, &m.decode()?),
+            OsdFailure::TYPE => {
+                let failure: OsdFailure = m.decode()?;
+                if is_senders(sender, failure.reporter) && self.cluster.failure(now, &failure) {
+                    self.next_tick = self.next_tick.min(now.mono.after(WEIGH_AFTER));
+                }
+            }
             OsdGoingDown::TYPE => {
                 let going: OsdGoingDown = m.decode()?;
                 if is_senders(sender, going.osd) {

@@ -9,6 +9,7 @@ impl Server {
         self.next_tick = now.mono.after(every);
         let c = &mut self.cluster;
         c.silent_osds(now);
+        c.failed_osds(now);
         c.auto_out(now);
         c.full_osds(now);
         let map = c.state.osdmap.clone();

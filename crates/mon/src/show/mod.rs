@@ -48,6 +48,12 @@ pub(crate) fn weight_text(w: f64) -> String {
     }
 }
 
+/// Where an OSD or bucket stands: `root=default,host=h2`.
+pub(crate) fn place_of(map: &maps::OsdMap, id: i32) -> String {
+    let path = map.crush().location_path(id);
+    join(path.iter().rev().map(|(kind, name)| format!("{kind}={name}")), ",")
+}
+
 /// Time from `then` to `now`; none if it lies ahead.
 pub(crate) fn since(now: UTime, then: UTime) -> Duration {
     now.as_duration().saturating_sub(then.as_duration())

@@ -111,6 +111,9 @@ fn messages_of_nonsense_end_only_their_own_session() {
 fn boot_of(id: i32, cluster: Uuid, uuid: Uuid) -> OsdBoot {
     let addrs = AddrVec::msgr2("10.0.0.99:6800".parse().expect("an address"), 5);
     OsdBoot {
+        hb_back_addrs: AddrVec::default(),
+        hb_front_addrs: AddrVec::default(),
+        was_alive: false,
         cluster,
         osd: OsdId(id),
         uuid,

@@ -59,6 +59,12 @@ const OWN: &[Def<Handler>] = &[
     own("dump_watchers", "shows who watches which objects", |d, _| Ok(d.watchers())),
     own("dump_blocklist", "shows clients that are shut out", |d, _| Ok(d.blocklist())),
     own("get_mapped_pools", "shows the pools that have PGs here", |d, _| Ok(d.mapped_pools())),
+    own(
+        "dump_osd_network [value:Int]",
+        "shows the OSDs that are asked for heartbeats, and how long their answers take; with a value \
+         only those that take more milliseconds",
+        |d, args| Ok(d.osd_network(args)),
+    ),
     own("get_latest_osdmap", "asks the mon for the newest map", |d, _| {
         d.mon.wants_map = true;
         Ok(Answer::ok())
@@ -285,6 +291,27 @@ impl Daemon {
             json!({ "entity_addr_t": addr.addr().to_string(), "expire_time": until.to_string() })
         });
         Answer::json(shown.collect())
+    }
+
+    /// Ceph's form, with the last time instead of averages over minutes.
+    fn osd_network(&self, args: &Args) -> Answer {
+        let threshold = args.int("value").unwrap_or(0).max(0) as u128;
+        let map = self.maps.current();
+        let mut entries = Vec::new();
+        for (osd, owes, times) in self.heartbeats.peers() {
+            for (interface, time) in ["back", "front"].into_iter().zip(times) {
+                if time.unwrap_or_default().as_millis() < threshold {
+                    continue;
+                }
+                let waits = owes.map(|at| self.now.mono.since(at).as_secs_f64());
+                entries.push(json!({
+                    "from osd": self.cfg.id.0, "to osd": osd.0, "interface": interface,
+                    "up from": map.osd(osd).map(|o| o.info.up_from.0),
+                    "last": time.map(|t| t.as_secs_f64() * 1000.0), "unanswered for": waits,
+                }));
+            }
+        }
+        Answer::json(json!({ "threshold": threshold as u64, "entries": entries }))
     }
 
     fn mapped_pools(&self) -> Answer {

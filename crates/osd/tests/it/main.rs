@@ -1,6 +1,7 @@
 //! Whole OSDs in a simulated world.
 
 mod admin;
+mod alive;
 mod basic;
 mod chaos;
 mod client;

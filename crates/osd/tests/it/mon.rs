@@ -5,12 +5,12 @@ use crush::Location;
 use io::net::{ListenAddr, ListenId};
 use io::{Core, Effects, Event, Now, Rng};
 use maps::{
-    BlocklistAddr, FreshOsdMap, Incremental, OsdAddrs, OsdMap, PgPool, PoolOpt, PoolOptKey,
-    PoolType,
+    BlocklistAddr, FreshOsdMap, Incremental, OsdAddrs, OsdMap, OsdXInfo, PgPool, PoolOpt,
+    PoolOptKey, PoolType,
 };
 use peer::{
-    OsdAlive, OsdBoot, OsdGoingDown, OsdPgTemp, OsdReport, PgCreate, PgCreates, PgStat, View,
-    mapping, pool_rules,
+    FailureKind, OsdAlive, OsdBoot, OsdFailure, OsdGoingDown, OsdPgTemp, OsdReport, PgCreate,
+    PgCreates, PgStat, View, mapping, pool_rules,
 };
 use pg::{History, PastIntervals, Pg};
 use std::collections::BTreeMap;
@@ -187,8 +187,8 @@ impl TestMon {
             let addrs = OsdAddrs {
                 client: boot.client_addrs.clone(),
                 cluster: boot.cluster_addrs.clone(),
-                hb_back: boot.cluster_addrs,
-                hb_front: boot.client_addrs,
+                hb_back: boot.hb_back_addrs,
+                hb_front: boot.hb_front_addrs,
             };
             self.next.mark_up(osd, addrs);
         }
@@ -238,6 +238,16 @@ impl TestMon {
                 let current = self.map.osd(m.osd).is_some_and(|o| o.info.up_from == m.up_from);
                 if current {
                     self.mark_down(m.osd);
+                    let xinfo = self.map.osd(m.osd).map(|o| o.xinfo).unwrap_or_default();
+                    let dead = OsdXInfo { dead_epoch: self.next.epoch, ..xinfo };
+                    self.next.new_xinfo.insert(m.osd, dead);
+                }
+            }
+            OsdFailure::TYPE => {
+                let m: OsdFailure = message.decode().expect("a failure");
+                let current = self.map.osd(m.target).is_some_and(|o| o.info.up_from == m.up_from);
+                if current && m.what != FailureKind::Answers && self.map.is_up(m.reporter) {
+                    self.mark_down(m.target);
                 }
             }
             OsdReport::TYPE => {

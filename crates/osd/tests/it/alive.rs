@@ -1,0 +1,162 @@
+//! OSDs that fall silent, and primaries that are cut off.
+
+use crate::basic;
+use crate::client::{TestClient, object};
+use crate::cluster::{Cluster, Options, output};
+use io::Core;
+use sim::{NodeId, Shared, World};
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+use types::{AddrVec, OsdId, PoolId};
+use wire::msg::OsdOp;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn cluster(seed: u64) -> Cluster {
+    let mut c = Cluster::new(seed, 3, &Options::new());
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 8));
+    c.wait_clean();
+    c
+}
+
+fn write(text: &str) -> Vec<OsdOp> {
+    vec![basic::write_full(text.as_bytes())]
+}
+
+fn read() -> Vec<OsdOp> {
+    vec![basic::read(0, 100)]
+}
+
+fn primary_of(c: &Cluster, name: &str) -> usize {
+    let mon = c.mon.borrow();
+    let pgid = mon.map.object_to_pg(PoolId(1), b"", b"", name.as_bytes()).expect("a PG");
+    let pgid = mon.map.raw_pg_to_pg(pgid).expect("a PG");
+    mon.map.pg_to_up_acting(pgid).acting_primary.expect("a primary").0 as usize
+}
+
+/// Another client, which nothing cuts off.
+fn second_client(c: &mut Cluster, seed: u64) -> (NodeId, Rc<RefCell<TestClient>>) {
+    let mons = AddrVec::msgr2(SocketAddr::new(World::ip(NodeId(0)), 3300), 0);
+    let client = Rc::new(RefCell::new(TestClient::new(mons, 78, seed)));
+    let shared = client.clone();
+    let boot = Box::new(move |_: &[_], _| Box::new(Shared(shared.clone())) as Box<dyn Core>);
+    let node = c.world.add_node(&[], false, boot);
+    c.world.start(node);
+    (node, client)
+}
+
+#[test]
+fn a_silent_osd_is_marked_down_and_the_others_serve() {
+    for seed in 1..6 {
+        let mut c = cluster(seed);
+        c.call(object(1, "a"), write("one"), true);
+        let osd = primary_of(&c, "a");
+        let node = c.osds[osd];
+        c.world.isolate(node, &[], true);
+        let before = c.world.now();
+        let reply = c.call(object(1, "a"), write("two"), true);
+        let took = c.world.now() - before;
+        assert_eq!(reply.result, 0);
+        assert!(took < 5 * SECOND, "seed {seed}: {took:?}");
+        assert!(c.mon.borrow().map.is_down(OsdId(osd as i32)));
+        // The cable is put back: the OSD hears what became of it, and joins again.
+        c.world.isolate(node, &[], false);
+        c.wait_clean();
+        assert_eq!(output(&c.call(object(1, "a"), read(), false), 0), &b"two"[..]);
+    }
+}
+
+#[test]
+fn nobody_is_accused_in_peace() {
+    let mut c = cluster(3);
+    let epoch = c.mon.borrow().map.epoch;
+    // Broken connections to the mon are another matter.
+    c.on_mon(|m| m.notices_deaths = false);
+    c.world.set_faults(sim::Faults { break_ppm: 1000, slow_disk_ppm: 10_000 });
+    c.pass(60 * SECOND);
+    assert_eq!(c.mon.borrow().map.epoch, epoch);
+}
+
+/// The old primary is cut off from everybody but one client, which has not heard of anything.
+/// Whatever that one reads must be as new as what others were told is written.
+#[test]
+fn a_primary_that_is_cut_off_serves_nothing_old() {
+    for seed in 1..30 {
+        let mut c = cluster(seed);
+        c.call(object(1, "a"), write("0"), true);
+        let old = primary_of(&c, "a");
+        let (node, client) = (c.osds[old], c.client_node);
+        let (other_node, other) = second_client(&mut c, seed);
+        c.pass(SECOND);
+        // It has the others' promises.
+        assert_eq!(c.call(object(1, "a"), read(), false).result, 0);
+        // The first client and the old primary are an island.
+        c.world.isolate(node, &[client], true);
+        c.world.isolate(client, &[node], true);
+        // How the others find out: by silence, or by the mon at once.
+        let told = seed % 2 == 0;
+        if told {
+            c.on_mon(|m| m.mark_down(OsdId(old as i32)));
+        }
+        let do_other = |c: &mut Cluster, ops: Vec<OsdOp>| {
+            let other = other.clone();
+            let did = c.world.with_core(other_node, move |_, _, _| {
+                other.borrow_mut().request(object(1, "a"), ops, true)
+            });
+            did.expect("it runs")
+        };
+        let write_tid = do_other(&mut c, write("1"));
+        let mut reads = 0;
+        let mut stale = 0;
+        let mut read_tid = None;
+        let limit = c.world.now() + 8 * SECOND;
+        while c.world.now() < limit {
+            let written = other.borrow().done.contains_key(&write_tid);
+            let tid = *read_tid.get_or_insert_with(|| {
+                // A read that is sent after the write was acknowledged must show it.
+                (written, c.on_client(|c| c.request(object(1, "a"), read(), false)))
+            });
+            c.pass(Duration::from_millis(5));
+            if let Some(reply) = c.client.borrow_mut().done.remove(&tid.1) {
+                reads += 1;
+                stale += u32::from(tid.0 && output(&reply, 0) != &b"1"[..]);
+                read_tid = None;
+            }
+        }
+        assert!(
+            other.borrow().done.contains_key(&write_tid),
+            "seed {seed}: the write came through"
+        );
+        assert!(reads > 0, "seed {seed}: the island's primary served at first");
+        assert_eq!(stale, 0, "seed {seed}");
+        c.world.isolate(node, &[], false);
+        c.world.isolate(client, &[], false);
+        c.wait_clean();
+    }
+}
+
+#[test]
+fn how_long_clients_wait_for_a_primary_that_goes() {
+    for seed in 1..12 {
+        eprintln!("seed {seed}");
+        let mut c = cluster(seed);
+        c.call(object(1, "a"), write("0"), true);
+        assert_eq!(c.call(object(1, "a"), read(), false).result, 0);
+        let osd = primary_of(&c, "a");
+        let node = c.osds[osd];
+        c.off[osd] = true;
+        let in_order = seed % 2 == 0;
+        if in_order {
+            c.world.stop(node);
+        } else {
+            c.crash(osd);
+        }
+        let before = c.world.now();
+        assert_eq!(output(&c.call(object(1, "a"), read(), false), 0), &b"0"[..]);
+        let took = c.world.now() - before;
+        let most = Duration::from_millis(if in_order { 300 } else { 1000 });
+        assert!(took < most, "seed {seed}: {took:?} of {most:?}");
+    }
+}
