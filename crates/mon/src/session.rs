@@ -63,6 +63,12 @@ impl Session {
         self.osd_epoch = last;
         if last >= newest {
             self.sent("osdmap", last);
+            if self.osd().is_none() {
+                // Clients ask for one map at a time, and again after 10 s when an OSD does not
+                // answer. Told of every change they go on at once when it is marked down.
+                let next = Subscription { start: u64::from(last.0) + 1, flags: 0 };
+                self.subs.entry("osdmap".into()).or_insert(next);
+            }
         } else if let Some(sub) = self.subs.get_mut("osdmap") {
             sub.start = u64::from(last.0) + 1;
         }

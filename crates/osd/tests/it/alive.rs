@@ -121,7 +121,7 @@ fn a_primary_that_is_cut_off_serves_nothing_old() {
             c.pass(Duration::from_millis(5));
             if let Some(reply) = c.client.borrow_mut().done.remove(&tid.1) {
                 reads += 1;
-                stale += u32::from(tid.0 && output(&reply, 0) != &b"1"[..]);
+                stale += u32::from(tid.0 && output(&reply, 0) != b"1"[..]);
                 read_tid = None;
             }
         }
