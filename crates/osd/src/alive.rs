@@ -162,6 +162,7 @@ impl Daemon {
         let wait = !self.may_read(pgid, fx);
         if wait {
             self.leases.waiting.insert((pgid, head.clone()));
+            self.pgs.get_mut(&pgid).into_iter().for_each(|h| h.dirty = true);
         }
         wait
     }
@@ -171,6 +172,7 @@ impl Daemon {
         let wait = !self.may_read(pgid, fx);
         if wait && let Some(host) = self.pgs.get_mut(&pgid) {
             host.waiting.push_back(id);
+            host.dirty = true;
             self.leases.waiting_pgs.insert(pgid);
             self.mark_op(id, Mark::WaitingForReadable);
         }
@@ -189,6 +191,7 @@ impl Daemon {
             return;
         }
         for (pgid, head) in std::mem::take(&mut self.leases.waiting) {
+            self.pgs.get_mut(&pgid).into_iter().for_each(|h| h.dirty = true);
             self.unstall(pgid, &head, false);
             self.pump_object(pgid, &head, fx);
         }

@@ -109,6 +109,13 @@ impl Leases {
         }
     }
 
+    /// Whether reads of a PG wait for promises.
+    pub fn is_laggy(&self, pgid: PgId) -> bool {
+        let first = (pgid, HObject::min());
+        self.waiting_pgs.contains(&pgid)
+            || self.waiting.range(first..).next().is_some_and(|(p, _)| *p == pgid)
+    }
+
     /// Gives a promise.
     pub fn give(&mut self, to: OsdId, now: Mono) {
         self.given.insert(to, now.after(LEASE + MARGIN));

@@ -87,7 +87,11 @@ impl Daemon {
         for host in self.pgs.values_mut().filter(|h| h.dirty && h.started && h.pg.is_primary()) {
             host.dirty = false;
             let queue = self.maps.current().removed_snaps_queue.get(&host.pg.pgid().pool);
-            pgs.push(pg_stat(host, epoch, at, queue));
+            let mut stat = pg_stat(host, epoch, at, queue);
+            if self.leases.is_laggy(stat.pgid) {
+                stat.state |= StateBits::LAGGY.0;
+            }
+            pgs.push(stat);
         }
         let usage = self.store.usage();
         let slow =

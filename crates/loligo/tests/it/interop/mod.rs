@@ -3,6 +3,7 @@ mod cluster;
 mod commands;
 mod crash;
 mod dev;
+mod failures;
 mod fio;
 mod hostile;
 mod images;
