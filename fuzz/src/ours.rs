@@ -54,7 +54,8 @@ fn segment() -> LogSegment {
 }
 
 fn message(body: Body) -> Kind {
-    kind(PgMsg { pgid: pg(), epoch: EPOCH, interval: EPOCH, body })
+    let msg = PgMsg { pgid: pg(), epoch: EPOCH, interval: EPOCH, body };
+    kind(PgPeering { msg, readers: vec![PriorReader { osd: OSD, epoch: EPOCH, left_ms: 750 }] })
 }
 
 fn stat() -> PgStat {
@@ -96,6 +97,9 @@ fn to_the_mon() -> Vec<Kind> {
             uuid: CLUSTER,
             client_addrs: addrs(),
             cluster_addrs: addrs(),
+            hb_back_addrs: addrs(),
+            hb_front_addrs: addrs(),
+            was_alive: true,
             newest_map: EPOCH,
             store_bytes: 1 << 40,
             device_class: "ssd".to_owned(),
@@ -113,7 +117,20 @@ fn to_the_mon() -> Vec<Kind> {
             commit_latency_us: 80,
             slow_requests: 0,
             oldest_request_s: 0,
+            compressed: vec![PoolCompressed {
+                pool: pg().pool,
+                original: 3,
+                allocated: 2,
+                stored: 1,
+            }],
             pgs: vec![stat()],
+        }),
+        kind(OsdFailure {
+            reporter: OSD,
+            target: OsdId(1),
+            up_from: EPOCH,
+            silent_ms: 3100,
+            what: FailureKind::Silent,
         }),
         kind(PgCreates {
             epoch: EPOCH,
@@ -185,6 +202,9 @@ fn between_osds() -> Vec<Kind> {
         }),
         kind(BackfillProgress { pgid, epoch, interval, to: object() }),
         kind(BackfillProgressAck { pgid, epoch, interval, to: object() }),
+        kind(Heartbeat { answer: true, asked_ns: 1 << 40, epoch }),
+        kind(LeaseAsk { asked_ns: 1 << 40, up_from: epoch }),
+        kind(LeaseGrant { asked_ns: 1 << 40, epoch }),
     ]
 }
 

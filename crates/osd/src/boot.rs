@@ -393,6 +393,8 @@ impl Daemon {
 
 /// Exit code of an OSD that wants to be started again.
 pub const EXIT_RESTART: i32 = 75;
+/// Exit code of an OSD that wants to be started again to be given an object that is damaged here.
+pub const EXIT_REPAIR: i32 = 76;
 /// Exit code of an OSD that refuses its store: absent, damaged, or another's. Nothing was changed.
 pub const EXIT_WRONG_STORE: i32 = 65;
 

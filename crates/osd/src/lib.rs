@@ -47,7 +47,7 @@ mod trim;
 mod watch;
 mod write;
 
-pub use boot::{EXIT_RESTART, EXIT_WRONG_STORE};
+pub use boot::{EXIT_REPAIR, EXIT_RESTART, EXIT_WRONG_STORE};
 pub use config::OsdConfig;
 
 use daemon::Daemon;

@@ -174,7 +174,7 @@ impl Daemon {
                 // What is written here is damaged. When we come back without this write, the log
                 // says that the object is missing, and it is brought whole.
                 fx.exit(
-                    crate::boot::EXIT_RESTART,
+                    crate::boot::EXIT_REPAIR,
                     format!(
                         "osd.{}: pg {pgid}: what a write needs cannot be read: {error}. It starts \
                          again without the write, to be given the object by another copy",

@@ -8,7 +8,7 @@ use crate::machine;
 use crate::store_tool::disks_of;
 use crate::sync_client::entropy;
 use crate::wait::Deadline;
-use osd::{EXIT_RESTART, EXIT_WRONG_STORE, Osd, OsdConfig};
+use osd::{EXIT_REPAIR, EXIT_RESTART, EXIT_WRONG_STORE, Osd, OsdConfig};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -32,6 +32,7 @@ pub fn run(args: &OsdArgs) -> Result<Exit, Failure> {
     let _pid_file = prepare(&args.daemon)?;
     let name = format!("osd.{}", args.id);
     let mut restarts = VecDeque::new();
+    let mut was_alive = false;
     loop {
         // Everything begins anew: the store is mounted again, and the OSD is known under a new nonce
         // and at new ports, so that nobody takes it for what it was.
@@ -39,12 +40,11 @@ pub fn run(args: &OsdArgs) -> Result<Exit, Failure> {
         let (data, wal) = disks_of(&place);
         let disks = Disks::open(&data, wal.as_deref(), Open::Existing)
             .map_err(|f| Failure { what: format!("cannot start {name}"), ..f })?;
-        let mut core =
-            Osd::new(config(args, &disks, !restarts.is_empty())?, disks.devices, entropy());
+        let mut core = Osd::new(config(args, &disks, was_alive)?, disks.devices, entropy());
         let exit = run_core(&name, &mut core, disks.open, None)?;
         match exit.code {
             0 => return Ok(Exit::Done),
-            EXIT_RESTART => tracing::warn!("{}", exit.why),
+            EXIT_RESTART | EXIT_REPAIR => tracing::warn!("{}", exit.why),
             EXIT_WRONG_STORE => {
                 return Err(
                     Failure::new(format!("cannot start {name}"), exit.why).exit(Exit::Refused)
@@ -52,7 +52,8 @@ pub fn run(args: &OsdArgs) -> Result<Exit, Failure> {
             }
             _ => return Err(Failure::new(format!("{name} has stopped"), exit.why)),
         }
-        if is_too_often(&mut restarts) {
+        was_alive = exit.code == EXIT_RESTART;
+        if was_alive && is_too_often(&mut restarts) {
             let minutes = RESTART_WINDOW.as_secs() / 60;
             let why = format!("it had to start again {MAX_RESTARTS} times in {minutes} minutes");
             return Err(Failure::new(format!("{name} has stopped"), why)

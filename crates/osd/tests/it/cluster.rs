@@ -4,7 +4,7 @@ use crate::client::TestClient;
 use crate::mon::TestMon;
 use bytes::Bytes;
 use io::Core;
-use osd::EXIT_RESTART;
+use osd::{EXIT_REPAIR, EXIT_RESTART};
 use sim::{NodeId, Shared, SimOsd, World};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ impl Cluster {
     fn restart_exited(&mut self, node: NodeId) {
         let exit = self.world.exit_of(node).expect("it exited").clone();
         let index = self.osds.iter().position(|n| *n == node).expect("an OSD");
-        assert!([0, EXIT_RESTART].contains(&exit.code), "osd.{index} ended: {exit:?}");
+        assert!([0, EXIT_RESTART, EXIT_REPAIR].contains(&exit.code), "osd.{index} ended: {exit:?}");
         if !self.off[index] {
             self.world.start(node);
         }

@@ -7,7 +7,7 @@ use client::image::{
 use client::{Client, ClientConfig, ClientError, Completion, ObjectOp, Outcome, RequestId};
 use io::{Core, Effects, Event, Now};
 use mon::{Mon, MonConfig, NewCluster};
-use osd::EXIT_RESTART;
+use osd::{EXIT_REPAIR, EXIT_RESTART};
 use sim::{NodeId, Shared, SimOsd, World};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -173,7 +173,10 @@ impl Cluster {
     pub fn pass(&mut self, time: Duration) {
         for (index, node) in self.osds.clone().into_iter().enumerate() {
             let Some(exit) = self.world.exit_of(node) else { continue };
-            assert!([0, EXIT_RESTART].contains(&exit.code), "osd.{index} ended: {exit:?}");
+            assert!(
+                [0, EXIT_RESTART, EXIT_REPAIR].contains(&exit.code),
+                "osd.{index} ended: {exit:?}"
+            );
             if !self.off[index] {
                 self.world.start(node);
             }
