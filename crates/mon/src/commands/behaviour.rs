@@ -3,6 +3,8 @@
 use super::bench::Bench;
 use bytes::Bytes;
 use serde_json::{Value, json};
+use std::time::Duration;
+use types::OsdId;
 
 /// Result and message of a command.
 fn say(bench: &mut Bench, cmd: Value) -> (i32, String) {
@@ -193,4 +195,21 @@ fn a_destroyed_osd_gets_a_new_disk() {
     let map = bench.c.map();
     assert_eq!(map.osd(types::OsdId(1)).unwrap().uuid.to_string(), uuid);
     assert!(!map.state(types::OsdId(1)).contains(maps::OsdState::DESTROYED));
+}
+
+#[test]
+fn a_slow_disk_is_named() {
+    let mut bench = with_pool();
+    let health =
+        |bench: &mut Bench| json_of(bench, json!({"prefix": "health", "detail": "detail"}));
+    bench.commit_us.extend([(OsdId(0), 2_000), (OsdId(1), 900_000), (OsdId(2), 3_000)]);
+    bench.sleep(Duration::from_secs(1));
+    bench.write(&Default::default());
+    let check = health(&mut bench)["checks"]["OSD_SLOW_DISK"].clone();
+    let detail = check["detail"][0]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(detail.contains("osd.1 (") && detail.contains("900 ms"), "{check}");
+    assert!(detail.contains("the median is 3 ms"), "{detail}");
+    bench.commit_us.insert(OsdId(1), 4_000);
+    bench.write(&Default::default());
+    assert!(health(&mut bench)["checks"]["OSD_SLOW_DISK"].is_null());
 }

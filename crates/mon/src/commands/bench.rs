@@ -32,6 +32,8 @@ pub struct Bench {
     held: BTreeMap<PoolId, (i64, i64)>,
     io: IoCounts,
     stopped: BTreeSet<OsdId>,
+    /// How long OSDs take to make a write durable.
+    pub commit_us: BTreeMap<OsdId, u32>,
 }
 
 impl Bench {
@@ -62,7 +64,8 @@ impl Bench {
         let c = Cluster::new(&cfg, now, state, settings, Rng::with_seed(1));
         let (held, io, stopped) = (BTreeMap::new(), IoCounts::default(), BTreeSet::new());
         let table = Rc::new(table());
-        let mut bench = Bench { c, table, now, held, io, stopped };
+        let commit_us = BTreeMap::new();
+        let mut bench = Bench { c, table, now, held, io, stopped, commit_us };
         bench.report();
         bench
     }
@@ -145,7 +148,7 @@ impl Bench {
                 up_from,
                 space,
                 pgs_held: held,
-                commit_latency_us: 0,
+                commit_latency_us: self.commit_us.get(&id).copied().unwrap_or(0),
                 slow_requests: 0,
                 oldest_request_s: 0,
                 pgs,

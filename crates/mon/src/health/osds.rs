@@ -18,6 +18,7 @@ pub(super) fn check(c: &Cluster, _now: Now, checks: &mut Checks) {
     flags(map, checks);
     too_few(c, checks);
     slow(c, checks);
+    slow_disks(c, checks);
 }
 
 fn down(map: &OsdMap, checks: &mut Checks) {
@@ -221,4 +222,32 @@ fn slow(c: &Cluster, checks: &mut Checks) {
     checks
         .add("SLOW_OPS", Severity::Warn, count, summary)
         .hint("'ceph tell osd.ID dump_ops_in_flight' says what each of them waits for");
+}
+
+/// Disks that are slow but alive: every write of a PG waits for the slowest of its copies.
+fn slow_disks(c: &Cluster, checks: &mut Checks) {
+    let map = c.map();
+    let limit_ms = c.settings.uint("mon_warn_on_slow_commit_ms");
+    let mut all: Vec<(u64, OsdId)> = c
+        .pgmap
+        .osds()
+        .filter(|(id, s)| map.is_up(*id) && s.commit_latency_us > 0)
+        .map(|(id, s)| (u64::from(s.commit_latency_us) / 1000, id))
+        .collect();
+    all.sort_unstable();
+    let median_ms = all.get(all.len() / 2).map_or(0, |(ms, _)| *ms);
+    let slow = all.iter().rev().filter(|(ms, _)| limit_ms > 0 && *ms >= limit_ms);
+    let lines: Vec<String> = slow
+        .map(|(ms, id)| {
+            let place = place_of(map, id.0);
+            format!("osd.{id} ({place}) takes {ms} ms to make a write durable, the median is {median_ms} ms")
+        })
+        .collect();
+    if !lines.is_empty() {
+        let summary = format!("{} osds have slow disks", lines.len());
+        checks.add("OSD_SLOW_DISK", Severity::Warn, lines.len(), summary).detail(lines).hint(
+            "look at these disks (smartctl, the kernel's log); 'ceph osd out ID' has the data copied \
+             elsewhere and its reads and writes taken off the disk",
+        );
+    }
 }

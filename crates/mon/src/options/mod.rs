@@ -103,6 +103,12 @@ pub(crate) const MON: &[OptionDef] = &[
     )
     .at_least(0.0),
     OptionDef::new(
+        "mon_warn_on_slow_commit_ms",
+        Uint,
+        "500",
+        "warn of OSDs that take so many milliseconds to make a write durable; 0: never",
+    ),
+    OptionDef::new(
         "mon_osd_reconnect_grace",
         Secs,
         "20",
