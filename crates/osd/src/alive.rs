@@ -158,10 +158,17 @@ impl Daemon {
     }
 
     /// Whether a read of an object must wait for promises; it is taken up again when they are here.
-    pub(crate) fn read_must_wait(&mut self, pgid: PgId, head: &HObject, fx: &mut Effects) -> bool {
+    /// `is_first`: it is the first of its object's queue, which stands still meanwhile.
+    pub(crate) fn read_must_wait(
+        &mut self,
+        pgid: PgId,
+        head: &HObject,
+        is_first: bool,
+        fx: &mut Effects,
+    ) -> bool {
         let wait = !self.may_read(pgid, fx);
         if wait {
-            self.leases.waiting.insert((pgid, head.clone()));
+            *self.leases.waiting.entry((pgid, head.clone())).or_default() |= is_first;
             self.pgs.get_mut(&pgid).into_iter().for_each(|h| h.dirty = true);
         }
         wait
@@ -190,9 +197,11 @@ impl Daemon {
         if self.leases.waiting.is_empty() && self.leases.waiting_pgs.is_empty() {
             return;
         }
-        for (pgid, head) in std::mem::take(&mut self.leases.waiting) {
+        for ((pgid, head), is_first) in std::mem::take(&mut self.leases.waiting) {
             self.pgs.get_mut(&pgid).into_iter().for_each(|h| h.dirty = true);
-            self.unstall(pgid, &head, false);
+            if is_first {
+                self.unstall(pgid, &head, false);
+            }
             self.pump_object(pgid, &head, fx);
         }
         for pgid in std::mem::take(&mut self.leases.waiting_pgs) {

@@ -49,8 +49,8 @@ pub struct Leases {
     started: Mono,
     held: BTreeMap<OsdId, Held>,
     given: BTreeMap<OsdId, Mono>,
-    /// Objects whose reads wait for promises.
-    pub waiting: BTreeSet<(PgId, HObject)>,
+    /// Objects whose reads wait for promises, and whether the first of the object's queue does.
+    pub waiting: BTreeMap<(PgId, HObject), bool>,
     /// Requests on whole PGs that wait for them.
     pub waiting_pgs: BTreeSet<PgId>,
     /// When a PG in state `wait` may serve, at the earliest.
@@ -73,7 +73,7 @@ impl Leases {
             started,
             held: BTreeMap::new(),
             given: BTreeMap::new(),
-            waiting: BTreeSet::new(),
+            waiting: BTreeMap::new(),
             waiting_pgs: BTreeSet::new(),
             wake_at: None,
         }
@@ -113,7 +113,7 @@ impl Leases {
     pub fn is_laggy(&self, pgid: PgId) -> bool {
         let first = (pgid, HObject::min());
         self.waiting_pgs.contains(&pgid)
-            || self.waiting.range(first..).next().is_some_and(|(p, _)| *p == pgid)
+            || self.waiting.range(first..).next().is_some_and(|((p, _), _)| *p == pgid)
     }
 
     /// Gives a promise.

@@ -29,7 +29,7 @@ impl Daemon {
             if queue.writing > 0 {
                 return;
             }
-            if queue.urgent.is_empty() || self.read_must_wait(pgid, head, fx) {
+            if queue.urgent.is_empty() || self.read_must_wait(pgid, head, false, fx) {
                 return;
             }
             let id = self.queue_of(pgid, head).and_then(|q| q.urgent.pop_front());
@@ -79,6 +79,11 @@ impl Daemon {
             }
             if !queue.urgent.is_empty() && queue.writing == 0 {
                 self.pump_urgent(pgid, head, fx);
+                if self.queue_of(pgid, head).is_some_and(|q| !q.urgent.is_empty() && q.writing == 0)
+                {
+                    // They wait until reads may be served.
+                    return;
+                }
                 continue;
             }
             if queue.stalled {
@@ -186,7 +191,7 @@ impl Daemon {
     /// Whether a read has to wait because another OSD might serve the PG by now.
     fn read_lapsed(&mut self, id: OpId, pgid: PgId, fx: &mut Effects) -> bool {
         let Some(head) = self.ops.get(&id).map(|op| op.head()) else { return false };
-        let lapsed = self.read_must_wait(pgid, &head, fx);
+        let lapsed = self.read_must_wait(pgid, &head, true, fx);
         if lapsed {
             self.mark_op(id, Mark::WaitingForReadable);
         }
