@@ -84,6 +84,7 @@ fn stat() -> PgStat {
         recovered_bytes: 5,
         blocked_by: vec![OsdId(1)],
         snaps_to_trim: 1,
+        scrub: scrub::ScrubRecord::default(),
         trimmed: Default::default(),
     }
 }
@@ -208,6 +209,32 @@ fn between_osds() -> Vec<Kind> {
     ]
 }
 
+fn scrubs() -> Vec<Kind> {
+    let (pgid, epoch, interval) = (pg(), EPOCH, EPOCH);
+    vec![
+        kind(ScrubReserve { pgid, epoch, interval, what: Reserve::Grant }),
+        kind(ScrubAsk {
+            pgid,
+            epoch,
+            interval,
+            number: 3,
+            begin: HObject::min(),
+            end: object(),
+            deep: true,
+        }),
+        kind(ScrubList {
+            pgid,
+            epoch,
+            interval,
+            number: 3,
+            end: object(),
+            failed: false,
+            objects: vec![scrubbed()],
+        }),
+        kind(ScrubOrder { pgs: vec![pgid], deep: true, repair: false }),
+    ]
+}
+
 fn peering() -> Vec<Kind> {
     let missing = || {
         let mut missing = Missing::default();
@@ -224,6 +251,18 @@ fn peering() -> Vec<Kind> {
         message(Body::History(History::default())),
         message(Body::Remove),
     ]
+}
+
+fn scrubbed() -> scrub::ScrubObject {
+    scrub::ScrubObject {
+        object: object(),
+        version: version(8),
+        size: 4096,
+        meta: blob(),
+        attrs: vec![("_a".into(), blob())],
+        digests: Some(scrub::Digests::default()),
+        errors: scrub::copy_error::READ,
+    }
 }
 
 fn record() -> LogRecord {
@@ -258,7 +297,7 @@ fn decode_txn(bytes: &[u8]) -> bool {
 }
 
 fn kinds() -> Vec<Kind> {
-    [to_the_mon(), between_osds(), peering(), records()].into_iter().flatten().collect()
+    [to_the_mon(), between_osds(), scrubs(), peering(), records()].into_iter().flatten().collect()
 }
 
 pub fn samples() -> Vec<Vec<u8>> {

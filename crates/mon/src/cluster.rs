@@ -16,6 +16,7 @@ use admin::settings::{Settings, Source};
 use crush::{CrushError, CrushMap};
 use io::{Now, Rng};
 use maps::{Incremental, OsdMap, PgPool};
+use peer::ScrubOrder;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use types::{AddrVec, Epoch, Mono, OsdId, PgId, PoolId};
@@ -56,6 +57,8 @@ pub(crate) struct Cluster {
     pub log: ClusterLog,
     /// What was wrong when the log was last told, by code.
     pub health_seen: BTreeMap<String, String>,
+    /// What OSDs are to be told with the next commit.
+    pub scrub_orders: Vec<(OsdId, ScrubOrder)>,
     pub next_global_id: u64,
     pub rng: Rng,
 }
@@ -91,6 +94,7 @@ impl Cluster {
             recent: VecDeque::from([map]),
             log: ClusterLog::default(),
             health_seen: BTreeMap::new(),
+            scrub_orders: Vec::new(),
             rng,
         }
     }

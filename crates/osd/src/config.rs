@@ -40,7 +40,7 @@ impl OsdConfig {
     /// The options with what this configuration says of them. An option that is none of the OSD's is
     /// passed over: the file is shared by everybody.
     pub fn settings(&self) -> Settings {
-        let mut settings = Settings::new([options::OSD]);
+        let mut settings = Settings::new([options::OSD, crate::scrub::OPTIONS]);
         for (name, value) in &self.options {
             if settings.def(name).is_none() {
                 continue;

@@ -17,6 +17,7 @@ use crate::op::ClientOp;
 use crate::options::Limits;
 use crate::perf::Perf;
 use crate::remove::Removal;
+use crate::scrub::Scrubs;
 use crate::tracker::History;
 use io::disk::DiskDone;
 use io::net::NetEvent;
@@ -62,6 +63,8 @@ pub enum Waiter {
     Removal(PgId),
     /// Trimming snapshots.
     Trim(PgId),
+    /// Scrub of a PG: its number of this fetch.
+    Scrub(PgId, u64),
     /// The transaction that stores maps.
     Maps,
 }
@@ -81,6 +84,7 @@ pub struct Daemon {
     pub(crate) recovering: BTreeSet<PgId>,
     /// PGs we lead that have snapshots to trim.
     pub(crate) trimming: BTreeSet<PgId>,
+    pub(crate) scrubs: Scrubs,
     pub(crate) removals: BTreeMap<PgId, Removal>,
     pub(crate) ops: HashMap<OpId, Box<ClientOp>>,
     pub(crate) last_op: u64,
@@ -148,6 +152,7 @@ impl Daemon {
             ahead: BTreeMap::new(),
             recovering: BTreeSet::new(),
             trimming: BTreeSet::new(),
+            scrubs: Scrubs::default(),
             removals: BTreeMap::new(),
             ops: HashMap::default(),
             last_op: 0,
@@ -215,6 +220,7 @@ impl Daemon {
         self.end_waits(fx);
         self.recover(fx);
         self.trim(fx);
+        self.scrub(fx);
         self.store.end_turn(now, fx);
         self.drain_store(fx);
         self.msgr.end_turn(now, fx);
@@ -222,8 +228,9 @@ impl Daemon {
 
     /// When something is due.
     pub fn next_deadline(&self) -> Option<Mono> {
-        let own = [Some(self.next_tick), self.report_soon, self.leases.wake_at];
-        let own = own.into_iter().flatten().min();
+        let wakes = [self.leases.wake_at, self.scrubs.next_deadline()];
+        let own = [Some(self.next_tick), self.report_soon].into_iter().chain(wakes);
+        let own = own.flatten().min();
         [own, self.store.next_deadline(), self.msgr.next_deadline(), self.admin.next_deadline()]
             .into_iter()
             .flatten()
@@ -298,6 +305,7 @@ impl Daemon {
             Waiter::Listing(pgid, target) => self.listing_fetched(pgid, target, result, fx),
             Waiter::Removal(pgid) => self.removal_fetched(pgid, result, fx),
             Waiter::Trim(pgid) => self.trim_fetched(pgid, result),
+            Waiter::Scrub(pgid, id) => self.scrub_fetched(pgid, id, result, fx),
             Waiter::Maps => self.maps_fetched(result, fx),
         }
     }
@@ -312,7 +320,7 @@ impl Daemon {
                 Waiter::Removal(pgid) => self.removal_fetched(pgid, none, fx),
                 Waiter::Trim(pgid) => self.trim_fetched(pgid, none),
                 Waiter::Maps => self.maps_fetched(none, fx),
-                Waiter::Loading | Waiter::Push(..) | Waiter::Listing(..) => {}
+                Waiter::Loading | Waiter::Push(..) | Waiter::Listing(..) | Waiter::Scrub(..) => {}
             }
         }
     }

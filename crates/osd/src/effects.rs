@@ -101,7 +101,8 @@ impl Daemon {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let usable = host.pg.accepts_io()
             && host.pg.readiness(&object) == pg::Readiness::Ready
-            && host.queue.is_empty();
+            && host.queue.is_empty()
+            && !host.scrub.holds(&object);
         if !usable {
             // It is asked for again when its (renewed) deadline comes.
             return;

@@ -4,6 +4,7 @@ use crate::lease::{Prior, Priors};
 use crate::mapstate;
 use crate::object::own_object;
 use crate::recover::Transfers;
+use crate::scrub::Scrubbing;
 use crate::trim::Trimmer;
 use crate::watch::Watches;
 use bytes::Bytes;
@@ -124,6 +125,8 @@ pub struct PgHost {
     pub transfers: Transfers,
     /// Removed snapshots.
     pub trimmer: Trimmer,
+    /// Scrubs.
+    pub scrub: Scrubbing,
     /// Record changes that go with the next transaction.
     pub backlog: Vec<MetaOp>,
     /// Trim the replicas' logs up to here with the next write.
@@ -170,6 +173,7 @@ impl PgHost {
             watches: Watches::default(),
             transfers: Transfers::default(),
             trimmer: Trimmer::default(),
+            scrub: Scrubbing::default(),
             backlog: Vec::new(),
             trim_to: Eversion::ZERO,
             io: IoCounts::default(),
@@ -188,6 +192,7 @@ impl PgHost {
         self.in_flight.clear();
         self.transfers = Transfers::default();
         self.trimmer.interrupted();
+        self.scrub.interrupted();
     }
 
     /// An interval ends that lasted until `last`. Its primary may read until then, by our promises.

@@ -11,6 +11,7 @@
 //! * `peering`, `recover`, `remove`: what becomes of PGs when maps change;
 //! * `trim`: freeing what removed snapshots held;
 //! * `alive`, `heartbeat`, `lease`: who of the others lives, and who may read;
+//! * `scrub`: comparing copies, and replacing bad ones;
 //! * `boot`, `mapstate`: loading, joining, leaving, maps;
 //! * `report`, `admin`, `tracker`, `perf`: saying what it does.
 
@@ -42,6 +43,7 @@ mod remove;
 mod repair;
 mod replica;
 mod report;
+mod scrub;
 mod tracker;
 mod trim;
 mod watch;

@@ -8,7 +8,7 @@ use io::Effects;
 use io::net::{ListenAddr, ListenId};
 use peer::{
     BackfillProgress, BackfillProgressAck, LeaseAsk, LeaseGrant, PgCreates, PgPeering, Pull, Push,
-    PushAck, RepAck, RepOp, Scan, ScanReply,
+    PushAck, RepAck, RepOp, Scan, ScanReply, ScrubAsk, ScrubList, ScrubOrder, ScrubReserve,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -424,6 +424,17 @@ impl Daemon {
             BackfillProgressAck::TYPE => {
                 message.decode().map(|m: BackfillProgressAck| self.on_progress_ack(from, m, fx))
             }
+            ScrubReserve::TYPE => message.decode().map(|m: ScrubReserve| {
+                if self.has_map(from, m.epoch, message) {
+                    self.on_scrub_reserve(from, &m, fx);
+                }
+            }),
+            ScrubAsk::TYPE => message.decode().map(|m: ScrubAsk| {
+                if self.has_map(from, m.epoch, message) {
+                    self.on_scrub_ask(from, m);
+                }
+            }),
+            ScrubList::TYPE => message.decode().map(|m: ScrubList| self.on_scrub_list(from, m, fx)),
             MOsdOp::TYPE => message.decode().map(|m: MOsdOp| {
                 if self.has_map(from, m.epoch, message) {
                     self.on_copy_request(from, message.header.tid, m, fx);
@@ -523,6 +534,10 @@ impl Daemon {
             PgCreates::TYPE => match message.decode() {
                 Ok(m) => self.on_pg_creates(&m, fx),
                 Err(why) => tracing::error!("osd.{}: bad PG creates: {why}", self.cfg.id),
+            },
+            ScrubOrder::TYPE => match message.decode() {
+                Ok(m) => self.on_scrub_order(&m, fx),
+                Err(why) => tracing::error!("osd.{}: a bad scrub order: {why}", self.cfg.id),
             },
             MConfig::TYPE => match message.decode::<MConfig>() {
                 Ok(m) => self.apply_mon_config(&m),

@@ -99,7 +99,10 @@ impl Daemon {
             } else {
                 queue.writing > 0
             };
-            if blocked || !host.queue.is_empty() {
+            let (now, settings) = (self.now.mono, &self.limits.scrub);
+            let held = op.class.writes && host.scrub.holds(head);
+            let held = held && !host.scrub.give_way(now, settings);
+            if blocked || held || !host.queue.is_empty() {
                 op.trace.mark(self.now.mono, Mark::WaitingForObject);
                 return;
             }

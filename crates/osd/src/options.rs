@@ -1,5 +1,6 @@
 //! Options of the OSD, by Ceph's names where they exist.
 
+use crate::scrub::ScrubSettings;
 use admin::settings::{OptionDef, OptionKind, Settings};
 use std::time::Duration;
 
@@ -127,7 +128,7 @@ pub const OSD: &[OptionDef] = &[
 ];
 
 /// How much at a time. The defaults suit NVMe; tests make them small to meet every boundary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// Bytes of client requests in flight, beyond which no more are received: a quarter of the OSD's
     /// memory.
@@ -166,6 +167,8 @@ pub struct Limits {
     pub heartbeat_grace: Duration,
     /// How many are asked at least.
     pub heartbeat_peers: usize,
+    /// Scrubs.
+    pub scrub: ScrubSettings,
 }
 
 /// What is kept of ended requests.
@@ -211,6 +214,7 @@ impl Limits {
             heartbeat_interval: seconds("osd_heartbeat_interval"),
             heartbeat_grace: seconds("osd_heartbeat_grace"),
             heartbeat_peers: count("osd_heartbeat_min_peers"),
+            scrub: ScrubSettings::of(settings),
         }
     }
 }

@@ -52,6 +52,16 @@ pub struct Perf {
     pub read_errors: u64,
     /// Objects fetched anew from another copy because a read met damage.
     pub repairs: u64,
+    /// Scrubs that ended, as the primary.
+    pub scrubs: u64,
+    /// Copies of objects that were looked at by them.
+    pub scrubbed_objects: u64,
+    /// Copies that they could not read.
+    pub scrub_read_errors: u64,
+    /// Errors that they found.
+    pub scrub_errors: u64,
+    /// Objects that they began to repair.
+    pub scrub_repairs: u64,
     /// Messages that made no sense.
     pub odd_messages: u64,
     /// Sessions with other OSDs that were lost.
@@ -119,6 +129,20 @@ impl Perf {
             (def("bad_blocks", Counter, "damaged blocks found"), int(self.bad_blocks)),
             (def("read_errors", Counter, "reads that failed"), int(self.read_errors)),
             (def("repairs", Counter, "damaged objects fetched anew"), int(self.repairs)),
+            (def("scrubs", Counter, "scrubs that ended, as the primary"), int(self.scrubs)),
+            (
+                def("scrubbed_objects", Counter, "copies that scrubs looked at here"),
+                int(self.scrubbed_objects),
+            ),
+            (
+                def("scrub_read_errors", Counter, "copies that scrubs could not read here"),
+                int(self.scrub_read_errors),
+            ),
+            (def("scrub_errors", Counter, "errors that scrubs found"), int(self.scrub_errors)),
+            (
+                def("scrub_repairs", Counter, "objects that scrubs began to repair"),
+                int(self.scrub_repairs),
+            ),
             (def("odd_messages", Counter, "messages without sense"), int(self.odd_messages)),
             (def("lost_sessions", Counter, "lost sessions with OSDs"), int(self.lost_sessions)),
             (def("no_space", Counter, "writes stopped by lack of space"), int(self.no_space)),

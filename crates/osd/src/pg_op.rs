@@ -1,8 +1,9 @@
-//! Requests that ask a PG as such: listings.
+//! Requests that ask a PG as such: listings, also of what scrubs found.
 
 use crate::daemon::{Daemon, Waiter};
 use crate::host::OpId;
 use crate::ops::{self, ListRange, Reader, Stop};
+use crate::scrub::list_wrong;
 use crate::tracker::Mark;
 use io::Effects;
 use types::{Errno, PgId};
@@ -24,14 +25,20 @@ impl Daemon {
             let listed = match sub.code {
                 OpCode::PGNLS => {
                     let nspace = &op.request.object.nspace;
-                    ops::list_objects(reader, sub, nspace, &range)
+                    let listed = ops::list_objects(reader, sub, nspace, &range);
+                    listed.map(|(result, out)| (result, denc::encode(&out)))
+                }
+                OpCode::SCRUBLS => {
+                    let host = self.pgs.get(&pgid).ok_or(Errno::ENOENT);
+                    let listed = host.and_then(|h| list_wrong(h, sub));
+                    listed.map(|out| (0, out)).map_err(Stop::Fail)
                 }
                 OpCode::PGNLS_FILTER => Err(Stop::Fail(Errno::EINVAL)),
                 _ => Err(Stop::Fail(Errno::EOPNOTSUPP)),
             };
             match listed {
                 Ok((result, out)) => {
-                    reply.ops[i].outdata.push(denc::encode(&out));
+                    reply.ops[i].outdata.push(out);
                     reply.ops[i].rval = result;
                     reply.result = result;
                 }

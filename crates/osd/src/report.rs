@@ -53,6 +53,7 @@ impl Daemon {
         }
         self.tick_watches(fx);
         self.retry_listings(fx);
+        self.begin_scrubs(fx);
         self.keep_records_fresh(fx);
         self.trim_maps(fx);
     }
@@ -165,6 +166,7 @@ fn pg_stat(host: &mut PgHost, epoch: Epoch, now: Now, removed: Option<&SnapSet>)
     if pg.accepts_io() && host.priors.left(now.mono).next().is_some() {
         state |= StateBits::WAIT;
     }
+    state |= host.scrub_bits();
     let trimmed = host.trimmer.done().clone();
     let snaps_to_trim = removed.map_or(0, SnapSet::len).saturating_sub(trimmed.len());
     if host.reported.0 != state.0 {
@@ -200,6 +202,7 @@ fn pg_stat(host: &mut PgHost, epoch: Epoch, now: Now, removed: Option<&SnapSet>)
         blocked_by: pg.blocked_by(),
         trimmed,
         snaps_to_trim: u32::try_from(snaps_to_trim).unwrap_or(u32::MAX),
+        scrub: info.history.scrub,
     }
 }
 

@@ -221,7 +221,8 @@ impl Daemon {
             return self.drop_row(pgid, row, fx);
         };
         let head = clone.head();
-        if host.pg.readiness(&head) != Readiness::Ready
+        if host.scrub.holds(&head)
+            || host.pg.readiness(&head) != Readiness::Ready
             || host.pg.readiness(&clone) != Readiness::Ready
         {
             return Step::Wait;

@@ -9,6 +9,7 @@
 
 mod mon;
 mod osd;
+mod scrub;
 mod view;
 
 pub use mon::{
@@ -19,6 +20,7 @@ pub use osd::{
     BackfillProgress, BackfillProgressAck, Heartbeat, LeaseAsk, LeaseGrant, PgPeering, PriorReader,
     Pull, Push, PushAck, PushCursor, RepAck, RepOp, Scan, ScanReply,
 };
+pub use scrub::{Reserve, ScrubAsk, ScrubList, ScrubOrder, ScrubReserve};
 pub use view::{View, mapping, pool_rules};
 
 /// Implements [`wire::msg::Payload`] for a struct whose derived encoding is the front; with

@@ -3,6 +3,7 @@
 use crate::payload;
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use maps::SnapSet;
+use pg::scrub::ScrubRecord;
 use pg::{History, ObjectSums, PastIntervals};
 use std::collections::BTreeMap;
 use types::{AddrVec, Epoch, Eversion, OsdId, PgId, PoolId, UTime, Uuid};
@@ -88,7 +89,7 @@ pub struct IoCounts {
 
 /// State of a PG, from its primary.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+#[denc(v = 2, compat = 1)]
 pub struct PgStat {
     /// Which.
     pub pgid: PgId,
@@ -140,6 +141,9 @@ pub struct PgStat {
     pub trimmed: SnapSet,
     /// How many others there are.
     pub snaps_to_trim: u32,
+    /// Its scrubs.
+    #[denc(since = 2)]
+    pub scrub: ScrubRecord,
 }
 
 /// What fills an OSD's store, in bytes.

@@ -1,6 +1,7 @@
 //! What an OSD knows about its copy of a PG, and what happened to the PG before.
 
 use crate::intervals::PastIntervals;
+use crate::scrub::ScrubRecord;
 use denc::{Decode, Encode};
 use types::{Epoch, Eversion, HObject, PgId};
 
@@ -9,7 +10,7 @@ use types::{Epoch, Eversion, HObject, PgId};
 /// All epochs; "interval" is a span of epochs in which up and acting set did not change
 /// (Ceph `pg_history_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+#[denc(v = 2, compat = 1)]
 pub struct History {
     /// The pool's (or split's) epoch: there is nothing older.
     pub epoch_created: Epoch,
@@ -27,6 +28,9 @@ pub struct History {
     pub same_up_since: Epoch,
     /// First epoch of the current acting primary.
     pub same_primary_since: Epoch,
+    /// Its scrubs.
+    #[denc(since = 2)]
+    pub scrub: ScrubRecord,
 }
 
 impl History {
@@ -53,6 +57,7 @@ impl History {
             self.last_interval_clean = other.last_interval_clean;
         }
         self.epoch_created = self.epoch_created.max(other.epoch_created);
+        self.scrub.merge(&other.scrub);
         *self != before
     }
 }

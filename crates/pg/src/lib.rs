@@ -7,7 +7,7 @@
 //!
 //! Where to find what: [`PgLog`] and [`Missing`] are the data; `merge` brings two logs together;
 //! `prior` and `choose` are the two decisions of peering; `peering` is its course; `replicate`,
-//! `recovery` and `backfill` are what an active PG does; `persist` is how it is kept.
+//! `recovery`, `backfill` and [`scrub`] are what an active PG does; `persist` is how it is kept.
 
 mod backfill;
 mod choose;
@@ -23,6 +23,7 @@ mod pg;
 mod prior;
 mod recovery;
 mod replicate;
+pub mod scrub;
 mod status;
 
 pub use backfill::{BackfillWork, Listing};

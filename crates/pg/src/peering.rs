@@ -440,7 +440,7 @@ impl Pg {
         self.check_clean(fx);
     }
 
-    fn share_history(&self, fx: &mut Fx) {
+    pub(crate) fn share_history(&self, fx: &mut Fx) {
         for osd in self.mapping.acting.iter().chain(self.backfills.keys()) {
             if *osd != self.me && osd.is_some() {
                 self.send(*osd, Body::History(self.info.history), fx);

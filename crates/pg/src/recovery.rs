@@ -254,6 +254,15 @@ impl Pg {
         None
     }
 
+    /// As the primary: what copies of `object` turned out not to have or not to be readable before
+    /// does not count any more.
+    pub(crate) fn forget_failures(&mut self, object: &HObject) {
+        self.recovery.unreadable.remove(object);
+        for peer in self.peers.values_mut() {
+            peer.lacks.remove(object);
+        }
+    }
+
     /// As the primary: whether another acting copy has everything that we know of.
     pub fn has_complete_peer(&self) -> bool {
         let complete =

@@ -40,6 +40,7 @@ fn what_osds_cannot_do_yet_is_refused() {
     let erasure = json!({"prefix": "osd pool create", "pool": "e", "pool_type": "erasure"});
     let (r, outs) = say(&mut bench, erasure);
     assert!(r == -95 && outs.contains("erasure"), "{outs}");
+    // Nobody is connected who could scrub.
     for command in ["pg scrub", "pg repair", "pg force-recovery"] {
         let (r, outs) = say(&mut bench, json!({"prefix": command, "pgid": ["2.0"]}));
         assert!(r < 0 && !outs.is_empty(), "{command}: {r} {outs}");

@@ -202,6 +202,7 @@ impl Bench {
             blocked_by: Vec::new(),
             trimmed: Default::default(),
             snaps_to_trim: 0,
+            scrub: Default::default(),
         }
     }
 

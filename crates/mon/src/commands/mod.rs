@@ -28,6 +28,7 @@ mod status;
 mod tell;
 
 pub(crate) use config::config_for;
+pub(crate) use pg::scrubs;
 pub(crate) use tell::{Tell, mon_status, tell_table};
 
 use crate::cluster::Cluster;

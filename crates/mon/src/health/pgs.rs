@@ -2,10 +2,12 @@
 
 use super::{Checks, Severity};
 use crate::cluster::Cluster;
+use crate::commands::scrubs;
 use crate::pgmap::{PgEntry, Sums};
 use crate::show::{list, since};
 use admin::units::timespan;
 use io::Now;
+use maps::{PoolOpt, PoolOptKey};
 use pg::StateBits;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -52,8 +54,9 @@ impl Consequence {
             C::BackfillFull => "add OSDs or delete data",
             C::RecoveryFull => "add OSDs or delete data; until then copies stay missing",
             C::Damaged => {
-                "an object has no good copy that is known; start the OSDs that were down last, see \
-                 'ceph pg ID query'"
+                "inconsistent: 'rados list-inconsistent-obj ID' says which copies are bad, and 'ceph pg \
+                 repair ID' replaces them by good ones; unfound: no good copy is known, start the \
+                 OSDs that were down last, see 'ceph pg ID query'"
             }
         }
     }
@@ -100,6 +103,8 @@ fn stuck(
 
 pub(super) fn check(c: &Cluster, now: Now, sums: &Sums, checks: &mut Checks) {
     unfound(c, sums, checks);
+    scrub_errors(sums, checks);
+    not_scrubbed(c, now, checks);
     let max_detail =
         usize::try_from(c.settings.uint("mon_health_max_detail")).unwrap_or(usize::MAX);
     let mut by: BTreeMap<Consequence, Vec<Bad>> = BTreeMap::new();
@@ -195,6 +200,67 @@ pub(crate) fn ratio_text(part: i64, whole: i64, word: &str) -> Option<String> {
     }
     let percent = part as f64 / whole as f64 * 100.0;
     Some(format!("{part}/{whole} objects {word} ({percent:.3}%)"))
+}
+
+fn scrub_errors(sums: &Sums, checks: &mut Checks) {
+    let errors = sums.total.num_scrub_errors;
+    if errors > 0 {
+        let count = usize::try_from(errors).unwrap_or(usize::MAX);
+        checks
+            .add("OSD_SCRUB_ERRORS", Severity::Err, count, format_args!("{errors} scrub errors"))
+            .hint("see PG_DAMAGED for the PGs, and what to do");
+    }
+}
+
+/// PGs whose scrubs are very late.
+fn not_scrubbed(c: &Cluster, now: Now, checks: &mut Checks) {
+    let seconds = |name: &str| Duration::try_from_secs_f64(c.settings.float(name)).ok();
+    let kinds = [
+        ("scrub", "osd_scrub_max_interval", "scrub_max_interval", "mon_warn_pg_not_scrubbed_ratio"),
+        (
+            "deep-scrub",
+            "osd_deep_scrub_interval",
+            "deep_scrub_interval",
+            "mon_warn_pg_not_deep_scrubbed_ratio",
+        ),
+    ];
+    for (kind, option, own, ratio) in kinds {
+        let ratio = c.settings.float(ratio);
+        if ratio <= 0.0 {
+            continue;
+        }
+        let mut lines = Vec::new();
+        for (pgid, entry) in c.pgmap.reported() {
+            let Some(pool) = c.map().pool(pgid.pool) else { continue };
+            let own = PoolOptKey::from_name(own).and_then(|key| match pool.opts.0.get(&key) {
+                Some(PoolOpt::Double(s)) if *s > 0.0 => Duration::try_from_secs_f64(*s).ok(),
+                _ => None,
+            });
+            let Some(interval) = own.or_else(|| seconds(option)) else { continue };
+            let scrubs = scrubs(c, pgid, Some(entry));
+            let last = if kind == "scrub" {
+                scrubs.last_scrub_stamp
+            } else {
+                scrubs.last_deep_scrub_stamp
+            };
+            if since(now.wall, last) > interval.mul_f64(1.0 + ratio) {
+                lines.push(format!("pg {pgid} not {kind}bed since {last}"));
+            }
+        }
+        let (code, n) = match kind {
+            "scrub" => ("PG_NOT_SCRUBBED", lines.len()),
+            _ => ("PG_NOT_DEEP_SCRUBBED", lines.len()),
+        };
+        if n > 0 {
+            checks
+                .add(code, Severity::Warn, n, format_args!("{n} pgs not {kind}bed in time"))
+                .detail(lines)
+                .hint(
+                    "are 'noscrub' or 'nodeep-scrub' set, or OSDs down for long? 'ceph osd \
+                     deep-scrub all' asks for all at once; osd_max_scrubs allows more at a time",
+                );
+        }
+    }
 }
 
 fn unfound(c: &Cluster, sums: &Sums, checks: &mut Checks) {

@@ -136,6 +136,35 @@ pub(crate) const MON: &[OptionDef] = &[
     )
     .within(10.0, 60_000.0)
     .dev(),
+    OptionDef::new(
+        "mon_warn_pg_not_scrubbed_ratio",
+        Float,
+        "0.5",
+        "warn of PGs whose scrub is late by more than this part of osd_scrub_max_interval; 0: never",
+    )
+    .at_least(0.0),
+    OptionDef::new(
+        "mon_warn_pg_not_deep_scrubbed_ratio",
+        Float,
+        "0.75",
+        "warn of PGs whose deep scrub is late by more than this part of osd_deep_scrub_interval; 0: \
+         never",
+    )
+    .at_least(0.0),
+    OptionDef::new(
+        "osd_scrub_max_interval",
+        Float,
+        "604800",
+        "a scrub is late when the last one was so long ago, in seconds",
+    )
+    .at_least(0.0),
+    OptionDef::new(
+        "osd_deep_scrub_interval",
+        Float,
+        "604800",
+        "a PG is scrubbed deeply so often, in seconds",
+    )
+    .at_least(0.0),
     OptionDef::new("mon_health_max_detail", Uint, "50", "lines of detail of one health alert"),
     OptionDef::new(
         "mon_warn_on_pool_no_app",

@@ -162,6 +162,7 @@ mod tests {
             blocked_by: Vec::new(),
             trimmed: Default::default(),
             snaps_to_trim: 0,
+            scrub: Default::default(),
         }
     }
 

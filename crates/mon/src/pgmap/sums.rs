@@ -66,6 +66,12 @@ pub(crate) fn stat_sum(entry: &PgEntry, pool: &PgPool) -> ObjectStatSum {
         num_objects_dirty: s.sums.objects,
         num_whiteouts: s.sums.whiteouts,
         num_objects_omap: s.sums.omap_objects,
+        num_scrub_errors: clamp(s.scrub.errors()),
+        num_shallow_scrub_errors: clamp(s.scrub.shallow_errors),
+        num_deep_scrub_errors: clamp(s.scrub.deep_errors),
+        num_omap_bytes: clamp(s.scrub.omap_bytes),
+        num_omap_keys: clamp(s.scrub.omap_entries),
+        num_objects_repaired: clamp(s.scrub.objects_repaired),
         ..ObjectStatSum::default()
     }
 }
@@ -89,6 +95,12 @@ fn add(to: &mut ObjectStatSum, s: &ObjectStatSum) {
         (&mut to.num_wr_kb, s.num_wr_kb),
         (&mut to.num_objects_recovered, s.num_objects_recovered),
         (&mut to.num_bytes_recovered, s.num_bytes_recovered),
+        (&mut to.num_scrub_errors, s.num_scrub_errors),
+        (&mut to.num_shallow_scrub_errors, s.num_shallow_scrub_errors),
+        (&mut to.num_deep_scrub_errors, s.num_deep_scrub_errors),
+        (&mut to.num_omap_bytes, s.num_omap_bytes),
+        (&mut to.num_omap_keys, s.num_omap_keys),
+        (&mut to.num_objects_repaired, s.num_objects_repaired),
     ];
     for (sum, more) in pairs {
         *sum = sum.saturating_add(more);

@@ -99,6 +99,15 @@ impl Server {
             }
         }
     }
+
+    /// Tells OSDs which PGs they are to scrub.
+    pub(super) fn order_scrubs(&mut self) {
+        for (osd, order) in std::mem::take(&mut self.cluster.scrub_orders) {
+            if let Some(link) = self.cluster.osd_links.get(&osd).copied() {
+                self.send(link, order.encode());
+            }
+        }
+    }
 }
 
 /// Whether an OSD speaks of itself.

@@ -305,6 +305,7 @@ impl Server {
                 self.tick(now);
             }
             self.look_again(now);
+            self.order_scrubs();
             self.serve_log();
             self.commit(now, kv, fx);
         }

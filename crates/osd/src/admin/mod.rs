@@ -17,6 +17,7 @@ use admin::{
 };
 use io::net::NetEvent;
 use io::{Effects, Now};
+use pg::scrub::Kind;
 use serde_json::{Value, json};
 use std::rc::Rc;
 use types::Mono;
@@ -76,6 +77,32 @@ const OWN: &[Def<Handler>] = &[
         Daemon::inject_args,
     ),
     own("query <pgid:Pgid>", "shows a PG in full", Daemon::query),
+    own("scrub <pgid:Pgid>", "compares the copies of a PG", |d, args| {
+        d.scrub_command(args, Kind::asked(false, false))
+    }),
+    own("deep_scrub <pgid:Pgid>", "compares the copies of a PG byte by byte", |d, args| {
+        d.scrub_command(args, Kind::asked(true, false))
+    }),
+    own(
+        "setomapval <pool:String> <objname:String> <key:String> <val:String>",
+        "for tests: sets an omap entry of this copy of an object only",
+        Daemon::set_omap_val,
+    ),
+    own(
+        "rmomapkey <pool:String> <objname:String> <key:String>",
+        "for tests: removes an omap entry of this copy of an object only",
+        Daemon::remove_omap_key,
+    ),
+    own(
+        "truncobj <pool:String> <objname:String> <len:Int>",
+        "for tests: sets the size of this copy of an object only",
+        Daemon::truncate_copy,
+    ),
+    own(
+        "rmobj <pool:String> <objname:String>",
+        "for tests: removes this copy of an object only",
+        Daemon::remove_copy,
+    ),
     own("list_unfound <pgid:Pgid> [offset:String]", "shows lost objects", Daemon::list_unfound),
     own(
         "pg <pgid:Pgid> <cmd:Choices,query|list_unfound> [offset:String]",

@@ -36,7 +36,7 @@ impl Daemon {
         Ok(Answer::json(json!({
             "snap_trimq": "[]",
             "snap_trimq_len": 0,
-            "state": pg.state().to_string(),
+            "state": state_of(host),
             "epoch": pg.epoch().0,
             "up": ids(&mapping.up),
             "acting": ids(&mapping.acting),
@@ -77,6 +77,12 @@ impl Daemon {
             "more": unfound.len() > MAX_LISTED,
         })))
     }
+}
+
+fn state_of(host: &PgHost) -> String {
+    let mut state = host.pg.state();
+    state |= host.scrub_bits();
+    state.to_string()
 }
 
 fn ids(osds: &[OsdId]) -> Vec<i32> {
@@ -131,17 +137,23 @@ fn history_json(h: &History) -> Value {
         "same_up_since": h.same_up_since.0,
         "same_interval_since": h.same_interval_since.0,
         "same_primary_since": h.same_primary_since.0,
+        "last_scrub": h.scrub.last_scrub.to_string(),
+        "last_scrub_stamp": h.scrub.last_scrub_stamp.to_string(),
+        "last_deep_scrub": h.scrub.last_deep_scrub.to_string(),
+        "last_deep_scrub_stamp": h.scrub.last_deep_scrub_stamp.to_string(),
+        "last_clean_scrub_stamp": h.scrub.last_clean_scrub_stamp.to_string(),
     })
 }
 
 fn stats_json(host: &PgHost) -> Value {
     let (pg, sums) = (&host.pg, host.pg.info().sums);
     let mapping = pg.mapping();
+    let scrub = &pg.info().history.scrub;
     let number = |o: Option<OsdId>| o.map_or(-1, |o| o.0);
     let copies = sums.objects.saturating_mul(i64::from(pg.rules().size));
     json!({
         "version": pg.info().last_update.to_string(),
-        "state": pg.state().to_string(),
+        "state": state_of(host),
         "mapping_epoch": pg.info().history.same_interval_since.0,
         "log_start": pg.info().log_tail.to_string(),
         "ondisk_log_start": pg.info().log_tail.to_string(),
@@ -150,6 +162,11 @@ fn stats_json(host: &PgHost) -> Value {
         "log_size": pg.log().len(),
         "ondisk_log_size": pg.log().len(),
         "snaptrimq_len": 0,
+        "last_scrub": scrub.last_scrub.to_string(),
+        "last_scrub_stamp": scrub.last_scrub_stamp.to_string(),
+        "last_deep_scrub": scrub.last_deep_scrub.to_string(),
+        "last_deep_scrub_stamp": scrub.last_deep_scrub_stamp.to_string(),
+        "last_clean_scrub_stamp": scrub.last_clean_scrub_stamp.to_string(),
         "stat_sum": {
             "num_bytes": sums.bytes,
             "num_objects": sums.objects,
@@ -166,6 +183,12 @@ fn stats_json(host: &PgHost) -> Value {
             "num_objects_recovered": host.recovered.0,
             "num_bytes_recovered": host.recovered.1,
             "num_objects_omap": sums.omap_objects,
+            "num_scrub_errors": scrub.errors(),
+            "num_shallow_scrub_errors": scrub.shallow_errors,
+            "num_deep_scrub_errors": scrub.deep_errors,
+            "num_omap_bytes": scrub.omap_bytes,
+            "num_omap_keys": scrub.omap_entries,
+            "num_objects_repaired": scrub.objects_repaired,
         },
         "up": ids(&mapping.up),
         "acting": ids(&mapping.acting),

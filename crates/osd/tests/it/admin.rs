@@ -9,7 +9,7 @@ use types::{Errno, OsdId};
 use wire::msg::{MCommandReply, Payload};
 
 /// Sends a command to an OSD and waits for its answer.
-fn tell(c: &mut Cluster, osd: i32, command: &Value) -> (i32, String, Value) {
+pub fn tell(c: &mut Cluster, osd: i32, command: &Value) -> (i32, String, Value) {
     let tid = c.on_client(|client| client.command(OsdId(osd), command.to_string()));
     let answer = |c: &Cluster| {
         let client = c.client.borrow();

@@ -228,6 +228,16 @@ impl Chaos {
         assert!(self.expected.is_empty());
         self.c.wait_clean();
         self.check_trimmed();
+        self.scrub_everything();
+    }
+
+    /// All copies are the same, to the byte; nor was any other at any time.
+    fn scrub_everything(&mut self) {
+        let pgs: Vec<_> = self.c.mon.borrow().stats.keys().copied().collect();
+        for pgid in pgs {
+            let record = crate::scrub::scrub(&mut self.c, pgid, true, false);
+            assert_eq!((record.errors(), record.objects_repaired), (0, 0), "pg {pgid}: {record:?}");
+        }
     }
 
     /// Of removed snapshots nothing is left, and the PGs' sums are right.
@@ -311,6 +321,12 @@ fn options(rng: &mut Rng) -> Options {
     set("osd_recovery_max_omap_entries_per_chunk", rng.u64(1..8));
     set("osd_backfill_scan_max", rng.u64(2..12));
     set("osd_target_transaction_size", rng.u64(1..6));
+    set("osd_scrub_min_interval", rng.u64(1..20));
+    set("osd_deep_scrub_interval", rng.u64(2..30));
+    set("osd_scrub_chunk_max", rng.u64(1..8));
+    set("osd_scrub_chunk_min", 1);
+    set("osd_deep_scrub_stride", rng.u64(4096..60_000));
+    set("osd_deep_scrub_keys", rng.u64(1..8));
     options
 }
 

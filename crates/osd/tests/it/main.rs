@@ -10,3 +10,4 @@ mod compress;
 mod model;
 mod mon;
 mod repair;
+mod scrub;

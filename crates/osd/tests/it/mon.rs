@@ -5,12 +5,12 @@ use crush::Location;
 use io::net::{ListenAddr, ListenId};
 use io::{Core, Effects, Event, Now, Rng};
 use maps::{
-    BlocklistAddr, FreshOsdMap, Incremental, OsdAddrs, OsdMap, OsdXInfo, PgPool, PoolOpt,
-    PoolOptKey, PoolType,
+    BlocklistAddr, FreshOsdMap, Incremental, OsdAddrs, OsdMap, OsdMapFlags, OsdXInfo, PgPool,
+    PoolOpt, PoolOptKey, PoolType,
 };
 use peer::{
     FailureKind, OsdAlive, OsdBoot, OsdFailure, OsdGoingDown, OsdPgTemp, OsdReport, PgCreate,
-    PgCreates, PgStat, View, mapping, pool_rules,
+    PgCreates, PgStat, ScrubOrder, View, mapping, pool_rules,
 };
 use pg::{History, PastIntervals, Pg};
 use std::collections::BTreeMap;
@@ -135,6 +135,19 @@ impl TestMon {
 
     pub fn set_weight(&mut self, osd: OsdId, weight: u32) {
         self.next.new_weight.insert(osd, weight);
+    }
+
+    /// Sends the primary of a PG the order to scrub it.
+    pub fn order_scrub(&mut self, pgid: PgId, deep: bool, repair: bool) {
+        let primary = self.map.pg_to_up_acting(pgid).acting_primary;
+        let link = self.osds.iter().rfind(|(_, osd)| Some(**osd) == primary).map(|(l, _)| *l);
+        let order = ScrubOrder { pgs: vec![pgid], deep, repair };
+        self.msgr.send(link.expect("the primary is here"), order.encode());
+    }
+
+    /// Sets the flags of the cluster.
+    pub fn set_flags(&mut self, flags: OsdMapFlags) {
+        self.next.new_flags = Some(flags);
     }
 
     /// Whether every PG is reported, active and clean by the newest mapping.

@@ -22,6 +22,7 @@ mod mon;
 mod osd_op;
 mod osd_reply;
 mod pools;
+mod scrub;
 mod snaps;
 mod stats;
 mod watch;
@@ -41,6 +42,7 @@ pub use osd_reply::{MOsdOpReply, Redirect, ReplyOp, ReplyOps};
 pub use pools::{
     MGetPoolStats, MGetPoolStatsReply, MPoolOp, MPoolOpReply, MStatfs, MStatfsReply, pool_op,
 };
+pub use scrub::{ListedCopy, ObjectInfo, ScrubLsArg, ScrubLsOut, WrongObject};
 pub use snaps::{ObjectLocator, SnapContext};
 pub use stats::{ObjectStatCollection, ObjectStatSum, PoolStat, StoreStatfs};
 pub use watch::{MWatchNotify, WatchEvent};

@@ -60,6 +60,7 @@ opcodes! {
     PGLS_FILTER = 0x1502;
     PGNLS = 0x1505;
     PGNLS_FILTER = 0x1506;
+    SCRUBLS = 0x1507;
     WRITE = 0x2201;
     WRITEFULL = 0x2202;
     TRUNCATE = 0x2203;

@@ -20,6 +20,7 @@ mod rbd_kills;
 mod rbd_space;
 mod repair;
 mod rust_client;
+mod scrub;
 mod snaps;
 mod store;
 mod tool;

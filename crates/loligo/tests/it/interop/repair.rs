@@ -24,7 +24,7 @@ fn lines(len: usize) -> Vec<u8> {
 }
 
 /// Damages the blocks of a disk that hold just these bytes, in their places and in the log.
-fn damage(disk: &Path, block: &[u8]) {
+pub fn damage(disk: &Path, block: &[u8]) {
     let file = File::options().read(true).write(true).open(disk).unwrap();
     let mut image = vec![0; 1 << 20];
     let mut hit = 0;

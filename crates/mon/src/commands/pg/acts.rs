@@ -1,24 +1,26 @@
-//! What a PG can be told. Scrub, repair and priorities come with a later version of the OSDs: until
-//! then they are refused, rather than promised and not kept.
+//! What a PG can be told. Priorities come with a later version of the OSDs: until then they are
+//! refused, rather than promised and not kept.
 
 use crate::cluster::Cluster;
 use crate::commands::osd::osd_id;
 use crate::commands::{Call, CommandDef, Reply, write};
-use admin::CommandError;
-use types::PgId;
+use admin::{Answer, CommandError};
+use peer::ScrubOrder;
+use std::collections::{BTreeMap, BTreeSet};
+use types::{Errno, OsdId, PgId};
 
 pub(super) const COMMANDS: &[CommandDef] = &[
-    write("pg scrub <pgid:Pgid>", "pg", "compares the copies of a PG", one),
-    write("pg deep-scrub <pgid:Pgid>", "pg", "compares the copies of a PG byte by byte", one),
-    write("pg repair <pgid:Pgid>", "pg", "repairs a PG", one),
+    write("pg scrub <pgid:Pgid>", "pg", "compares the copies of a PG", scrub_one),
+    write("pg deep-scrub <pgid:Pgid>", "pg", "compares the copies of a PG byte by byte", scrub_one),
+    write("pg repair <pgid:Pgid>", "pg", "replaces bad copies in a PG by good ones", scrub_one),
     write("pg repeer <pgid:Pgid>", "pg", "lets a PG peer again", one),
     write("pg force-recovery <pgid:Pgid>...", "pg", "recovers PGs first", many),
     write("pg force-backfill <pgid:Pgid>...", "pg", "backfills PGs first", many),
     write("pg cancel-force-recovery <pgid:Pgid>...", "pg", "takes force-recovery back", many),
     write("pg cancel-force-backfill <pgid:Pgid>...", "pg", "takes force-backfill back", many),
-    write("osd pool scrub <who:Poolname>...", "osd", "scrubs pools", pools),
-    write("osd pool deep-scrub <who:Poolname>...", "osd", "deep-scrubs pools", pools),
-    write("osd pool repair <who:Poolname>...", "osd", "repairs pools", pools),
+    write("osd pool scrub <who:Poolname>...", "osd", "scrubs pools", scrub_pools),
+    write("osd pool deep-scrub <who:Poolname>...", "osd", "deep-scrubs pools", scrub_pools),
+    write("osd pool repair <who:Poolname>...", "osd", "repairs pools", scrub_pools),
     write("osd pool force-recovery <who:Poolname>...", "osd", "recovers pools first", pools),
     write("osd pool force-backfill <who:Poolname>...", "osd", "backfills pools first", pools),
     write(
@@ -33,9 +35,9 @@ pub(super) const COMMANDS: &[CommandDef] = &[
         "takes force-backfill back",
         pools,
     ),
-    write("osd scrub <who:String>", "osd", "scrubs the PGs an OSD leads", osds),
-    write("osd deep-scrub <who:String>", "osd", "deep-scrubs the PGs an OSD leads", osds),
-    write("osd repair <who:String>", "osd", "repairs the PGs an OSD leads", osds),
+    write("osd scrub <who:String>", "osd", "scrubs the PGs an OSD leads", scrub_osds),
+    write("osd deep-scrub <who:String>", "osd", "deep-scrubs the PGs an OSD leads", scrub_osds),
+    write("osd repair <who:String>", "osd", "repairs the PGs an OSD leads", scrub_osds),
     write("osd stop <ids:String>...", "osd", "asks OSDs to stop", stop),
 ];
 
@@ -74,15 +76,82 @@ fn pools(c: &mut Cluster, call: &Call) -> Reply {
     Err(refusal(call))
 }
 
-fn osds(c: &mut Cluster, call: &Call) -> Reply {
+/// `scrub`, `deep-scrub` or `repair`, by the last word of a command.
+fn scrub_word(call: &Call) -> String {
+    call.args.prefix().rsplit(' ').next().unwrap_or_default().to_owned()
+}
+
+/// Lets the primaries of PGs scrub them, when what the command changes is committed: nothing.
+fn order(c: &mut Cluster, word: &str, pgs: impl IntoIterator<Item = PgId>) -> BTreeSet<OsdId> {
+    let mut by: BTreeMap<OsdId, Vec<PgId>> = BTreeMap::new();
+    for pgid in pgs {
+        if let Some(osd) = c.map().pg_to_up_acting(pgid).acting_primary {
+            by.entry(osd).or_default().push(pgid);
+        }
+    }
+    by.retain(|osd, _| c.osd_links.contains_key(osd));
+    let told = by.keys().copied().collect();
+    let (deep, repair) = (word == "deep-scrub", word == "repair");
+    let orders = by.into_iter().map(|(osd, pgs)| (osd, ScrubOrder { pgs, deep, repair }));
+    c.scrub_orders.extend(orders);
+    told
+}
+
+fn scrub_one(c: &mut Cluster, call: &Call) -> Reply {
+    let text = call.args.text("pgid");
+    check_pg(c, &text)?;
+    let Some(pgid) = call.args.pgid("pgid") else {
+        return Err(CommandError::invalid(format_args!("invalid pgid '{text}'")));
+    };
+    let again = |why: String| Err(CommandError::new(Errno::EAGAIN, why));
+    let Some(osd) = c.map().pg_to_up_acting(pgid).acting_primary else {
+        return again(format!("pg {pgid} has no primary osd"));
+    };
+    let word = scrub_word(call);
+    if order(c, &word, [pgid]).is_empty() {
+        return again(format!("pg {pgid} primary osd.{osd} is not currently connected"));
+    }
+    Ok(Answer::message(format_args!("instructing pg {pgid} on osd.{osd} to {word}")))
+}
+
+fn scrub_pools(c: &mut Cluster, call: &Call) -> Reply {
+    let mut all = Vec::new();
+    for name in call.args.list("who") {
+        let id = c.pool_id(&name)?;
+        all.extend(c.map().pool(id).into_iter().flat_map(|p| p.pgs(id)));
+    }
+    order(c, &scrub_word(call), all);
+    Ok(Answer::ok())
+}
+
+fn scrub_osds(c: &mut Cluster, call: &Call) -> Reply {
     let who = call.args.text("who");
-    if !matches!(&*who, "*" | "any" | "all") {
+    let wanted: BTreeSet<OsdId> = if matches!(&*who, "*" | "any" | "all") {
+        c.map().up_osds().collect()
+    } else {
         let id = osd_id(&who).map_err(CommandError::invalid)?;
         if !c.map().exists(id) {
             return Err(CommandError::not_found(format_args!("osd.{id} does not exist")));
         }
+        if c.map().is_down(id) {
+            return Err(CommandError::new(Errno::EAGAIN, format_args!("osd.{id} is not up")));
+        }
+        BTreeSet::from([id])
+    };
+    let map = c.map().clone();
+    let all = map.pools.iter().flat_map(|(id, pool)| pool.pgs(*id));
+    let leads = |pgid: &PgId| map.pg_to_up_acting(*pgid).acting_primary;
+    let led: Vec<PgId> = all.filter(|p| leads(p).is_some_and(|o| wanted.contains(&o))).collect();
+    let word = scrub_word(call);
+    order(c, &word, led);
+    let (told, lost): (Vec<OsdId>, Vec<OsdId>) =
+        wanted.iter().partition(|o| c.osd_links.contains_key(*o));
+    let names = |osds: &[OsdId]| osds.iter().map(|o| o.0.to_string()).collect::<Vec<_>>().join(",");
+    let mut said = format!("instructed osd(s) {} to {word}", names(&told));
+    if !lost.is_empty() {
+        said.push_str(&format!(" (osd(s) {} were not connected)", names(&lost)));
     }
-    Err(refusal(call))
+    Ok(Answer::message(said))
 }
 
 fn stop(_: &mut Cluster, _: &Call) -> Reply {

@@ -6,6 +6,8 @@ mod list;
 mod table;
 mod value;
 
+pub(crate) use value::scrubs;
+
 use super::CommandDef;
 
 pub(super) const THEMES: &[&[CommandDef]] = &[dump::COMMANDS, list::COMMANDS, acts::COMMANDS];

@@ -1,6 +1,6 @@
 //! The same as tables.
 
-use super::value::scrub_stamp;
+use super::value::scrubs;
 use crate::cluster::Cluster;
 use crate::pgmap::{PgEntry, stat_sum};
 use crate::show::{list, since};
@@ -75,7 +75,7 @@ pub(super) fn pgs(c: &Cluster, all: &Pgs<'_>) -> String {
         let log = stat.map_or(0, |s| i64::try_from(s.log_entries).unwrap_or(i64::MAX));
         let mut row = vec![pgid.to_string()];
         row.extend(counts(&sum_of(c, pgid, entry), log));
-        let stamp = scrub_stamp(c, pgid).to_string();
+        let scrubs = scrubs(c, pgid, entry);
         let (epoch, seq) = (stat.map_or(0, |s| s.epoch.0), entry.map_or(0, |e| e.seq));
         row.extend([
             c.pgmap.state(c.map(), entry).to_string(),
@@ -85,10 +85,10 @@ pub(super) fn pgs(c: &Cluster, all: &Pgs<'_>) -> String {
         ]);
         row.extend(mapping(stat));
         row.extend([
-            "0'0".into(),
-            stamp.clone(),
-            "0'0".into(),
-            stamp,
+            scrubs.last_scrub.to_string(),
+            scrubs.last_scrub_stamp.to_string(),
+            scrubs.last_deep_scrub.to_string(),
+            scrubs.last_deep_scrub_stamp.to_string(),
             stat.map_or(0, |s| s.snaps_to_trim).to_string(),
         ]);
         table.row(row);
@@ -172,7 +172,7 @@ pub(super) fn ls(c: &Cluster, now: Now, all: &Pgs<'_>) -> String {
         ];
         let mut row = vec![pgid.to_string()];
         row.extend(numbers.map(|n| n.to_string()));
-        let stamp = scrub_stamp(c, pgid).to_string();
+        let scrubs = scrubs(c, pgid, entry);
         let (epoch, seq) = (stat.map_or(0, |s| s.epoch.0), entry.map_or(0, |e| e.seq));
         row.extend([
             c.pgmap.state(c.map(), entry).to_string(),
@@ -181,8 +181,8 @@ pub(super) fn ls(c: &Cluster, now: Now, all: &Pgs<'_>) -> String {
             format!("{epoch}:{seq}"),
             set(stat.map(|s| &s.up[..]), stat.map(|s| s.up_primary)),
             set(stat.map(|s| &s.acting[..]), stat.map(|s| s.acting_primary)),
-            stamp.clone(),
-            stamp,
+            scrubs.last_scrub_stamp.to_string(),
+            scrubs.last_deep_scrub_stamp.to_string(),
         ]);
         table.row(row);
     }

@@ -3,7 +3,7 @@
 use crate::cluster::Cluster;
 use crate::pgmap::{OsdStat, OsdSum, PgEntry, stat_sum};
 use crate::show::ids;
-
+use pg::scrub::ScrubRecord;
 use serde_json::{Map, Value, json};
 use types::{OsdId, PgId, PoolId, UTime};
 use wire::msg::{ObjectStatSum, PoolStat, StoreStatfs};
@@ -98,9 +98,17 @@ pub(super) fn pools_json(c: &Cluster) -> Value {
     sums.pools.iter().rev().map(pool).collect()
 }
 
-/// When scrubs were: there are none yet; Ceph says when the PG was made.
-pub(super) fn scrub_stamp(c: &Cluster, pgid: PgId) -> UTime {
-    c.map().pool(pgid.pool).map_or(UTime::ZERO, |p| p.create_time)
+/// What is known of a PG's scrubs. Of one that never was, Ceph shows when the PG was made.
+pub(crate) fn scrubs(c: &Cluster, pgid: PgId, entry: Option<&PgEntry>) -> ScrubRecord {
+    let made = c.map().pool(pgid.pool).map_or(UTime::ZERO, |p| p.create_time);
+    let mut record = entry.map(|e| e.stat.scrub).unwrap_or_default();
+    let stamps = [
+        &mut record.last_scrub_stamp,
+        &mut record.last_deep_scrub_stamp,
+        &mut record.last_clean_scrub_stamp,
+    ];
+    stamps.into_iter().filter(|s| s.is_zero()).for_each(|s| *s = made);
+    record
 }
 
 /// `pg_stat_t`
@@ -156,12 +164,12 @@ fn head_json(c: &Cluster, pgid: PgId, entry: Option<&PgEntry>) -> Map<String, Va
     put("last_epoch_clean", stat.map_or(0, |s| s.last_epoch_clean.0).into());
     put("parent", "0.0".into());
     put("parent_split_bits", 0.into());
-    let stamp: Value = scrub_stamp(c, pgid).to_string().into();
-    put("last_scrub", "0'0".into());
-    put("last_scrub_stamp", stamp.clone());
-    put("last_deep_scrub", "0'0".into());
-    put("last_deep_scrub_stamp", stamp.clone());
-    put("last_clean_scrub_stamp", stamp);
+    let scrubs = scrubs(c, pgid, entry);
+    put("last_scrub", scrubs.last_scrub.to_string().into());
+    put("last_scrub_stamp", scrubs.last_scrub_stamp.to_string().into());
+    put("last_deep_scrub", scrubs.last_deep_scrub.to_string().into());
+    put("last_deep_scrub_stamp", scrubs.last_deep_scrub_stamp.to_string().into());
+    put("last_clean_scrub_stamp", scrubs.last_clean_scrub_stamp.to_string().into());
     let log = stat.map_or(0, |s| s.log_entries);
     put("log_size", log.into());
     put("ondisk_log_size", log.into());

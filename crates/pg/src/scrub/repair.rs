@@ -1,0 +1,60 @@
+//! What a scrub changes in the PG's machine: copies that are to be replaced, and its record.
+
+use super::{ScrubRecord, Source, Verdict};
+use crate::persist::MetaOp;
+use crate::pg::{Fx, Pg, Stage};
+use types::{Eversion, HObject, OsdId};
+
+impl Pg {
+    /// As the primary: bad copies count as missing, and recovery replaces them. Gives the record
+    /// changes, or `None` when the object cannot be repaired now. What [`Source::Deleted`] leaves on
+    /// the primary the host removes.
+    pub fn repair_copies(&mut self, verdict: &Verdict) -> Option<Vec<MetaOp>> {
+        assert!(self.is_primary(), "{}: a replica repairs nothing by itself", self.info.pgid);
+        let need = match verdict.source {
+            Source::Copy(_, version) => version,
+            Source::Deleted => Eversion::ZERO,
+            Source::None => return None,
+        };
+        let object = &verdict.object;
+        if self.stage != Stage::Active || self.is_missing_anywhere(object) {
+            return None;
+        }
+        self.forget_failures(object);
+        // First of all others: what is missing there is not fetched from there.
+        let others: Vec<OsdId> = verdict.bad().filter(|o| *o != self.me).collect();
+        for osd in &others {
+            if let Some(missing) = self.peers.get_mut(osd).and_then(|p| p.missing.as_mut()) {
+                missing.set(object.clone(), need, Eversion::ZERO);
+            }
+        }
+        let mine = verdict.bad().any(|o| o == self.me) && verdict.source != Source::Deleted;
+        if !mine {
+            return Some(Vec::new());
+        }
+        let record = self.repair(object, need);
+        if record.is_none() {
+            for osd in &others {
+                if let Some(missing) = self.peers.get_mut(osd).and_then(|p| p.missing.as_mut()) {
+                    missing.remove(object);
+                }
+            }
+        }
+        record.map(|r| vec![r])
+    }
+
+    /// As the primary: whether some member is being brought this object anyway.
+    pub fn is_missing_anywhere(&self, object: &HObject) -> bool {
+        let missing = |p: &crate::pg::Peer| p.missing.as_ref().is_some_and(|m| m.contains(object));
+        self.missing.contains(object) || self.peers.values().any(missing)
+    }
+
+    /// As the primary: a scrub is over. Every holder hears of it.
+    pub fn scrubbed(&mut self, record: ScrubRecord, fx: &mut Fx) {
+        assert!(record.changes > self.info.history.scrub.changes, "a record only grows");
+        self.info.history.scrub = record;
+        self.info_dirty = true;
+        self.share_history(fx);
+        self.flush_info(fx);
+    }
+}
