@@ -6,7 +6,7 @@
 use crate::draft::Draft;
 use crate::log::ClusterLog;
 use crate::options::Known;
-use crate::osds::Failure;
+use crate::osds::{Failure, Identities};
 use crate::pgmap::PgMap;
 use crate::session::Session;
 use crate::state::State;
@@ -49,6 +49,8 @@ pub(crate) struct Cluster {
     pub sessions: BTreeMap<LinkId, Session>,
     /// The newest session of each OSD.
     pub osd_links: BTreeMap<OsdId, LinkId>,
+    /// Whom boots were refused, and who was asked whether it lives.
+    pub identities: Identities,
     /// What OSDs say of others that do not answer.
     pub failures: BTreeMap<OsdId, Failure>,
     /// Since when OSDs are down, as far as this mon has seen.
@@ -89,6 +91,7 @@ impl Cluster {
             known: Known::new(),
             sessions: BTreeMap::new(),
             osd_links: BTreeMap::new(),
+            identities: Identities::default(),
             failures: BTreeMap::new(),
             down_since: down.map(|id| (id, now.mono)).collect(),
             recent: VecDeque::from([map]),

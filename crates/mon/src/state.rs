@@ -3,6 +3,7 @@
 //! [`State`] is changed only together with a [`Draft`](crate::draft::Draft), which takes the same
 //! change to the store; nothing that tells of a change leaves before it is committed there.
 
+use crate::osds::StoreMark;
 use bytes::Bytes;
 use denc::{Decode, Encode};
 use maps::{MonMap, OsdMap};
@@ -29,6 +30,8 @@ pub struct State {
     pub config_key: BTreeMap<String, Bytes>,
     /// What each OSD said of itself when it last booted.
     pub osd_metadata: BTreeMap<OsdId, BTreeMap<String, String>>,
+    /// How far the stores of OSDs have come.
+    pub store_marks: BTreeMap<OsdId, StoreMark>,
     /// PGs that were ordered and that nobody has reported yet.
     pub creating: BTreeMap<PoolId, Creating>,
     /// Global ids below this may have been given out.

@@ -11,7 +11,7 @@ use crate::object::own_object;
 use bytes::Bytes;
 use io::Effects;
 use maps::OsdMap;
-use peer::{OsdBoot, OsdGoingDown};
+use peer::{OsdBoot, OsdGoingDown, OsdRefusal};
 use std::collections::VecDeque;
 use std::time::Duration;
 use store::{Miss, OmapRange, ReadSet, StoreError, SubmitError, Transaction};
@@ -269,6 +269,7 @@ impl Daemon {
         match (&self.life, up) {
             (Life::Joining, true) => {
                 self.life = Life::Up;
+                self.mon.refused = None;
                 self.up_from = map.osd(me).map_or(map.epoch, |o| o.info.up_from);
                 tracing::info!("osd.{me}: up since epoch {}", self.up_from);
                 self.dial_peers(fx);
@@ -355,10 +356,22 @@ impl Daemon {
                 device_class: self.cfg.device_class.clone(),
                 location: self.cfg.location.clone(),
                 metadata: self.cfg.metadata.clone(),
+                durable_txn: self.store.durable_txn(),
             };
             self.send_mon(boot.encode());
             self.mon.asked_at = self.now.mono;
         }
+    }
+
+    /// The mon does not take us into the map. We go on asking: the reason may go.
+    pub(crate) fn on_refusal(&mut self, m: OsdRefusal) {
+        if !matches!(self.life, Life::Joining) {
+            return;
+        }
+        if self.mon.refused.as_ref() != Some(&m.why) {
+            tracing::error!("osd.{}: the mon refuses it: {}", self.cfg.id, m.why);
+        }
+        self.mon.refused = Some(m.why);
     }
 
     /// Whether all sockets listen.

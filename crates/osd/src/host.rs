@@ -139,6 +139,8 @@ pub struct PgHost {
     pub wish: Wish,
     /// Last reported state, and since when.
     pub reported: (u64, UTime),
+    /// The map when it was last reported.
+    pub reported_epoch: Epoch,
     /// Its state must be reported.
     pub dirty: bool,
     /// The newest map epoch in the stored info record.
@@ -180,6 +182,7 @@ impl PgHost {
             recovered: (0, 0),
             wish: Wish::default(),
             reported: (u64::MAX, UTime::ZERO),
+            reported_epoch: Epoch::ZERO,
             dirty: true,
             stored_epoch,
         }

@@ -7,8 +7,9 @@ use crate::ops::Sender;
 use io::Effects;
 use io::net::{ListenAddr, ListenId};
 use peer::{
-    BackfillProgress, BackfillProgressAck, LeaseAsk, LeaseGrant, PgCreates, PgPeering, Pull, Push,
-    PushAck, RepAck, RepOp, Scan, ScanReply, ScrubAsk, ScrubList, ScrubOrder, ScrubReserve,
+    BackfillProgress, BackfillProgressAck, LeaseAsk, LeaseGrant, OsdHere, OsdRefusal,
+    OsdWhoIsThere, PgCreates, PgPeering, Pull, Push, PushAck, RepAck, RepOp, Scan, ScanReply,
+    ScrubAsk, ScrubList, ScrubOrder, ScrubReserve,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -106,6 +107,8 @@ pub struct MonLink {
     pub wishes_changed: bool,
     /// When the wishes were last sent.
     pub asked_at: Mono,
+    /// Why it does not take us into the map.
+    pub refused: Option<String>,
 }
 
 impl MonLink {
@@ -120,6 +123,7 @@ impl MonLink {
             wants_map: false,
             wishes_changed: false,
             asked_at: Mono::default(),
+            refused: None,
         }
     }
 }
@@ -534,6 +538,16 @@ impl Daemon {
             PgCreates::TYPE => match message.decode() {
                 Ok(m) => self.on_pg_creates(&m, fx),
                 Err(why) => tracing::error!("osd.{}: bad PG creates: {why}", self.cfg.id),
+            },
+            OsdRefusal::TYPE => match message.decode() {
+                Ok(m) => self.on_refusal(m),
+                Err(why) => tracing::error!("osd.{}: a bad refusal: {why}", self.cfg.id),
+            },
+            OsdWhoIsThere::TYPE => match message.decode() {
+                Ok(OsdWhoIsThere { number }) => {
+                    self.send_mon(OsdHere { osd: self.cfg.id, number }.encode());
+                }
+                Err(why) => tracing::error!("osd.{}: a bad question: {why}", self.cfg.id),
             },
             ScrubOrder::TYPE => match message.decode() {
                 Ok(m) => self.on_scrub_order(&m, fx),

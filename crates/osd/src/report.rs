@@ -11,6 +11,10 @@ use std::time::Duration;
 use types::{Epoch, OsdId, PgId, PoolId};
 use wire::msg::Payload;
 
+/// The mon keeps every map since the one a PG was last known to be clean in: PGs are reported at least
+/// once in so many epochs.
+const FRESH_EPOCHS: u32 = 50;
+
 impl Daemon {
     /// A PG changed: the mon hears of it soon.
     pub(crate) fn report_soon(&mut self) {
@@ -85,13 +89,23 @@ impl Daemon {
         }
         let (epoch, at) = (self.maps.epoch(), self.now);
         let mut pgs = Vec::new();
-        for host in self.pgs.values_mut().filter(|h| h.dirty && h.started && h.pg.is_primary()) {
-            host.dirty = false;
+        for host in self.pgs.values_mut().filter(|h| h.started && h.pg.is_primary()) {
+            if !host.dirty && host.reported_epoch.0 + FRESH_EPOCHS > epoch.0 {
+                continue;
+            }
             let queue = self.maps.current().removed_snaps_queue.get(&host.pg.pgid().pool);
             let mut stat = pg_stat(host, epoch, at, queue);
             if self.leases.is_laggy(stat.pgid) {
                 stat.state |= StateBits::LAGGY.0;
             }
+            // These end by themselves.
+            let state = StateBits(stat.state);
+            host.dirty = state.has(StateBits::LAGGY) || state.has(StateBits::WAIT);
+            if state.has(StateBits::WAIT) {
+                let over_at = host.priors.over_at();
+                self.report_soon = Some(self.report_soon.map_or(over_at, |at| at.min(over_at)));
+            }
+            host.reported_epoch = epoch;
             pgs.push(stat);
         }
         let usage = self.store.usage();
@@ -115,6 +129,8 @@ impl Daemon {
             oldest_request_s: u32::try_from(oldest.as_secs()).unwrap_or(u32::MAX),
             pgs,
             compressed: self.store.compressed().map(pool_compressed).collect(),
+            durable_txn: self.store.durable_txn(),
+            wall: self.now.wall,
         };
         self.send_mon(report.encode());
     }
@@ -175,6 +191,9 @@ fn pg_stat(host: &mut PgHost, epoch: Epoch, now: Now, removed: Option<&SnapSet>)
     let mapping = pg.mapping();
     let number = |o: Option<OsdId>| o.map_or(-1, |o| o.0);
     let objects = info.sums.objects.max(0) as u64;
+    // It is clean now, not only when its interval began.
+    let is_clean = pg.state().has(StateBits::CLEAN);
+    let last_epoch_clean = if is_clean { epoch } else { info.history.last_epoch_clean };
     let elsewhere = mapping.up.iter().filter(|o| !mapping.acting.contains(o)).count() as u64;
     PgStat {
         pgid: pg.pgid(),
@@ -191,7 +210,7 @@ fn pg_stat(host: &mut PgHost, epoch: Epoch, now: Now, removed: Option<&SnapSet>)
         acting_primary: number(mapping.acting_primary),
         mapping_epoch: info.history.same_interval_since,
         created: info.history.epoch_created,
-        last_epoch_clean: info.history.last_epoch_clean,
+        last_epoch_clean,
         sums: info.sums,
         degraded: degraded(host, objects),
         misplaced: objects * elsewhere,

@@ -13,8 +13,8 @@ mod scrub;
 mod view;
 
 pub use mon::{
-    FailureKind, IoCounts, OsdAlive, OsdBoot, OsdFailure, OsdGoingDown, OsdPgTemp, OsdReport,
-    OsdSpace, PgCreate, PgCreates, PgStat, PoolCompressed,
+    FailureKind, IoCounts, OsdAlive, OsdBoot, OsdFailure, OsdGoingDown, OsdHere, OsdPgTemp,
+    OsdRefusal, OsdReport, OsdSpace, OsdWhoIsThere, PgCreate, PgCreates, PgStat, PoolCompressed,
 };
 pub use osd::{
     BackfillProgress, BackfillProgressAck, Heartbeat, LeaseAsk, LeaseGrant, PgPeering, PriorReader,

@@ -10,7 +10,7 @@ use types::{AddrVec, Epoch, Eversion, OsdId, PgId, PoolId, UTime, Uuid};
 
 /// OSD to mon: I am here, mark me up. Sent again until the map says so.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+#[denc(v = 2, compat = 1)]
 pub struct OsdBoot {
     /// The cluster it was made for.
     pub cluster: Uuid,
@@ -38,8 +38,42 @@ pub struct OsdBoot {
     pub location: Vec<(String, String)>,
     /// For `ceph osd metadata`.
     pub metadata: BTreeMap<String, String>,
+    /// The newest transaction in its store. They are numbered for the store's whole life: one that
+    /// once had more was rolled back, or lost what its disk had called durable.
+    #[denc(since = 2)]
+    pub durable_txn: u64,
 }
 payload!(OsdBoot, 1);
+
+/// Mon to OSD: you are not taken into the map. It may ask again, and is answered again.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct OsdRefusal {
+    /// Why, and what to do: for people.
+    pub why: String,
+}
+payload!(OsdRefusal, 8);
+
+/// Mon to OSD, on the session of one that is up: another process says it is you, with your store.
+/// Whoever lives answers with [`OsdHere`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct OsdWhoIsThere {
+    /// Names the question.
+    pub number: u64,
+}
+payload!(OsdWhoIsThere, 10);
+
+/// OSD to mon: the answer to [`OsdWhoIsThere`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct OsdHere {
+    /// Who.
+    pub osd: OsdId,
+    /// Of the question.
+    pub number: u64,
+}
+payload!(OsdHere, 11);
 
 /// OSD to mon: promise in the map that I am alive, so that I may go active.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
@@ -178,7 +212,7 @@ pub struct PoolCompressed {
 
 /// OSD to mon: how I am. Every few seconds, and at once when a PG's state changes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 2, compat = 1)]
+#[denc(v = 3, compat = 1)]
 pub struct OsdReport {
     /// Who.
     pub osd: OsdId,
@@ -199,6 +233,12 @@ pub struct OsdReport {
     /// Pools of which something is compressed here.
     #[denc(since = 2)]
     pub compressed: Vec<PoolCompressed>,
+    /// See [`OsdBoot::durable_txn`].
+    #[denc(since = 3)]
+    pub durable_txn: u64,
+    /// What its clock says.
+    #[denc(since = 3)]
+    pub wall: UTime,
 }
 payload!(OsdReport, 5);
 

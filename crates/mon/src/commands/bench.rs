@@ -152,8 +152,10 @@ impl Bench {
                 slow_requests: 0,
                 oldest_request_s: 0,
                 pgs,
+                durable_txn: 1,
+                wall: self.now.wall,
             };
-            self.c.report(self.now, report);
+            self.c.report(self.now, wire::LinkId(u64::from(id.0.unsigned_abs())), report);
         }
     }
 

@@ -7,6 +7,7 @@ use crate::show::{join, place_of};
 use io::Now;
 use maps::{OsdMap, OsdState};
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use types::OsdId;
 
 pub(super) fn check(c: &Cluster, _now: Now, checks: &mut Checks) {
@@ -19,6 +20,46 @@ pub(super) fn check(c: &Cluster, _now: Now, checks: &mut Checks) {
     too_few(c, checks);
     slow(c, checks);
     slow_disks(c, checks);
+    refused(c, checks);
+    clocks(c, checks);
+}
+
+/// OSDs that are not taken into the map.
+fn refused(c: &Cluster, checks: &mut Checks) {
+    let lines: Vec<String> = c.identities.refusals().map(|(_, r)| r.why.clone()).collect();
+    if !lines.is_empty() {
+        let summary = format!("{} osds are refused", lines.len());
+        checks
+            .add("OSD_REFUSED", Severity::Warn, lines.len(), summary)
+            .detail(lines)
+            .hint("they keep asking, and come in when the reason is gone");
+    }
+}
+
+/// Clocks that differ from ours: nothing that counts goes by them, but stamps of objects, snapshots and
+/// scrubs do.
+fn clocks(c: &Cluster, checks: &mut Checks) {
+    let map = c.map();
+    let allowed = c.settings.duration("mon_osd_clock_drift_allowed");
+    let allowed_ms = i64::try_from(allowed.as_millis()).unwrap_or(i64::MAX);
+    let wrong = c.pgmap.osds().filter(|(id, s)| {
+        allowed_ms > 0 && map.is_up(*id) && s.clock_ahead_ms.saturating_abs() > allowed_ms
+    });
+    let lines: Vec<String> = wrong
+        .map(|(id, s)| {
+            let off = Duration::from_millis(s.clock_ahead_ms.unsigned_abs());
+            let side = if s.clock_ahead_ms > 0 { "ahead of" } else { "behind" };
+            let (place, off) = (place_of(map, id.0), admin::units::exact_timespan(off));
+            format!("osd.{id} ({place}): its clock is {off} {side} the mon's")
+        })
+        .collect();
+    if !lines.is_empty() {
+        let summary = format!("{} osds have clocks that differ from the mon's", lines.len());
+        checks
+            .add("OSD_CLOCK_SKEW", Severity::Warn, lines.len(), summary)
+            .detail(lines)
+            .hint("set them right (chrony, ntpd); until then times of objects are wrong");
+    }
 }
 
 fn down(map: &OsdMap, checks: &mut Checks) {

@@ -109,6 +109,12 @@ pub(crate) const MON: &[OptionDef] = &[
         "warn of OSDs that take so many milliseconds to make a write durable; 0: never",
     ),
     OptionDef::new(
+        "mon_osd_clock_drift_allowed",
+        Secs,
+        "5",
+        "warn of OSDs whose clocks differ from the mon's by more; 0: never",
+    ),
+    OptionDef::new(
         "mon_osd_reconnect_grace",
         Secs,
         "20",

@@ -1,5 +1,6 @@
 //! An OSD says that it is there: it comes into the map.
 
+use super::identity::LastLife;
 use super::register::{make_room, recreate};
 use super::rounded_tib;
 use crate::cluster::Cluster;
@@ -11,6 +12,7 @@ use io::Now;
 use maps::{Incremental, OsdAddrs, OsdMap, OsdMapFlags, OsdState, WEIGHT_IN, WEIGHT_OUT};
 use peer::OsdBoot;
 use types::Uuid;
+use wire::LinkId;
 
 /// What becomes of a boot.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,6 +21,9 @@ pub(crate) enum BootAnswer {
     Up,
     /// Something of it is being changed: to be looked at again after the commit.
     Later,
+    /// The process that is up as this OSD is to be asked whether it lives, on this session, by this
+    /// number. To be looked at again then.
+    Ask(LinkId, u64),
     /// A flag keeps it down. It will ask again.
     Held,
     /// It cannot be: why.
@@ -29,8 +34,21 @@ pub(crate) enum BootAnswer {
 pub(crate) const FEATURES: u64 = 0x3f01_cfbd_fffd_ffff;
 
 impl Cluster {
-    /// Takes an OSD into the map.
-    pub fn boot(&mut self, now: Now, boot: &OsdBoot) -> BootAnswer {
+    /// Takes an OSD into the map that speaks on a session.
+    pub fn boot(&mut self, now: Now, link: LinkId, boot: &OsdBoot) -> BootAnswer {
+        let answer = self.try_boot(now, link, boot);
+        match &answer {
+            BootAnswer::Refused(why) => self.refused(now, boot, why),
+            BootAnswer::Up => {
+                self.accepted(boot);
+                self.claim(boot.osd, link);
+            }
+            BootAnswer::Later | BootAnswer::Ask(..) | BootAnswer::Held => {}
+        }
+        answer
+    }
+
+    fn try_boot(&mut self, now: Now, link: LinkId, boot: &OsdBoot) -> BootAnswer {
         if let Err(why) = self.may_boot(boot) {
             return BootAnswer::Refused(why);
         }
@@ -47,9 +65,26 @@ impl Cluster {
             if same {
                 return BootAnswer::Up;
             }
-            // It started anew before its end was noticed.
-            let down = self.change(|inc, _| inc.mark_down(id));
-            return down.map_or_else(|e| BootAnswer::Refused(e.text), |()| BootAnswer::Later);
+            return match self.last_life(now, id, link) {
+                LastLife::Ask(old, number) => BootAnswer::Ask(old, number),
+                LastLife::Asked => BootAnswer::Later,
+                LastLife::Goes => BootAnswer::Refused(format!(
+                    "osd.{id} runs already{}, and now a second process at {} says it is osd.{id}, \
+                     with the same store: one of the two disks is a copy of the other. Stop the \
+                     second one",
+                    osd.map(|o| format!(" at {}", o.client_addrs)).unwrap_or_default(),
+                    boot.client_addrs
+                )),
+                LastLife::Over => {
+                    // It started anew before its end was noticed.
+                    self.save_mark(id);
+                    let down = self.change(|inc, _| inc.mark_down(id));
+                    down.map_or_else(|e| BootAnswer::Refused(e.text), |()| BootAnswer::Later)
+                }
+            };
+        }
+        if let Err(why) = self.rolled_back(boot) {
+            return BootAnswer::Refused(why);
         }
         if map.effective_flags(id).contains(OsdState::NOUP) || map.flags.contains(OsdMapFlags::NOUP)
         {

@@ -15,6 +15,7 @@ use peer::{OsdReport, PgCreate, PgCreates, View, mapping, pool_rules};
 use pg::{History, PastIntervals, Pg};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Epoch, OsdId, PgId, PoolId};
+use wire::LinkId;
 
 impl Cluster {
     /// Orders all PGs of a pool that the draft creates.
@@ -33,9 +34,14 @@ impl Cluster {
     }
 
     /// Takes in an OSD's report.
-    pub fn report(&mut self, now: Now, report: OsdReport) {
+    pub fn report(&mut self, now: Now, link: LinkId, report: OsdReport) {
         // Reports are about the map that is there, not about the one to come.
         let map = self.state.osdmap.clone();
+        let since = map.osd(report.osd).map(|o| o.info.up_from);
+        if map.is_up(report.osd) && since == Some(report.up_from) {
+            self.claim(report.osd, link);
+            self.mark_store(&report);
+        }
         let known = self.pgmap.report(now, &map, report);
         self.created(known);
     }

@@ -29,6 +29,7 @@ impl Cluster {
             tracing::debug!("osd.{id} stops, but the flag nodown keeps it up");
             return;
         }
+        self.save_mark(id);
         let done = self.change(|inc, map| {
             inc.mark_down(id);
             let epoch = inc.epoch;
@@ -66,6 +67,7 @@ impl Cluster {
 
     /// Marks an OSD down that is up.
     pub fn mark_down(&mut self, now: Now, id: OsdId, why: &str) {
+        self.save_mark(id);
         let done = self.change(|inc, map| {
             inc.mark_down(id);
             if let Some(osd) = map.osd(id) {

@@ -6,12 +6,14 @@ mod creating;
 mod down;
 mod failure;
 mod fullness;
+mod identity;
 mod register;
 mod trim;
 mod wishes;
 
 pub(crate) use boot::{BootAnswer, FEATURES};
 pub(crate) use failure::{Failure, WEIGH_AFTER};
+pub(crate) use identity::{Identities, StoreMark};
 pub(crate) use register::{destroy, free_id, recreate, register, remove, rounded_tib};
 
 pub(crate) mod tidy;

@@ -58,6 +58,8 @@ pub(crate) struct OsdStat {
     pub at: Mono,
     pub seq: u64,
     pub compressed: Vec<PoolCompressed>,
+    /// How far its clock is ahead of ours, in milliseconds, give or take the way of its report.
+    pub clock_ahead_ms: i64,
 }
 
 impl OsdStat {

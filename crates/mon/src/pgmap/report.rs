@@ -30,6 +30,7 @@ impl PgMap {
             at: now.mono,
             seq,
             compressed: report.compressed,
+            clock_ahead_ms: unix_ms(report.wall) - unix_ms(now.wall),
         };
         self.osds.insert(report.osd, stat);
         self.version += 1;
@@ -70,6 +71,10 @@ impl PgMap {
             }
         }
     }
+}
+
+fn unix_ms(at: UTime) -> i64 {
+    i64::try_from(at.as_duration().as_millis()).unwrap_or(i64::MAX / 2)
 }
 
 impl PgEntry {

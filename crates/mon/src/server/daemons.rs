@@ -1,9 +1,12 @@
 //! What OSDs say.
 
-use super::{Output, Role, Server};
+use super::Server;
 use crate::osds::{BootAnswer, WEIGH_AFTER};
 use io::Now;
-use peer::{OsdAlive, OsdBoot, OsdFailure, OsdGoingDown, OsdPgTemp, OsdReport};
+use peer::{
+    OsdAlive, OsdBoot, OsdFailure, OsdGoingDown, OsdHere, OsdPgTemp, OsdRefusal, OsdReport,
+    OsdWhoIsThere,
+};
 use types::OsdId;
 use wire::LinkId;
 use wire::msg::{Message, Payload};
@@ -24,11 +27,12 @@ impl Server {
             OsdGoingDown::TYPE,
             OsdFailure::TYPE,
             OsdReport::TYPE,
+            OsdHere::TYPE,
         ];
         if !ours.contains(&kind) {
             return Ok(false);
         }
-        let Some(sender) = self.osd_speaks(link) else {
+        let Some(sender) = self.osd_of(link) else {
             tracing::warn!("a client sends a message of OSDs ({kind:#x}); it is ignored");
             return Ok(true);
         };
@@ -58,11 +62,12 @@ impl Server {
                     self.cluster.going_down(now, &going);
                 }
             }
+            OsdHere::TYPE => self.cluster.here(link, &m.decode()?),
             _ => {
                 self.counters.reports += 1;
                 let report: OsdReport = m.decode()?;
                 if is_senders(sender, report.osd) {
-                    self.cluster.report(now, report);
+                    self.cluster.report(now, link, report);
                 }
             }
         }
@@ -71,7 +76,7 @@ impl Server {
 
     pub(super) fn boot(&mut self, now: Now, link: LinkId, boot: OsdBoot) {
         let osd = boot.osd;
-        match self.cluster.boot(now, &boot) {
+        match self.cluster.boot(now, link, &boot) {
             BootAnswer::Up => {
                 self.order_pgs(|o| o == osd);
             }
@@ -79,11 +84,11 @@ impl Server {
             BootAnswer::Later => {
                 self.boots.insert(osd, (link, boot));
             }
-            BootAnswer::Refused(why) => {
-                // It would ask again every two seconds; without a session it does so more slowly.
-                tracing::warn!("{why}");
-                self.outbox.push(Output::Close(Role::Mon, link));
+            BootAnswer::Ask(old, number) => {
+                self.send(old, OsdWhoIsThere { number }.encode());
+                self.boots.insert(osd, (link, boot));
             }
+            BootAnswer::Refused(why) => self.send(link, OsdRefusal { why }.encode()),
         }
     }
 

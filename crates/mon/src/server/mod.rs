@@ -156,7 +156,8 @@ impl Server {
         let admin = self.admin.as_ref().and_then(AdminServer::next_deadline);
         // What goes by the clock waits for a commit under way.
         let tick = self.committing.is_none().then_some(self.next_tick);
-        let all = [self.msgr.next_deadline(), self.mgr.next_deadline(), admin, tick];
+        let answer = self.cluster.identities.next_deadline().filter(|_| tick.is_some());
+        let all = [self.msgr.next_deadline(), self.mgr.next_deadline(), admin, tick, answer];
         all.into_iter().flatten().min()
     }
 

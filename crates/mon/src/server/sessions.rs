@@ -19,16 +19,10 @@ impl Server {
         }
     }
 
-    /// An OSD speaks on this link; from now on its end is the OSD's end.
-    pub(super) fn osd_speaks(&mut self, link: LinkId) -> Option<types::OsdId> {
+    /// The OSD whose session this is, as it says.
+    pub(super) fn osd_of(&self, link: LinkId) -> Option<types::OsdId> {
         let session = self.cluster.sessions.get(&link)?;
-        let osd = session.osd().filter(|_| session.peer.name.kind == EntityType::OSD)?;
-        let before = self.cluster.osd_links.insert(osd, link);
-        if before.is_some_and(|before| before > link) {
-            // A message of an old connection that came late.
-            self.cluster.osd_links.insert(osd, before?);
-        }
-        Some(osd)
+        session.osd().filter(|_| session.peer.name.kind == EntityType::OSD)
     }
 
     /// What had to wait for a commit: sessions that ended, OSDs that boot.
@@ -36,8 +30,8 @@ impl Server {
         for link in std::mem::take(&mut self.closed) {
             self.session_closed(now, link);
         }
-        for (osd, (link, boot)) in std::mem::take(&mut self.boots) {
-            if self.cluster.osd_links.get(&osd) == Some(&link) {
+        for (_, (link, boot)) in std::mem::take(&mut self.boots) {
+            if self.cluster.sessions.contains_key(&link) {
                 self.boot(now, link, boot);
             }
         }

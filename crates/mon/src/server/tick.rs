@@ -22,6 +22,7 @@ impl Server {
         c.expire_blocklist(now);
         c.purge_snaps();
         c.trim_maps();
+        c.age_identities(now);
         // A lost order is no reason for a PG that never comes.
         self.order_pgs(|_| true);
     }

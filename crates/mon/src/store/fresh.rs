@@ -56,6 +56,7 @@ pub(crate) fn fresh(
         config_log: BTreeMap::new(),
         config_key: BTreeMap::new(),
         osd_metadata: BTreeMap::new(),
+        store_marks: BTreeMap::new(),
         creating: BTreeMap::new(),
         global_ids_to: FIRST_GLOBAL_ID,
         mgr_epoch: Epoch::ZERO,

@@ -11,6 +11,7 @@
 //! | `s/config-log/NUMBER` | [`ConfigChange`](crate::state::ConfigChange) |
 //! | `s/key/KEY` | `ceph config-key`: bytes |
 //! | `s/osd/ID` | metadata of an OSD: map of text to text |
+//! | `s/store-mark/ID` | [`StoreMark`](crate::osds::StoreMark): how far an OSD's store has come |
 //! | `s/creating/POOL` | [`Creating`](crate::state::Creating): PGs nobody has reported yet |
 //! | `s/auth/ENTITY` | [`AuthEntry`](crate::state::AuthEntry) |
 //! | `s/mute/CODE` | [`Mute`](crate::state::Mute) |
@@ -44,6 +45,8 @@ pub const CONFIG_LOG: &str = "s/config-log/";
 pub const CONFIG_KEY: &str = "s/key/";
 /// See the table.
 pub const OSD: &str = "s/osd/";
+/// See the table.
+pub const STORE_MARK: &str = "s/store-mark/";
 /// See the table.
 pub const CREATING: &str = "s/creating/";
 /// See the table.
@@ -81,6 +84,11 @@ pub fn config_log(number: u64) -> String {
 /// Metadata of an OSD.
 pub fn osd(id: OsdId) -> String {
     format!("{OSD}{:010}", id.0)
+}
+
+/// How far an OSD's store has come.
+pub fn store_mark(id: OsdId) -> String {
+    format!("{STORE_MARK}{:010}", id.0)
 }
 
 /// PGs to be created.

@@ -124,6 +124,7 @@ fn boot_of(id: i32, cluster: Uuid, uuid: Uuid) -> OsdBoot {
         device_class: "no such\nclass".into(),
         location: vec![("ho st".into(), "\u{0}".into()), ("osd".into(), "x".into())],
         metadata: BTreeMap::new(),
+        durable_txn: 0,
     }
 }
 
@@ -143,6 +144,8 @@ fn osds_that_do_not_belong_here_stay_out_of_the_map() {
         slow_requests: u32::MAX,
         oldest_request_s: u32::MAX,
         pgs: Vec::new(),
+        durable_txn: 0,
+        wall: types::UTime::ZERO,
     };
     let wants = vec![(types::PgId::new(types::PoolId(9), 9), vec![OsdId(-5), OsdId(i32::MAX)])];
     let said = [

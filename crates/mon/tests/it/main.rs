@@ -6,6 +6,7 @@ mod cluster;
 mod crashes;
 mod golden;
 mod hostile;
+mod identities;
 mod life;
 mod maps;
 mod roles;

@@ -264,6 +264,7 @@ impl Daemon {
             "osd_fsid": self.store.identity().store.to_string(),
             "whoami": self.cfg.id.0,
             "state": state,
+            "refused": self.mon.refused,
             "oldest_map": self.maps.oldest().0,
             "newest_map": self.maps.epoch().0,
             "num_pgs": self.pgs.len(),

@@ -32,6 +32,8 @@ pub struct TestMon {
     /// Boots that wait for the old life to be marked down.
     boots: BTreeMap<OsdId, OsdBoot>,
     pub stats: BTreeMap<PgId, PgStat>,
+    /// The newest transaction that each OSD's store called durable.
+    durable: BTreeMap<OsdId, u64>,
     /// The newest report of each OSD.
     pub reports: BTreeMap<OsdId, OsdReport>,
     /// PGs that nobody has reported yet.
@@ -70,6 +72,7 @@ impl TestMon {
             osds: BTreeMap::new(),
             boots: BTreeMap::new(),
             stats: BTreeMap::new(),
+            durable: BTreeMap::new(),
             reports: BTreeMap::new(),
             newborn: BTreeMap::new(),
             next_global_id: 4100,
@@ -236,6 +239,10 @@ impl TestMon {
             OsdBoot::TYPE => {
                 let boot: OsdBoot = message.decode().expect("a boot");
                 self.osds.insert(link, boot.osd);
+                // Whatever crashed: what a store called durable it has.
+                let once = self.durable.get(&boot.osd).copied().unwrap_or(0);
+                let (id, now) = (boot.osd, boot.durable_txn);
+                assert!(now >= once, "osd.{id} had {once} transactions, and now {now}");
                 self.on_boot(boot);
             }
             OsdAlive::TYPE => {
@@ -265,6 +272,8 @@ impl TestMon {
             }
             OsdReport::TYPE => {
                 let m: OsdReport = message.decode().expect("a report");
+                let durable = self.durable.entry(m.osd).or_default();
+                *durable = m.durable_txn.max(*durable);
                 for stat in m.pgs.clone() {
                     let leads = self.map.pg_to_up_acting(stat.pgid).acting_primary == Some(m.osd);
                     if leads && self.map.pool(stat.pgid.pool).is_some() {

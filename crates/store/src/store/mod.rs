@@ -247,6 +247,12 @@ impl Store {
         &self.sb.identity
     }
 
+    /// The newest transaction that is durable, with all before it. They are numbered for the store's
+    /// whole life.
+    pub fn durable_txn(&self) -> u64 {
+        self.txns.decided()
+    }
+
     /// The settings in force.
     pub fn config(&self) -> &Config {
         &self.config

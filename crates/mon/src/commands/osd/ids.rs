@@ -146,6 +146,7 @@ fn lost(c: &mut Cluster, call: &Call) -> Reply {
         inc.new_lost.insert(id, epoch);
         Ok(epoch)
     })?;
+    c.forget_mark(id);
     Ok(Answer::message(format_args!("marked osd lost in epoch {epoch}")))
 }
 

@@ -166,6 +166,7 @@ impl Cluster {
     /// An OSD that is removed: what it said of itself goes too.
     pub(super) fn forget_osd(&mut self, id: OsdId) {
         self.forget_key(id);
+        self.forget_mark(id);
         if self.state.osd_metadata.remove(&id).is_some() {
             self.draft.remove(keys::osd(id));
         }
