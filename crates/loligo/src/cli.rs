@@ -2,7 +2,7 @@
 
 use crate::logging::Logging;
 use crate::sizes::Bytes;
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use tracing_subscriber::filter::LevelFilter;
@@ -55,8 +55,8 @@ impl Command {
     /// How much is logged unless the command line says otherwise.
     pub fn default_level(&self) -> LevelFilter {
         match self {
-            Command::Mon(_) | Command::Osd(_) => LevelFilter::INFO,
-            Command::Dev(_) | Command::Store(_) => LevelFilter::WARN,
+            Command::Mon(_) | Command::Osd(OsdArgs::Run(_)) => LevelFilter::INFO,
+            Command::Dev(_) | Command::Osd(_) | Command::Store(_) => LevelFilter::WARN,
         }
     }
 }
@@ -160,9 +160,94 @@ pub struct MonArgs {
     pub daemon: DaemonArgs,
 }
 
-/// `loligo osd`
+/// `loligo osd`: runs one, unless a subcommand says otherwise.
+#[derive(Clone, Debug)]
+pub enum OsdArgs {
+    /// Run it.
+    Run(Box<OsdRun>),
+    /// Give an OSD whose disk goes a new, empty one.
+    Replace(OsdReplace),
+}
+
+const REPLACE: &str = "replace";
+
+impl Args for OsdArgs {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let replace = OsdReplace::augment_args(clap::Command::new(REPLACE))
+            .about("Give an OSD whose disk goes a new, empty one; refused if data would be lost")
+            .after_help(
+                "The OSD must not run. It keeps its number and its place; what belongs on it is copied \
+                 to it when it is started again. Without --yes it is only said what would be done.",
+            );
+        OsdRun::augment_args(command)
+            .about("Run an OSD")
+            .subcommand(replace)
+            .args_conflicts_with_subcommands(true)
+            .subcommand_negates_reqs(true)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for OsdArgs {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        match matches.subcommand_matches(REPLACE) {
+            Some(replace) => OsdReplace::from_arg_matches(replace).map(OsdArgs::Replace),
+            None => OsdRun::from_arg_matches(matches).map(|run| OsdArgs::Run(Box::new(run))),
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// `loligo osd replace`
 #[derive(Clone, Debug, Args)]
-pub struct OsdArgs {
+pub struct OsdReplace {
+    /// Its number
+    #[arg(long, value_name = "N", value_parser = osd_number())]
+    pub id: u32,
+
+    /// Folder of the OSD's data; its disk is `block` in it
+    #[arg(long, value_name = "DIR")]
+    pub data: PathBuf,
+
+    /// The new disk, a block device or file; `block` becomes a link to it [default: the one it has]
+    #[arg(long, value_name = "PATH")]
+    pub disk: Option<PathBuf>,
+
+    /// Size of a file that is to be made
+    #[arg(long, value_name = "SIZE")]
+    pub size: Option<Bytes>,
+
+    /// Of the cluster [default: $CEPH_CONF, or /etc/ceph/ceph.conf]
+    #[arg(long, value_name = "FILE")]
+    pub conf: Option<PathBuf>,
+
+    /// Also while PGs have fewer copies than they should
+    #[arg(long)]
+    pub accept_fewer_copies: bool,
+
+    /// Only say what would be done
+    #[arg(long, conflicts_with = "yes")]
+    pub dry_run: bool,
+
+    /// Do it: what is on the disk is destroyed
+    #[arg(long)]
+    pub yes: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Running an OSD.
+#[derive(Clone, Debug, Args)]
+pub struct OsdRun {
     /// Folder of the OSD's data; its disk is `block` in it, a file or a link to a device
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,

@@ -13,6 +13,7 @@ pub mod failure;
 pub mod files;
 pub mod logging;
 pub mod machine;
+mod replace;
 pub mod sizes;
 mod store_bench;
 mod store_read;
@@ -33,7 +34,8 @@ pub fn run(cli: cli::Cli) -> Result<Exit, Failure> {
     match cli.command {
         cli::Command::Dev(args) => dev::run(&args),
         cli::Command::Mon(args) => daemon::mon::run(&args),
-        cli::Command::Osd(args) => daemon::osd::run(&args),
+        cli::Command::Osd(cli::OsdArgs::Run(args)) => daemon::osd::run(&args),
+        cli::Command::Osd(cli::OsdArgs::Replace(args)) => replace::run(&args),
         cli::Command::Store(args) => store_tool::run(&args),
     }
 }

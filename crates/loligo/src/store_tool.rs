@@ -150,6 +150,14 @@ fn check(place: &StorePath, data: bool) -> Result<Checked, Failure> {
     Ok(Checked { path, bytes, identity, report })
 }
 
+/// Whose store it is.
+///
+/// # Errors
+/// When it cannot be opened, or holds no store.
+pub fn identity(place: &StorePath) -> Result<Identity, Failure> {
+    check(place, false).map(|checked| checked.identity)
+}
+
 fn run_fsck(place: &StorePath) -> Result<Exit, Failure> {
     let checked = check(place, true)?;
     if place.json {

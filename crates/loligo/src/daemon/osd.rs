@@ -1,7 +1,7 @@
 //! `loligo osd`: wires an OSD's core to its disk and the runner.
 
 use super::{prepare, run_core};
-use crate::cli::{OsdArgs, StorePath};
+use crate::cli::{OsdRun, StorePath};
 use crate::disks::Disks;
 use crate::failure::{Exit, Failure};
 use crate::machine;
@@ -28,7 +28,7 @@ const MIN_MEMORY_BYTES: u64 = 64 << 20;
 ///
 /// # Errors
 /// When it cannot start, or stopped for a reason.
-pub fn run(args: &OsdArgs) -> Result<Exit, Failure> {
+pub fn run(args: &OsdRun) -> Result<Exit, Failure> {
     let _pid_file = prepare(&args.daemon)?;
     let name = format!("osd.{}", args.id);
     let mut restarts = VecDeque::new();
@@ -69,7 +69,7 @@ fn is_too_often(restarts: &mut VecDeque<Deadline>) -> bool {
     restarts.len() > MAX_RESTARTS
 }
 
-fn config(args: &OsdArgs, disks: &Disks, was_alive: bool) -> Result<OsdConfig, Failure> {
+fn config(args: &OsdRun, disks: &Disks, was_alive: bool) -> Result<OsdConfig, Failure> {
     let memory = args.memory.0.max(MIN_MEMORY_BYTES);
     let memory = ("osd_memory_target".to_owned(), memory.to_string());
     let options = std::iter::once(memory).chain(args.settings.iter().cloned()).collect();

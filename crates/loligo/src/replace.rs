@@ -1,0 +1,328 @@
+//! `loligo osd replace`: an empty store under the number of an OSD whose disk goes, and nothing lost.
+//!
+//! The mon is asked what the OSD still has that is needed. Then the OSD's data are marked as gone
+//! (`ceph osd destroy`), and a store is made. The OSD keeps its number and its place, so only its own data
+//! move: they are copied to it when it is started.
+
+use crate::SyncClient;
+use crate::cli::{OsdReplace, StorePath};
+use crate::conf::ClientConf;
+use crate::disks::{BLOCK, Disks};
+use crate::failure::{Context, Exit, Failure};
+use crate::store_tool::{self, NewStore, disks_of};
+use crate::wait::Deadline;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use store::Identity;
+use types::{Errno, OsdId, Uuid};
+use uring::Open;
+
+/// Patience of one request.
+const REQUEST_LIMIT: Duration = Duration::from_secs(10);
+/// PGs of an OSD that just stopped have this long to go on without it.
+const SETTLE_LIMIT: Duration = Duration::from_secs(15);
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// PGs that a refusal names, at most.
+const MAX_NAMED: usize = 5;
+
+/// What goes with the OSD's data.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Nothing: every copy is elsewhere.
+    Safe,
+    /// Nothing is lost, but these PGs have fewer copies than they should until it is filled again.
+    FewerCopies(usize),
+    /// These PGs may need it: why.
+    Needed(String),
+    /// These PGs do not know yet that it stopped.
+    Unsettled(String),
+}
+
+/// Carries out `loligo osd replace`.
+///
+/// # Errors
+/// When it is refused, or could not be done.
+pub fn run(args: &OsdReplace) -> Result<Exit, Failure> {
+    let conf = ClientConf::find(args.conf.as_deref())?;
+    crate::with_client(&conf, REQUEST_LIMIT, |client| replace(args, client))?
+}
+
+fn replace(args: &OsdReplace, client: &mut SyncClient) -> Result<Exit, Failure> {
+    let what = format!("cannot replace osd.{}", args.id);
+    let refuse = |why: String| Failure::new(what.clone(), why).exit(Exit::Refused);
+    let cluster = check_osd(args, client, &refuse)?;
+    let old = old_store(args, cluster, &refuse)?;
+    let verdict = settled_verdict(args, client)?;
+    let fewer = match &verdict {
+        Verdict::Safe => 0,
+        Verdict::FewerCopies(pgs) => *pgs,
+        Verdict::Needed(why) | Verdict::Unsettled(why) => {
+            return Err(refuse(why.clone()).advise(
+                "Its data may be the last copy. Start it again if that can be done, and look at \
+                 `ceph health detail`.",
+            ));
+        }
+    };
+    if fewer > 0 && !args.accept_fewer_copies {
+        let why = format!("{fewer} PGs have fewer copies without it than they should");
+        return Err(refuse(why).advise(
+            "`ceph osd out` it and wait until all is active+clean: then nothing depends on it. Or \
+             add --accept-fewer-copies: no data are lost, unless another disk fails before the new \
+             one is filled.",
+        ));
+    }
+    let plan = Plan { id: args.id, cluster, disk: disk_of(args), old, fewer };
+    if args.dry_run || !args.yes {
+        plan.show(args.json, None);
+        return Ok(Exit::Done);
+    }
+    ask(
+        client,
+        &json!({"prefix": "osd destroy", "id": args.id, "force": true, "yes_i_really_mean_it": true}),
+    )?;
+    let made = make_store(args, &plan)?;
+    plan.show(args.json, Some(&made));
+    Ok(Exit::Done)
+}
+
+/// That there is such an OSD, and that it does not run. The cluster's id.
+fn check_osd(
+    args: &OsdReplace,
+    client: &mut SyncClient,
+    refuse: &impl Fn(String) -> Failure,
+) -> Result<Uuid, Failure> {
+    let dump = ask(client, &json!({"prefix": "osd dump"}))?;
+    let fsid = dump["fsid"].as_str().and_then(|text| text.parse().ok());
+    let cluster = fsid.ok_or_else(|| refuse("the cluster does not say its id".into()))?;
+    let osds = dump["osds"].as_array().into_iter().flatten();
+    let Some(osd) = osds.into_iter().find(|o| o["osd"] == args.id) else {
+        return Err(refuse("the cluster has no such OSD".into())
+            .advise("`ceph osd tree` lists them; a new one needs only `loligo store mkfs`."));
+    };
+    if osd["up"] != 1 {
+        return Ok(cluster);
+    }
+    let id = args.id.to_string();
+    let reply = client.command(&json!({"prefix": "osd ok-to-stop", "ids": [id]}));
+    let reply = reply.context(|| "the cluster does not answer".into())?;
+    let advice = match reply.status {
+        0 => "Stop it, then do this again: all data stay available while it is stopped.".to_owned(),
+        _ => format!("Do not stop it now: {}.", reply.outs),
+    };
+    Err(refuse("it runs".into()).advise(advice))
+}
+
+/// Where the new store is made.
+fn disk_of(args: &OsdReplace) -> PathBuf {
+    args.disk.clone().unwrap_or_else(|| args.data.join(BLOCK))
+}
+
+/// The store that is there now, if it can be read.
+fn old_store(
+    args: &OsdReplace,
+    cluster: Uuid,
+    refuse: &impl Fn(String) -> Failure,
+) -> Result<Option<Identity>, Failure> {
+    if !args.data.is_dir() {
+        return Err(refuse(format!("{} is not a folder", args.data.display())));
+    }
+    let new = args.disk.as_ref().filter(|disk| disk.exists());
+    for path in [Some(&args.data), new].into_iter().flatten() {
+        let place = StorePath { path: path.clone(), wal: None, json: false };
+        let (disk, wal) = disks_of(&place);
+        // A process that has it is not disturbed. Whatever else is wrong with it does not matter.
+        if let Err(e) = Disks::open(&disk, wal.as_deref(), Open::ReadOnly)
+            && e.exit == Exit::Refused
+        {
+            return Err(refuse(e.why));
+        }
+        let Ok(found) = store_tool::identity(&place) else { continue };
+        if found.cluster != cluster || found.osd.0 != args.id.cast_signed() {
+            return Err(refuse(format!(
+                "{} holds the store of osd.{} of cluster {}",
+                path.display(),
+                found.osd,
+                found.cluster
+            )));
+        }
+        return Ok(Some(found));
+    }
+    Ok(None)
+}
+
+/// The verdict when every PG knows that the OSD has stopped.
+fn settled_verdict(args: &OsdReplace, client: &mut SyncClient) -> Result<Verdict, Failure> {
+    let deadline = Deadline::after(SETTLE_LIMIT);
+    let mut last = None;
+    let settled = deadline.poll(LOOK_EVERY, || match look(args.id, client) {
+        Ok(Verdict::Unsettled(why)) => {
+            last = Some(Verdict::Unsettled(why));
+            None
+        }
+        other => Some(other),
+    });
+    settled.unwrap_or_else(|| Ok(last.unwrap_or(Verdict::Unsettled("nothing is known".into()))))
+}
+
+fn look(id: u32, client: &mut SyncClient) -> Result<Verdict, Failure> {
+    let safe = json!({"prefix": "osd safe-to-destroy", "ids": [id.to_string()], "format": "json"});
+    let reply = client.command(&safe).context(|| "the cluster does not answer".into())?;
+    let safe: Value = serde_json::from_slice(&reply.data).unwrap_or_default();
+    let is_in = |list: &Value| list.as_array().is_some_and(|l| l.iter().any(|o| *o == id));
+    if reply.status == 0 && is_in(&safe["safe_to_destroy"]) {
+        return Ok(Verdict::Safe);
+    }
+    let dump = ask(client, &json!({"prefix": "pg dump", "dumpcontents": ["pgs"]}))?;
+    let pgs = dump["pg_stats"].as_array().cloned().unwrap_or_default();
+    Ok(judge(id, &pgs))
+}
+
+/// What the PGs say. An OSD that has stopped is needed by those that are not active without it, and by
+/// those that miss objects; whatever else there is others have.
+fn judge(id: u32, pgs: &[Value]) -> Verdict {
+    let state = |pg: &Value| pg["state"].as_str().unwrap_or_default().to_owned();
+    let named = |what: &str, of: Vec<&Value>| {
+        let names = of
+            .iter()
+            .take(MAX_NAMED)
+            .map(|pg| format!("{} ({})", pg["pgid"].as_str().unwrap_or_default(), state(pg)));
+        let (names, more) =
+            (names.collect::<Vec<_>>().join(", "), of.len().saturating_sub(MAX_NAMED));
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{} PGs {what}: {names}{more}", of.len())
+    };
+    let serves = |pg: &&Value| pg["acting"].as_array().is_some_and(|l| l.iter().any(|o| *o == id));
+    let words = |pg: &Value, word: &str| state(pg).split('+').any(|w| w == word);
+    let waits = |pg: &&Value| {
+        let unfound = pg["stat_sum"]["num_objects_unfound"].as_i64().unwrap_or(0);
+        !words(pg, "active") || words(pg, "stale") || unfound > 0
+    };
+    let unsettled: Vec<&Value> = pgs.iter().filter(serves).collect();
+    let needed: Vec<&Value> = pgs.iter().filter(waits).collect();
+    match (unsettled.is_empty(), needed.is_empty()) {
+        (false, _) => Verdict::Unsettled(named("do not go on without it", unsettled)),
+        (_, false) => Verdict::Needed(named("may need it", needed)),
+        _ => {
+            let fewer = |pg: &&Value| words(pg, "degraded") || words(pg, "undersized");
+            Verdict::FewerCopies(pgs.iter().filter(fewer).count())
+        }
+    }
+}
+
+/// What is done.
+struct Plan {
+    id: u32,
+    cluster: Uuid,
+    disk: PathBuf,
+    old: Option<Identity>,
+    fewer: usize,
+}
+
+impl Plan {
+    fn show(&self, as_json: bool, made: Option<&Identity>) {
+        let Plan { id, cluster, disk, old, fewer } = self;
+        if as_json {
+            println!(
+                "{:#}",
+                json!({
+                    "osd": id, "cluster": cluster.to_string(), "disk": disk,
+                    "old_store": old.as_ref().map(|o| o.store.to_string()),
+                    "pgs_with_fewer_copies": fewer,
+                    "done": made.is_some(), "store": made.map(|m| m.store.to_string()),
+                })
+            );
+            return;
+        }
+        let path = disk.display();
+        if made.is_some() {
+            println!(
+                "osd.{id} has an empty store on {path}. Start it: its data are copied to it then."
+            );
+            return;
+        }
+        match (disk.exists(), old) {
+            (true, Some(_)) => println!("What osd.{id} has on {path} would be destroyed."),
+            (true, None) => {
+                println!("{path}, which holds no readable store, would be overwritten.")
+            }
+            (false, _) => println!("A new file {path} would be made."),
+        }
+        match fewer {
+            0 => println!("No data depend on it: all copies are elsewhere."),
+            n => println!(
+                "No data are lost, but {n} PGs have fewer copies than they should until it is filled."
+            ),
+        }
+        println!("Nothing was done. Do it with --yes.");
+    }
+}
+
+fn make_store(args: &OsdReplace, plan: &Plan) -> Result<Identity, Failure> {
+    let place = StorePath { path: args.data.clone(), wal: None, json: false };
+    let (block, wal) = disks_of(&place);
+    let bytes = args.size.map(|size| size.0).filter(|_| !plan.disk.exists());
+    let made = store_tool::mkfs(&NewStore {
+        path: &plan.disk,
+        wal: wal.as_deref(),
+        cluster: plan.cluster,
+        osd: OsdId(args.id.cast_signed()),
+        bytes,
+        force: true,
+    })?;
+    if plan.disk != block {
+        link(&plan.disk, &block)?;
+    }
+    Ok(made)
+}
+
+/// The OSD's folder names its new disk.
+fn link(disk: &Path, block: &Path) -> Result<(), Failure> {
+    let what = || format!("cannot make {} a link to {}", block.display(), disk.display());
+    let disk = std::fs::canonicalize(disk).context(what)?;
+    let new = block.with_extension("new");
+    let _ = std::fs::remove_file(&new);
+    std::os::unix::fs::symlink(disk, &new).context(what)?;
+    std::fs::rename(&new, block).context(what)?;
+    crate::files::sync_folder_of(block)
+}
+
+fn ask(client: &mut SyncClient, command: &Value) -> Result<Value, Failure> {
+    let mut command = command.clone();
+    command["format"] = "json".into();
+    let what =
+        || format!("the mon did not carry out `{}`", command["prefix"].as_str().unwrap_or(""));
+    let reply = client.command(&command).context(what)?;
+    if reply.status < 0 {
+        let errno = Errno(reply.status.saturating_neg());
+        return Err(Failure::new(what(), format!("{errno}: {}", reply.outs)));
+    }
+    Ok(serde_json::from_slice(&reply.data).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pg(pgid: &str, state: &str, acting: &[i32], unfound: u32) -> Value {
+        json!({"pgid": pgid, "state": state, "acting": acting,
+               "stat_sum": {"num_objects_unfound": unfound}})
+    }
+
+    #[test]
+    fn what_only_it_may_have_keeps_it() {
+        let clean = pg("1.0", "active+clean", &[0, 1, 2], 0);
+        let fewer = pg("1.1", "active+undersized+degraded", &[0, 1], 0);
+        assert_eq!(judge(3, &[clean.clone(), fewer.clone()]), Verdict::FewerCopies(1));
+        let all = [clean.clone(), pg("1.2", "active+clean", &[3, 1, 2], 0)];
+        assert!(matches!(judge(3, &all), Verdict::Unsettled(why) if why.contains("1.2")));
+        for lost in [
+            pg("1.3", "down", &[0, 1], 0),
+            pg("1.3", "stale+active+clean", &[2], 0),
+            pg("1.3", "active+recovery_unfound+degraded", &[0, 1], 1),
+        ] {
+            let all = [clean.clone(), fewer.clone(), lost];
+            assert!(matches!(judge(3, &all), Verdict::Needed(why) if why.contains("1.3")));
+        }
+    }
+}
