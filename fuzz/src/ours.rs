@@ -276,13 +276,14 @@ fn record() -> LogRecord {
 }
 
 fn records() -> Vec<Kind> {
-    let info = InfoRecord { info: info(), past: PastIntervals::default(), epoch: EPOCH };
+    let info = InfoRecord { info: info(), past: PastIntervals::default(), epoch: EPOCH, pg_num: 8 };
     let dup = Dup {
         reqid: ReqId::default(),
         version: version(3),
         user_version: 2,
         result: 0,
         op_returns: Vec::new(),
+        hash: Some(7),
     };
     let txn = Kind(decode_txn, transaction().to_vec());
     vec![kind(record()), kind(info), kind(dup), txn]

@@ -59,6 +59,8 @@ pub(crate) struct Cluster {
     pub log: ClusterLog,
     /// What was wrong when the log was last told, by code.
     pub health_seen: BTreeMap<String, String>,
+    /// The epoch in which a pool's PGs became more or fewer, since this mon started.
+    pub pg_num_changed: BTreeMap<PoolId, Epoch>,
     /// What OSDs are to be told with the next commit.
     pub scrub_orders: Vec<(OsdId, ScrubOrder)>,
     pub next_global_id: u64,
@@ -97,6 +99,7 @@ impl Cluster {
             recent: VecDeque::from([map]),
             log: ClusterLog::default(),
             health_seen: BTreeMap::new(),
+            pg_num_changed: BTreeMap::new(),
             scrub_orders: Vec::new(),
             rng,
         }

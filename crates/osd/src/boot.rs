@@ -12,6 +12,7 @@ use bytes::Bytes;
 use io::Effects;
 use maps::OsdMap;
 use peer::{OsdBoot, OsdGoingDown, OsdRefusal};
+use pg::LoadError;
 use std::collections::VecDeque;
 use std::time::Duration;
 use store::{Miss, OmapRange, ReadSet, StoreError, SubmitError, Transaction};
@@ -66,7 +67,7 @@ impl Daemon {
             return;
         };
         while loading.step != Step::Done {
-            match self.load_step(&mut loading) {
+            match self.load_step(&mut loading, fx) {
                 Ok(()) => {}
                 Err(LoadStop::Miss(miss)) => {
                     self.life = Life::Loading(loading);
@@ -96,12 +97,12 @@ impl Daemon {
         }
     }
 
-    fn load_step(&mut self, l: &mut Loading) -> Result<(), LoadStop> {
+    fn load_step(&mut self, l: &mut Loading, fx: &mut Effects) -> Result<(), LoadStop> {
         match l.step {
             Step::Range => self.load_range(l),
             Step::Names => self.load_names(l),
             Step::Records => self.load_records(l),
-            Step::Maps => self.load_map(l),
+            Step::Maps => self.load_map(l, fx),
             Step::Done => Ok(()),
         }
     }
@@ -158,13 +159,20 @@ impl Daemon {
         }
         let records = std::mem::take(&mut l.records);
         l.pgs.pop_front();
-        let loaded =
-            pg::load(&records).map_err(|e| LoadStop::Damaged(format!("pg {pgid}: {e}")))?;
+        let loaded = match pg::load(&records, &crate::split::belongs) {
+            Ok(loaded) => loaded,
+            // Written ahead for a split that was not done.
+            Err(LoadError::NoInfo) => {
+                l.leftovers.push(meta_object(pgid));
+                return Ok(());
+            }
+            Err(e) => return Err(LoadStop::Damaged(format!("pg {pgid}: {e}"))),
+        };
         self.ahead.entry(loaded.record.epoch).or_default().push(loaded);
         Ok(())
     }
 
-    fn load_map(&mut self, l: &mut Loading) -> Result<(), LoadStop> {
+    fn load_map(&mut self, l: &mut Loading, fx: &mut Effects) -> Result<(), LoadStop> {
         let key = [full_key(l.next)];
         let found = self.store.omap_get(&map_object().to_key(), &key)?;
         let bytes = found.and_then(|mut v| v.pop().flatten());
@@ -174,8 +182,9 @@ impl Daemon {
         let old = self.maps.current().clone();
         self.maps.loaded(map);
         let new = self.maps.current().clone();
-        // Nothing is started yet, so that this has no effects.
-        self.advance(&old, &new, &mut Effects::new());
+        // Nothing is started yet: all this does is to note intervals and to split what a crash kept
+        // from being split.
+        self.advance(&old, &new, fx);
         if l.next == l.newest {
             l.step = Step::Done;
         } else {
@@ -193,10 +202,13 @@ impl Daemon {
             self.maps.epoch()
         );
         self.life = Life::Joining;
-        if !l.leftovers.is_empty() {
+        let is_used =
+            |o: &HObject| pg_of_meta_object(o).is_some_and(|pgid| self.pgs.contains_key(&pgid));
+        let leftovers: Vec<_> = l.leftovers.iter().filter(|o| !is_used(o)).collect();
+        if !leftovers.is_empty() {
             let mut txn = Transaction::new(MAP_SEQUENCER);
             txn.may_use_reserve = true;
-            for object in &l.leftovers {
+            for object in leftovers {
                 txn.remove(&object.to_key());
             }
             self.submit_maps(txn, fx);
@@ -249,7 +261,7 @@ impl Daemon {
         self.update_peers(fx);
         for (i, map) in taken.maps.iter().enumerate() {
             if i == 0 && taken.gap {
-                self.skip_to(map);
+                self.skip_to(map, fx);
             } else {
                 self.advance(&old, map, fx);
             }
@@ -296,7 +308,12 @@ impl Daemon {
     }
 
     pub(crate) fn submit_maps(&mut self, txn: Transaction, fx: &mut Effects) {
-        self.map_queue.push_back(Queued { txn, reads: ReadSet::new(), then: Vec::new() });
+        self.map_queue.push_back(Queued {
+            txn,
+            reads: ReadSet::new(),
+            then: Vec::new(),
+            births: Vec::new(),
+        });
         if !self.map_queue_stalled {
             self.pump_maps(fx);
         }

@@ -65,6 +65,8 @@ pub enum Waiter {
     Trim(PgId),
     /// Scrub of a PG: its number of this fetch.
     Scrub(PgId, u64),
+    /// Counting the objects of a PG.
+    Recount(PgId),
     /// The transaction that stores maps.
     Maps,
 }
@@ -85,6 +87,8 @@ pub struct Daemon {
     /// PGs we lead that have snapshots to trim.
     pub(crate) trimming: BTreeSet<PgId>,
     pub(crate) scrubs: Scrubs,
+    /// PGs we lead whose sums are a guess.
+    pub(crate) recounting: BTreeSet<PgId>,
     pub(crate) removals: BTreeMap<PgId, Removal>,
     pub(crate) ops: HashMap<OpId, Box<ClientOp>>,
     pub(crate) last_op: u64,
@@ -153,6 +157,7 @@ impl Daemon {
             recovering: BTreeSet::new(),
             trimming: BTreeSet::new(),
             scrubs: Scrubs::default(),
+            recounting: BTreeSet::new(),
             removals: BTreeMap::new(),
             ops: HashMap::default(),
             last_op: 0,
@@ -221,6 +226,7 @@ impl Daemon {
         self.recover(fx);
         self.trim(fx);
         self.scrub(fx);
+        self.recount(fx);
         self.store.end_turn(now, fx);
         self.drain_store(fx);
         self.msgr.end_turn(now, fx);
@@ -306,6 +312,7 @@ impl Daemon {
             Waiter::Removal(pgid) => self.removal_fetched(pgid, result, fx),
             Waiter::Trim(pgid) => self.trim_fetched(pgid, result),
             Waiter::Scrub(pgid, id) => self.scrub_fetched(pgid, id, result, fx),
+            Waiter::Recount(pgid) => self.recount_fetched(pgid, result),
             Waiter::Maps => self.maps_fetched(result, fx),
         }
     }
@@ -320,7 +327,11 @@ impl Daemon {
                 Waiter::Removal(pgid) => self.removal_fetched(pgid, none, fx),
                 Waiter::Trim(pgid) => self.trim_fetched(pgid, none),
                 Waiter::Maps => self.maps_fetched(none, fx),
-                Waiter::Loading | Waiter::Push(..) | Waiter::Listing(..) | Waiter::Scrub(..) => {}
+                Waiter::Loading
+                | Waiter::Push(..)
+                | Waiter::Listing(..)
+                | Waiter::Recount(..)
+                | Waiter::Scrub(..) => {}
             }
         }
     }

@@ -3,6 +3,7 @@
 use crate::lease::{Prior, Priors};
 use crate::mapstate;
 use crate::object::own_object;
+use crate::recount::Recount;
 use crate::recover::Transfers;
 use crate::scrub::Scrubbing;
 use crate::trim::Trimmer;
@@ -50,6 +51,8 @@ pub struct Queued {
     pub reads: ReadSet,
     /// What happens when it is durable.
     pub then: Vec<Then>,
+    /// PGs whose own transactions wait until this one is submitted.
+    pub births: Vec<PgId>,
 }
 
 /// Where a write comes from.
@@ -109,6 +112,10 @@ pub struct PgHost {
     pub queue: VecDeque<Queued>,
     /// The first of them waits.
     pub queue_stalled: bool,
+    /// It waits for the transaction of another PG that makes this one (see `split`).
+    pub unborn: bool,
+    /// To be removed when the queue is empty.
+    pub doomed: bool,
     /// The newest transaction handed to the store that is not durable.
     pub last_txn: Option<TxnId>,
     /// Writes that are not committed.
@@ -127,6 +134,8 @@ pub struct PgHost {
     pub trimmer: Trimmer,
     /// Scrubs.
     pub scrub: Scrubbing,
+    /// How far counting its objects has come.
+    pub recount: Option<Recount>,
     /// Record changes that go with the next transaction.
     pub backlog: Vec<MetaOp>,
     /// Trim the replicas' logs up to here with the next write.
@@ -167,6 +176,8 @@ impl PgHost {
             key,
             queue: VecDeque::new(),
             queue_stalled: false,
+            unborn: false,
+            doomed: false,
             last_txn: None,
             in_flight: InFlight::default(),
             objects: HashMap::default(),
@@ -176,6 +187,7 @@ impl PgHost {
             transfers: Transfers::default(),
             trimmer: Trimmer::default(),
             scrub: Scrubbing::default(),
+            recount: None,
             backlog: Vec::new(),
             trim_to: Eversion::ZERO,
             io: IoCounts::default(),
@@ -196,6 +208,7 @@ impl PgHost {
         self.transfers = Transfers::default();
         self.trimmer.interrupted();
         self.scrub.interrupted();
+        self.recount = None;
     }
 
     /// An interval ends that lasted until `last`. Its primary may read until then, by our promises.
@@ -205,6 +218,11 @@ impl PgHost {
         if let (Some(osd), Some(until)) = (primary, reads_until) {
             self.priors.add(Prior { osd, epoch: last, until });
         }
+    }
+
+    /// Whether other PGs wait for what stands in its queue, or it for another's.
+    pub fn is_splitting(&self) -> bool {
+        self.unborn || self.queue.iter().any(|q| !q.births.is_empty())
     }
 
     /// First epoch of the current interval.

@@ -10,8 +10,9 @@ use types::{Epoch, ObjectKey, PgId, PoolId};
 pub struct PgObjects {
     /// Its info, log and missing objects. A PG is there when this is there.
     pub meta: ObjectKey,
-    /// Its index of snapshots; may be missing.
-    pub snaps: ObjectKey,
+    /// Its indexes of snapshots; may be missing. In pools of very many PGs they are others', too, and
+    /// not named here: trimming then finds rows for it only of what is written later.
+    pub snaps: Vec<ObjectKey>,
     /// The first of clients' objects.
     pub first: ObjectKey,
     /// Behind the last of them.
@@ -22,7 +23,7 @@ pub struct PgObjects {
 pub fn objects_of(pgid: PgId, pg_num: u32) -> PgObjects {
     let (first, end) = object::key_range(pgid, pg_num);
     let meta = host::meta_object(pgid).to_key();
-    PgObjects { meta, snaps: trim::index_of(pgid), first, end }
+    PgObjects { meta, snaps: trim::own_indexes(pgid, pg_num), first, end }
 }
 
 /// The object that holds the maps.

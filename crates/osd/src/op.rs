@@ -150,6 +150,10 @@ impl Daemon {
         }
         let Some(op) = self.ops.get(&id) else { return };
         let pgid = op.pgid();
+        if self.was_split(op) {
+            self.drop_op(id);
+            return;
+        }
         let leads = self.pgs.get(&pgid).filter(|h| h.started && h.pg.is_primary());
         let Some(host) = leads else {
             if self.will_lead(pgid) {
@@ -161,7 +165,7 @@ impl Daemon {
             return;
         };
         let since = host.pg.info().history.same_primary_since;
-        if op.request.epoch < since || self.was_split(op) {
+        if op.request.epoch < since {
             self.drop_op(id);
             return;
         }
@@ -202,11 +206,13 @@ impl Daemon {
         }
     }
 
-    /// The client has not heard yet that its object is in another PG.
+    /// The client has not heard yet that its object is in another PG, or that the PG is gone.
     fn was_split(&self, op: &ClientOp) -> bool {
         let Some(pool) = self.maps.current().pool(op.pgid().pool) else { return true };
-        let pg_op = op.request.is_for_pg();
-        !pg_op && !op.pgid().contains_hash(op.request.object.hash, pool.pg_num)
+        if op.request.is_for_pg() {
+            return op.pgid().seed >= pool.pg_num;
+        }
+        !op.pgid().contains_hash(op.request.object.hash, pool.pg_num)
     }
 
     /// What is refused whatever the state of the PG (guide §5.8).
@@ -363,6 +369,15 @@ impl Daemon {
         self.ops_of(pgid).into_iter().for_each(|id| self.drop_op(id));
         if let Some(host) = self.pgs.get_mut(&pgid) {
             host.forget_requests();
+        }
+    }
+
+    /// Requests of a PG whose objects are another PG's now: clients send them there.
+    pub(crate) fn drop_moved_ops(&mut self, pgid: PgId) {
+        for id in self.ops_of(pgid) {
+            if self.ops.get(&id).is_some_and(|op| self.was_split(op)) {
+                self.drop_op(id);
+            }
         }
     }
 

@@ -20,23 +20,35 @@ impl Daemon {
                 self.begin_removal(pgid, fx);
                 continue;
             }
-            self.advance_pg(pgid, old, new, fx);
-            self.note_trimming(pgid);
+            let children = self.children_by(pgid, new);
+            if children.is_empty() {
+                self.advance_pg(pgid, old, new, fx);
+            } else {
+                self.split_pg(pgid, &children, Some(old), new, fx);
+            }
+            [pgid].into_iter().chain(children).for_each(|p| self.note_trimming(p));
         }
     }
 
-    fn advance_pg(&mut self, pgid: PgId, old: &Rc<OsdMap>, new: &Rc<OsdMap>, fx: &mut Effects) {
+    /// The PG's interval is over with this map. Comes before the machine says anything about the next
+    /// one.
+    pub(crate) fn note_interval_end(&mut self, pgid: PgId, last: &OsdMap) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let until = host.pg.mapping().acting_primary.map(|p| self.leases.bound(p));
+        host.end_interval(self.now.mono, last.epoch, until);
+    }
+
+    fn advance_pg(&mut self, pgid: PgId, old: &Rc<OsdMap>, new: &Rc<OsdMap>, fx: &mut Effects) {
+        let Some(host) = self.pgs.get(&pgid) else { return };
         if host.pg.epoch() >= new.epoch {
             return;
         }
         let (to, rules) = (mapping(new, pgid), pool_rules(new, pgid.pool));
         let (was, is) = (View(old), View(new));
         if host.pg.ends_interval(&to, rules) {
-            // Before the machine says anything about the new interval.
-            let until = host.pg.mapping().acting_primary.map(|p| self.leases.bound(p));
-            host.end_interval(self.now.mono, old.epoch, until);
+            self.note_interval_end(pgid, old);
         }
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
         host.priors.retain_alive(new);
         if !host.started {
             host.pg.catch_up(&was, &is, to, rules);
@@ -47,10 +59,15 @@ impl Daemon {
 
     /// The mon has trimmed maps that we have not seen: every PG was clean since, so that nothing
     /// before the oldest kept map counts any more.
-    pub(crate) fn skip_to(&mut self, map: &Rc<OsdMap>) {
-        for (pgid, host) in &mut self.pgs {
-            if host.pg.epoch() < map.epoch {
-                host.pg.skip_to(map.epoch, mapping(map, *pgid), pool_rules(map, pgid.pool));
+    pub(crate) fn skip_to(&mut self, map: &Rc<OsdMap>, fx: &mut Effects) {
+        let behind = |h: &PgHost| h.pg.epoch() < map.epoch;
+        let pgids: Vec<_> = self.pgs.iter().filter(|(_, h)| behind(h)).map(|(p, _)| *p).collect();
+        for pgid in pgids {
+            let children = self.children_by(pgid, map);
+            if !children.is_empty() {
+                self.split_pg(pgid, &children, None, map, fx);
+            } else if let Some(host) = self.pgs.get_mut(&pgid) {
+                host.pg.skip_to(map.epoch, mapping(map, pgid), pool_rules(map, pgid.pool));
             }
         }
         for (_, all) in std::mem::take(&mut self.ahead) {
@@ -139,10 +156,8 @@ impl Daemon {
         let pgid = msg.pgid;
         let (me, here) = (self.cfg.id, self.pgs.contains_key(&pgid));
         tracing::trace!("osd.{me}: pg {pgid} ({here}) from osd.{from}: {:?}", msg.body);
-        if self.removals.contains_key(&pgid) {
-            if let Some(removal) = self.removals.get_mut(&pgid) {
-                removal.hold(from, msg);
-            }
+        if let Some(removal) = self.removal_of(pgid) {
+            removal.hold(from, msg);
             return;
         }
         if !self.pgs.contains_key(&pgid) && !self.make_copy(from, &msg, fx) {
@@ -234,6 +249,7 @@ impl Daemon {
         let members = host.pg.mapping().acting.iter().copied().filter(|o| o.is_some());
         let members: Vec<_> = members.collect();
         host.in_flight.begin(members, host.pg.last_update());
+        self.note_recount(pgid);
         self.release_pg(pgid, fx);
     }
 

@@ -105,14 +105,20 @@ impl Daemon {
             return;
         }
         txn.account = account(pgid);
+        let births = Vec::new();
+        self.enqueue(pgid, Queued { txn, reads: ReadSet::new(), then, births }, fx);
+    }
+
+    /// Puts a transaction behind those that wait.
+    pub(crate) fn enqueue(&mut self, pgid: PgId, queued: Queued, fx: &mut Effects) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        host.queue.push_back(Queued { txn, reads: ReadSet::new(), then });
+        host.queue.push_back(queued);
         if !host.queue_stalled {
             self.pump_queue(pgid, fx);
         }
     }
 
-    fn pump_queue(&mut self, pgid: PgId, fx: &mut Effects) {
+    pub(crate) fn pump_queue(&mut self, pgid: PgId, fx: &mut Effects) {
         while let Some(host) = self.pgs.get_mut(&pgid) {
             let Some(first) = host.queue.front_mut() else { break };
             if first.txn.is_empty() {
@@ -127,9 +133,11 @@ impl Daemon {
             match self.store.submit(&first.txn, &first.reads) {
                 Ok(id) => {
                     let then = std::mem::take(&mut first.then);
+                    let births = std::mem::take(&mut first.births);
                     host.queue.pop_front();
                     host.last_txn = Some(id);
                     self.durable.insert(id, then);
+                    births.into_iter().for_each(|pgid| self.is_born(pgid, fx));
                 }
                 Err(stop) => {
                     host.queue_stalled = true;
@@ -137,6 +145,10 @@ impl Daemon {
                     return;
                 }
             }
+        }
+        if self.pgs.get(&pgid).is_some_and(|h| h.doomed) {
+            self.begin_removal(pgid, fx);
+            return;
         }
         self.queue_empty(pgid, fx);
     }

@@ -573,7 +573,7 @@ fn note_arrived_clone(txn: &mut Transaction, m: &Push) {
         && !m.object.is_head()
         && let Ok(meta) = ObjectMeta::decode(&m.meta)
     {
-        crate::trim::put_rows(txn, m.pgid, &m.object.to_key(), &meta.snaps);
+        crate::trim::put_rows(txn, &m.object, &m.object.to_key(), &meta.snaps);
     }
 }
 

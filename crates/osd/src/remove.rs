@@ -3,11 +3,11 @@
 
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{Then, account, meta_object, put_meta, sequencer};
-use crate::object::key_range;
-use crate::trim::index_of;
+use crate::object::{ObjectMeta, key_range};
+use crate::trim::{own_indexes, remove_rows_of};
 use io::Effects;
 use pg::{MetaOp, PgMsg};
-use store::{ReadSet, StoreError, SubmitError, Transaction};
+use store::{ObjectStat, ReadSet, StoreError, SubmitError, Transaction};
 use types::{ObjectKey, OsdId, PgId};
 
 /// Messages held for a PG that comes back while its old copy is being removed.
@@ -25,6 +25,8 @@ pub struct Removal {
     /// Objects are gone; only the records are left.
     records_left: bool,
     held: Vec<(OsdId, PgMsg)>,
+    /// Snapshot indexes that go with it.
+    indexes: Vec<ObjectKey>,
 }
 
 impl Removal {
@@ -39,6 +41,10 @@ impl Removal {
 impl Daemon {
     pub(crate) fn begin_removal(&mut self, pgid: PgId, fx: &mut Effects) {
         self.drop_ops(pgid);
+        if let Some(host) = self.pgs.get_mut(&pgid).filter(|h| h.is_splitting()) {
+            host.doomed = true;
+            return;
+        }
         let Some(mut host) = self.pgs.remove(&pgid) else { return };
         let pg_num = host.pg.rules().pg_num.max(1);
         let (first, end) = key_range(pgid, pg_num);
@@ -50,6 +56,7 @@ impl Daemon {
             mark: Some(host.pg.info_record()),
             records_left: false,
             held: Vec::new(),
+            indexes: own_indexes(pgid, pg_num),
         };
         self.removals.insert(pgid, removal);
         self.go_on_removing(pgid, fx);
@@ -79,16 +86,32 @@ impl Daemon {
                 return;
             }
         };
-        for (key, _) in &listed {
+        for (key, stat) in &listed {
             txn.remove(key);
+            remove_rows(&mut txn, key, stat);
         }
         let last = listed.len() < at_once;
         if last {
             // The records go with the last objects, so that an unfinished removal is found again.
-            txn.remove(&index_of(pgid));
+            for index in &removal.indexes {
+                txn.remove(index);
+            }
             txn.remove(&meta_object(pgid).to_key());
         }
         self.submit_removal(pgid, txn, last, fx);
+    }
+
+    /// The removal that deletes objects of a PG: of the PG itself, or of one it was split from.
+    pub(crate) fn removal_of(&mut self, pgid: PgId) -> Option<&mut Removal> {
+        if self.removals.is_empty() {
+            return None;
+        }
+        let pg_num = self.maps.current().pool(pgid.pool).map_or(1, |p| p.pg_num.max(1));
+        let (first, end) = key_range(pgid, pg_num);
+        let same = |p: &PgId, r: &Removal| {
+            *p == pgid || (p.pool == pgid.pool && r.first < end && first < r.end)
+        };
+        self.removals.iter_mut().find(|(p, r)| same(p, r)).map(|(_, r)| r)
     }
 
     fn submit_removal(&mut self, pgid: PgId, txn: Transaction, last: bool, fx: &mut Effects) {
@@ -135,5 +158,15 @@ impl Daemon {
         for (from, msg) in removal.held {
             self.on_peering(from, msg, fx);
         }
+    }
+}
+
+/// Takes a clone out of the snapshot index, which other PGs may share.
+fn remove_rows(txn: &mut Transaction, key: &ObjectKey, stat: &ObjectStat) {
+    if let Ok(object) = key.decode()
+        && !object.is_head()
+        && let Ok(meta) = ObjectMeta::decode(&stat.meta)
+    {
+        remove_rows_of(txn, &object, key, &meta.snaps);
     }
 }

@@ -1,9 +1,12 @@
 //! Freeing what removed snapshots alone held (Ceph: `PrimaryLogPG::trim_object`, `SnapMapper`).
 //!
-//! Each clone has a row for every snapshot it serves, in the *snapshot index* of its PG: an object of
-//! the OSD's own. The row is written in the transaction that makes the clone or brings it here. So a
-//! removed snapshot costs in proportion to what it holds. A row may outlive its clone (recovery that
-//! removes a clone does not look for rows); trimming finds no clone then, and drops the row.
+//! Each clone has a row for every snapshot it serves, in a *snapshot index*: one of [`INDEXES`] objects
+//! of the OSD's own for each pool. Which one depends on the clone's hash alone, so that splits and
+//! merges of PGs move no rows; in small pools a PG has several to itself, in large ones several PGs
+//! share one, each with its own range of keys. The row is written in the transaction that makes the
+//! clone or brings it here. So a removed snapshot costs in proportion to what it holds. A row may
+//! outlive its clone (recovery that removes a clone does not look for rows); trimming finds no clone
+//! then, and drops the row. Older builds kept an index for each PG: those are looked through, too.
 //!
 //! The primary of a clean PG goes through the snapshots of its pool that the map says are removed, a
 //! few objects at a time, each by a logged write. A snapshot without rows is done; that is told to
@@ -13,19 +16,57 @@
 use crate::compress::PoolCompression;
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{PgHost, Source};
-use crate::object::own_object;
+use crate::object::{key_range, own_object};
 use crate::ops::{self, Reader, Scene, Sender};
 use bytes::Bytes;
 use io::Effects;
-use maps::SnapSet;
+use maps::{PgIdExt, SnapSet};
 use pg::{Readiness, StateBits};
-use store::{OmapRange, ReadSet, StoreError, SubmitError, Transaction};
-use types::{HObject, ObjectKey, PgId, SnapId};
+use store::{Miss, OmapRange, ReadSet, StoreError, SubmitError, Transaction};
+use types::{HObject, ObjectKey, PgId, PoolId, SnapId};
 use wire::msg::MOsdOp;
 
-/// The index of a PG.
-pub fn index_of(pgid: PgId) -> ObjectKey {
+/// Snapshot indexes of a pool. Transactions of several PGs that change the same object wait for each
+/// other, so there are more of them than an OSD usually has PGs of a pool.
+const INDEXES: u32 = 256;
+
+/// The index with the rows of clones of this hash.
+pub fn index_of(pool: PoolId, hash: u32) -> ObjectKey {
+    own_object(format!("snapindex/{pool}/{:02x}", hash % INDEXES)).to_key()
+}
+
+/// The index that older builds kept for a PG.
+fn old_index_of(pgid: PgId) -> ObjectKey {
     own_object(format!("snaps/{pgid}")).to_key()
+}
+
+/// The indexes that belong to a PG alone, in a pool of so many.
+pub fn own_indexes(pgid: PgId, pg_num: u32) -> Vec<ObjectKey> {
+    let mut own = vec![old_index_of(pgid)];
+    if pgid.split_bits(pg_num) <= INDEXES.ilog2() {
+        own.extend(shared_indexes(pgid, pg_num));
+    }
+    own
+}
+
+/// The indexes with the rows of a PG's clones.
+fn shared_indexes(pgid: PgId, pg_num: u32) -> impl Iterator<Item = ObjectKey> {
+    let bits = pgid.split_bits(pg_num).min(INDEXES.ilog2());
+    let (step, first) = (1usize << bits, pgid.seed & ((1 << bits) - 1));
+    (first..INDEXES).step_by(step).map(move |hash| index_of(pgid.pool, hash))
+}
+
+/// Where rows of a PG's clones may be: in the indexes of today, and in those that older builds kept
+/// for it and for the PGs it was split from.
+pub fn indexes(pgid: PgId, pg_num: u32) -> Vec<ObjectKey> {
+    let mut all: Vec<_> = shared_indexes(pgid, pg_num).collect();
+    let mut old = pgid;
+    all.push(old_index_of(old));
+    while old.seed > 0 {
+        old = old.parent();
+        all.push(old_index_of(old));
+    }
+    all
 }
 
 /// The rows of a snapshot begin so.
@@ -43,10 +84,18 @@ fn clone_of_row(row: &[u8]) -> Option<HObject> {
 }
 
 /// Writes the rows of a clone.
-pub fn put_rows(txn: &mut Transaction, pgid: PgId, clone: &ObjectKey, snaps: &[SnapId]) {
+pub fn put_rows(txn: &mut Transaction, clone: &HObject, key: &ObjectKey, snaps: &[SnapId]) {
     if !snaps.is_empty() {
-        let rows = snaps.iter().map(|snap| (row(*snap, clone), Bytes::new()));
-        txn.omap_set(&index_of(pgid), rows.collect());
+        let rows = snaps.iter().map(|snap| (row(*snap, key), Bytes::new()));
+        txn.omap_set(&index_of(clone.pool, clone.hash), rows.collect());
+    }
+}
+
+/// Removes the rows of a clone.
+pub fn remove_rows_of(txn: &mut Transaction, clone: &HObject, key: &ObjectKey, snaps: &[SnapId]) {
+    if !snaps.is_empty() {
+        let rows = snaps.iter().map(|snap| row(*snap, key));
+        txn.omap_remove(&index_of(clone.pool, clone.hash), rows.collect());
     }
 }
 
@@ -60,6 +109,8 @@ pub struct Trimmer {
     /// Something must be fetched first.
     waiting: bool,
     reads: ReadSet,
+    /// Indexes of the PG that have no row left of the current snapshot.
+    empty_indexes: usize,
     /// It has something to do, and may.
     pub active: bool,
 }
@@ -92,6 +143,12 @@ impl PgHost {
     fn next_trim(&self, queue: &SnapSet) -> Option<SnapId> {
         queue.iter().find(|snap| !self.trimmer.done.contains(*snap))
     }
+}
+
+/// A row of an index.
+struct Row {
+    index: ObjectKey,
+    key: Bytes,
 }
 
 /// What a step came to.
@@ -159,6 +216,7 @@ impl Daemon {
         match step {
             Step::Done(snap) => {
                 host.trimmer.done.insert(snap);
+                host.trimmer.empty_indexes = 0;
                 host.trimmer.reads = ReadSet::new();
                 host.dirty = true;
                 self.report_soon();
@@ -186,34 +244,53 @@ impl Daemon {
         let Some(snap) = queue.and_then(|q| host.next_trim(q)) else {
             return if trimmer.busy == 0 { Step::Over } else { Step::Wait };
         };
-        let start = row_start(snap);
-        let range = OmapRange {
-            from: start.clone(),
-            after: false,
-            prefix: start,
-            max_entries: 1,
-            max_bytes: usize::MAX,
-        };
-        let row = match self.store.omap_list(&index_of(pgid), &range) {
-            Ok(page) => page.unwrap_or_default().entries.into_iter().next().map(|(row, _)| row),
+        let found = match self.next_row(pgid, snap) {
+            Ok(found) => found,
             Err(miss) => {
-                host.trimmer.waiting = true;
+                if let Some(host) = self.pgs.get_mut(&pgid) {
+                    host.trimmer.waiting = true;
+                }
                 self.fetch(miss, Waiter::Trim(pgid), fx);
                 return Step::Wait;
             }
         };
-        match row {
-            None if trimmer.busy == 0 => Step::Done(snap),
+        let busy = self.pgs.get(&pgid).map_or(0, |h| h.trimmer.busy);
+        match found {
+            None if busy == 0 => Step::Done(snap),
             None => Step::Wait,
-            Some(row) => self.trim_row(pgid, Bytes::copy_from_slice(&row), fx),
+            Some(found) => self.trim_row(pgid, found, fx),
         }
     }
 
+    /// The next row of a snapshot for a clone of the PG.
+    fn next_row(&mut self, pgid: PgId, snap: SnapId) -> Result<Option<Row>, Miss> {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(None) };
+        let pg_num = host.pg.rules().pg_num.max(1);
+        let (first, end) = key_range(pgid, pg_num);
+        let end = row(snap, &end);
+        let range = OmapRange {
+            from: row(snap, &first),
+            after: false,
+            prefix: row_start(snap),
+            max_entries: 1,
+            max_bytes: usize::MAX,
+        };
+        for index in indexes(pgid, pg_num).into_iter().skip(host.trimmer.empty_indexes) {
+            let page = self.store.omap_list(&index, &range)?.unwrap_or_default();
+            let row = page.entries.into_iter().next().map(|(row, _)| row);
+            if let Some(row) = row.filter(|row| *row < end) {
+                return Ok(Some(Row { index, key: Bytes::copy_from_slice(&row) }));
+            }
+            host.trimmer.empty_indexes += 1;
+        }
+        Ok(None)
+    }
+
     /// Trims the clone that a row names.
-    fn trim_row(&mut self, pgid: PgId, row: Bytes, fx: &mut Effects) -> Step {
+    fn trim_row(&mut self, pgid: PgId, row: Row, fx: &mut Effects) -> Step {
         let snaps = self.maps.pool_snaps(pgid.pool);
         let Some(host) = self.pgs.get_mut(&pgid) else { return Step::Over };
-        let Some(clone) = clone_of_row(&row) else {
+        let Some(clone) = clone_of_row(&row.key) else {
             tracing::error!(
                 "osd.{}: pg {pgid}: a row of its snapshot index is damaged",
                 self.cfg.id
@@ -257,10 +334,7 @@ impl Daemon {
             }
         };
         let (key, removed) = (clone.to_key(), change.trimmed_snaps().to_vec());
-        change.drop_rows(
-            &index_of(pgid),
-            removed.iter().map(|snap| self::row(*snap, &key)).collect(),
-        );
+        change.drop_rows(&row.index, removed.iter().map(|snap| self::row(*snap, &key)).collect());
         match self.own_write(pgid, change, head, &reads, Source::Trimmer, fx) {
             Ok(()) => {
                 if let Some(host) = self.pgs.get_mut(&pgid) {
@@ -288,10 +362,10 @@ impl Daemon {
     }
 
     /// A row that leads nowhere.
-    fn drop_row(&mut self, pgid: PgId, row: Bytes, fx: &mut Effects) -> Step {
+    fn drop_row(&mut self, pgid: PgId, row: Row, fx: &mut Effects) -> Step {
         let Some(host) = self.pgs.get_mut(&pgid) else { return Step::Over };
         let mut txn = host.transaction();
-        txn.omap_remove(&index_of(pgid), vec![row]);
+        txn.omap_remove(&row.index, vec![row.key]);
         self.submit(pgid, txn, Vec::new(), fx);
         Step::More
     }

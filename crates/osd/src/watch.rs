@@ -108,6 +108,11 @@ impl Watches {
         }
     }
 
+    /// Forgets all objects but those.
+    pub fn retain(&mut self, keep: impl Fn(&HObject) -> bool) {
+        self.objects.retain(|object, _| keep(object));
+    }
+
     /// A client watches (again), on this connection. Notifies that wait for it are told again: what
     /// the last connection took along may not have arrived (`Watch::connect`).
     pub fn connect(

@@ -125,6 +125,8 @@ impl Daemon {
         let txn_id = self.store.submit(&txn, reads)?;
 
         host.backlog.clear();
+        let delta = sums.since(&host.pg.info().sums);
+        host.note_counted(&object, &delta);
         let version = entries.last().map(|e| e.version).unwrap_or_default();
         host.pg.append(entries, sums, luv);
         host.last_txn = Some(txn_id);
@@ -267,7 +269,7 @@ impl Daemon {
     ) -> Result<(), SubmitError> {
         let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(()) };
         let Versioned { entries, txn, user_version, sums } =
-            change.at(pgid, host.pg.next_version(), ReqId::default());
+            change.at(host.pg.next_version(), ReqId::default());
         let mut total = host.pg.info().sums;
         total.add(&sums);
         let ready = Ready { entries, txn, sums: total, user_version, object: object.clone() };
@@ -284,8 +286,7 @@ fn ready_change(
     finished: &Finished,
     returns: bool,
 ) -> Ready {
-    let Versioned { mut entries, txn, user_version, sums } =
-        change.at(host.pg.pgid(), first, reqid);
+    let Versioned { mut entries, txn, user_version, sums } = change.at(first, reqid);
     let mut total = host.pg.info().sums;
     total.add(&sums);
     let object = entries.last().map(|e| e.object.clone()).unwrap_or_default();

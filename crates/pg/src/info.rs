@@ -62,9 +62,10 @@ impl History {
     }
 }
 
-/// Sums over the objects of a PG, kept exact with every write.
+/// Sums over the objects of a PG, kept exact with every write. After a split they are a guess until
+/// the primary has counted again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+#[denc(v = 2, compat = 1)]
 pub struct ObjectSums {
     /// Sum of the sizes of heads and clones, in bytes (a clone counts what it does not share).
     pub bytes: i64,
@@ -76,6 +77,9 @@ pub struct ObjectSums {
     pub whiteouts: i64,
     /// Objects with omap keys.
     pub omap_objects: i64,
+    /// They are a guess.
+    #[denc(since = 2)]
+    pub approximate: bool,
 }
 
 impl ObjectSums {
@@ -86,6 +90,31 @@ impl ObjectSums {
         self.clones += delta.clones;
         self.whiteouts += delta.whiteouts;
         self.omap_objects += delta.omap_objects;
+        self.approximate |= delta.approximate;
+    }
+
+    /// What has been added since `before`.
+    pub fn since(&self, before: &ObjectSums) -> ObjectSums {
+        ObjectSums {
+            bytes: self.bytes - before.bytes,
+            objects: self.objects - before.objects,
+            clones: self.clones - before.clones,
+            whiteouts: self.whiteouts - before.whiteouts,
+            omap_objects: self.omap_objects - before.omap_objects,
+            approximate: false,
+        }
+    }
+
+    /// A guess at each of so many equal parts.
+    pub(crate) fn part(&self, parts: i64) -> ObjectSums {
+        ObjectSums {
+            bytes: self.bytes / parts,
+            objects: self.objects / parts,
+            clones: self.clones / parts,
+            whiteouts: self.whiteouts / parts,
+            omap_objects: self.omap_objects / parts,
+            approximate: true,
+        }
     }
 }
 

@@ -7,7 +7,8 @@
 //!
 //! Where to find what: [`PgLog`] and [`Missing`] are the data; `merge` brings two logs together;
 //! `prior` and `choose` are the two decisions of peering; `peering` is its course; `replicate`,
-//! `recovery`, `backfill` and [`scrub`] are what an active PG does; `persist` is how it is kept.
+//! `recovery`, `backfill` and [`scrub`] are what an active PG does; `split` makes several PGs of one;
+//! `persist` is how it is kept.
 
 mod backfill;
 mod choose;
@@ -24,6 +25,7 @@ mod prior;
 mod recovery;
 mod replicate;
 pub mod scrub;
+mod split;
 mod status;
 
 pub use backfill::{BackfillWork, Listing};
@@ -35,7 +37,7 @@ pub use merge::{LogSegment, Merged, merge_log, peer_missing};
 pub use missing::{Missing, MissingItem};
 pub use msg::{Body, PgMsg, Query};
 pub use persist::{
-    INFO_KEY, InfoRecord, LoadError, Loaded, LogRecord, MetaOp, load, log_key, missing_key,
+    Belongs, INFO_KEY, InfoRecord, LoadError, Loaded, LogRecord, MetaOp, load, log_key, missing_key,
 };
 pub use pg::{Ctx, Fx, Notice, Pg, Stage};
 pub use prior::Prior;

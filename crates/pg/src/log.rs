@@ -78,13 +78,14 @@ impl LogEntry {
             user_version: self.user_version,
             result: self.result,
             op_returns: self.op_returns.clone(),
+            hash: Some(self.object.hash),
         }
     }
 }
 
 /// What a resent request is answered with.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+#[denc(v = 2, compat = 1)]
 pub struct Dup {
     /// The request.
     pub reqid: ReqId,
@@ -96,12 +97,18 @@ pub struct Dup {
     pub result: i32,
     /// Results of its ops, when asked for.
     pub op_returns: Vec<OpReturn>,
+    /// Hash of its object: to which PG it belongs. `None`: it was noted before this was kept.
+    #[denc(since = 2)]
+    pub hash: Option<u32>,
 }
 
 /// Versions behind the tail whose requests are remembered (`osd_pg_log_dups_tracked`).
 pub const DUPS_TRACKED: u64 = 3000;
 
 /// The log of one copy, oldest entry first.
+///
+/// The head is the newest version that the copy knows of. It may be above the newest entry: after a
+/// split, the entries between are in the logs of other PGs.
 #[derive(Clone, Debug, Default)]
 pub struct PgLog {
     entries: VecDeque<LogEntry>,
@@ -145,7 +152,7 @@ impl PgLog {
         self.tail
     }
 
-    /// Version of the newest entry; the tail when there is none.
+    /// Version of the newest entry, or above it; the tail when there was none ever.
     pub fn head(&self) -> Eversion {
         self.head
     }
@@ -211,6 +218,32 @@ impl PgLog {
             self.by_reqid.insert(entry.reqid, entry.version);
         }
         self.entries.push_back(entry);
+    }
+
+    /// Versions up to `to` are accounted for: their entries are in this log, or of other PGs.
+    pub fn raise_head(&mut self, to: Eversion) {
+        self.head = self.head.max(to);
+    }
+
+    /// Takes out what belongs to another PG from now on. Both logs reach from the same tail to the
+    /// same head, so that they are compared with other copies' as the one before was.
+    pub fn split_off(&mut self, goes: impl Fn(u32) -> bool) -> PgLog {
+        let mut off = PgLog { tail: self.tail, head: self.head, ..PgLog::default() };
+        let (theirs, ours): (VecDeque<_>, VecDeque<_>) =
+            std::mem::take(&mut self.entries).into_iter().partition(|e| goes(e.object.hash));
+        (off.entries, self.entries) = (theirs, ours);
+        // Of a request whose object is not known both remember.
+        off.dups = self.dups.iter().filter(|d| d.hash.is_none_or(&goes)).cloned().collect();
+        self.dups.retain(|d| d.hash.is_none_or(|hash| !goes(hash)));
+        self.index_requests();
+        off.index_requests();
+        off
+    }
+
+    fn index_requests(&mut self) {
+        let dups = self.dups.iter().map(|d| (d.reqid, d.version));
+        let entries = self.entries.iter().filter(|e| e.has_reqid()).map(|e| (e.reqid, e.version));
+        self.by_reqid = dups.chain(entries).collect();
     }
 
     /// What to answer to a request that was applied already.

@@ -19,7 +19,7 @@ use types::{Eversion, HObject};
 pub struct LogSegment {
     /// Version just before the first entry.
     pub tail: Eversion,
-    /// Version of the last entry.
+    /// The newest version that the log knows of (see [`PgLog`]).
     pub head: Eversion,
     /// Oldest first.
     pub entries: Vec<LogEntry>,
@@ -56,7 +56,7 @@ impl LogSegment {
             }
             last = entry.version;
         }
-        last == self.head || (self.entries.is_empty() && self.head == self.tail)
+        last <= self.head && last.version <= self.head.version
     }
 }
 
@@ -105,6 +105,7 @@ pub fn merge_log(
         merged.added.push(entry.version);
         log.append(entry.clone());
     }
+    log.raise_head(seg.head);
     merge_divergent(log, &divergent, &info.last_backfill, missing, &mut merged.remove);
     merged.dups_changed = log.adopt_dups(seg.dups.clone());
     info.last_update = log.head();

@@ -402,6 +402,7 @@ impl Pg {
             return Err("the authoritative log is malformed");
         }
         self.log = PgLog::from_parts(seg.tail, seg.entries, seg.dups)?;
+        self.log.raise_head(seg.head);
         self.missing = Missing::default();
         let history = self.info.history;
         self.info = PgInfo { last_backfill: HObject::min(), history, ..info.clone() };

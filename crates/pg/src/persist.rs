@@ -11,6 +11,9 @@
 //! A write stores only its log record: last update and sums are those of the newest record, so that
 //! the info record need not be written with each write. Trimming the log moves its tail and removes
 //! what is older than all dups, as one range: a record is written once and never rewritten.
+//!
+//! After a split the records of what went to other PGs stay behind until the log is trimmed beyond
+//! them: [`load`] passes over them, by the `pg_num` in the info record.
 
 use crate::info::{ObjectSums, PgInfo};
 use crate::intervals::PastIntervals;
@@ -19,7 +22,7 @@ use crate::missing::{Missing, MissingItem};
 use bytes::Bytes;
 use denc::{Decode, Encode};
 use std::collections::BTreeMap;
-use types::{Epoch, Eversion, HObject, ObjectKey};
+use types::{Epoch, Eversion, HObject, ObjectKey, PgId};
 
 /// One change of a PG's own object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +37,7 @@ pub enum MetaOp {
 
 /// Everything about a copy that changes with intervals rather than with writes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+#[denc(v = 2, compat = 1)]
 pub struct InfoRecord {
     /// The copy's state when this was written.
     pub info: PgInfo,
@@ -42,6 +45,9 @@ pub struct InfoRecord {
     pub past: PastIntervals,
     /// The newest map the copy has taken in.
     pub epoch: Epoch,
+    /// PGs of the pool by that map; 0 in old records.
+    #[denc(since = 2)]
+    pub pg_num: u32,
 }
 
 /// A log entry with the state after it.
@@ -108,6 +114,11 @@ pub fn remove_all_log() -> [MetaOp; 3] {
     [range(LOG), range(DUP), range(MISSING)]
 }
 
+/// Removes every missing object.
+pub fn remove_all_missing() -> MetaOp {
+    MetaOp::RemoveRange(Bytes::from_static(&[MISSING]), Bytes::from_static(&[MISSING + 1]))
+}
+
 /// Puts a missing object.
 pub fn put_missing(object: &HObject, item: &MissingItem) -> MetaOp {
     MetaOp::Put(missing_key(object), denc::encode(item))
@@ -153,31 +164,41 @@ fn value<T: Decode>(key: &[u8], v: &Bytes) -> Result<T, LoadError> {
     denc::decode(v).map_err(|e| damaged(key, e))
 }
 
-/// Rebuilds a PG from the omap of its object, in key order.
+/// Whether objects of a hash belong to a PG, in a pool of so many PGs.
+pub type Belongs = dyn Fn(PgId, u32, u32) -> bool;
+
+/// Rebuilds a PG from the omap of its object, in key order. `belongs` is given the PG, `pg_num` and
+/// an object's hash.
 ///
 /// # Errors
 /// When a record is absent or damaged.
-pub fn load(pairs: &[(Bytes, Bytes)]) -> Result<Loaded, LoadError> {
-    let mut record: Option<InfoRecord> = None;
+pub fn load(pairs: &[(Bytes, Bytes)], belongs: &Belongs) -> Result<Loaded, LoadError> {
+    let record = pairs.iter().find(|(key, _)| key == INFO_KEY).ok_or(LoadError::NoInfo)?;
+    let mut record: InfoRecord = value(INFO_KEY, &record.1)?;
+    let (pgid, pg_num) = (record.info.pgid, record.pg_num);
+    let ours = |hash: u32| pg_num == 0 || belongs(pgid, pg_num, hash);
     let mut moved_tail: Option<Eversion> = None;
     let (mut entries, mut dups, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     for (key, v) in pairs {
         match key.split_first() {
-            Some((&LOG, _)) => entries.push(value::<LogRecord>(key, v)?),
+            Some((&LOG, _)) => {
+                let record = value::<LogRecord>(key, v)?;
+                entries.extend(Some(record).filter(|r| ours(r.entry.object.hash)));
+            }
             Some((&DUP, _)) => dups.push(value::<Dup>(key, v)?),
             Some((&MISSING, object)) => {
                 let object = ObjectKey::from_bytes(object).decode().map_err(|e| damaged(key, e))?;
-                missing.push((object, value::<MissingItem>(key, v)?));
+                let item = value::<MissingItem>(key, v)?;
+                missing.extend(Some((object, item)).filter(|(o, _)| ours(o.hash)));
             }
-            _ if key == INFO_KEY => record = Some(value(key, v)?),
+            _ if key == INFO_KEY => {}
             _ if key == TAIL_KEY => moved_tail = Some(value(key, v)?),
             _ => return Err(damaged(key, "is of no known kind")),
         }
     }
-    let mut record = record.ok_or(LoadError::NoInfo)?;
     let tail = moved_tail.unwrap_or(record.info.log_tail);
     if let Some(newest) = entries.last()
-        && newest.entry.version > tail.min(record.info.last_update)
+        && newest.entry.version > record.info.last_update
     {
         record.info.last_update = newest.entry.version;
         record.info.last_user_version = newest.last_user_version;
@@ -186,7 +207,8 @@ pub fn load(pairs: &[(Bytes, Bytes)]) -> Result<Loaded, LoadError> {
     let (trimmed, list): (Vec<_>, Vec<_>) =
         entries.into_iter().map(|r| r.entry).partition(|e| e.version <= tail);
     let dups = all_dups(&trimmed, dups);
-    let log = PgLog::from_parts(tail, list, dups).map_err(|e| damaged(&[LOG], e))?;
+    let mut log = PgLog::from_parts(tail, list, dups).map_err(|e| damaged(&[LOG], e))?;
+    log.raise_head(record.info.last_update);
     record.info.log_tail = log.tail();
     Ok(Loaded { record, log, missing: missing.into_iter().collect() })
 }
@@ -238,6 +260,7 @@ mod tests {
             info: PgInfo::absent(types::PgId::new(types::PoolId(1), 0)),
             past: PastIntervals::default(),
             epoch: Epoch(3),
+            pg_num: 1,
         };
         let mut rows = BTreeMap::from([(Bytes::from_static(INFO_KEY), denc::encode(&info))]);
         let mut log = PgLog::default();
@@ -254,7 +277,7 @@ mod tests {
             }
         }
         let pairs: Vec<_> = rows.into_iter().collect();
-        let loaded = load(&pairs).expect("it is whole");
+        let loaded = load(&pairs, &|_, _, _| true).expect("it is whole");
         assert!(loaded.log.entries().eq(log.entries()) && loaded.log.dups().eq(log.dups()));
         assert_eq!((loaded.log.tail(), loaded.log.head()), (log.tail(), log.head()));
         assert_eq!(loaded.record.info.last_update.version, newest);

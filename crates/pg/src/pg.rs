@@ -177,7 +177,8 @@ impl Pg {
         mapping: Mapping,
         rules: PoolRules,
     ) -> Self {
-        let record = InfoRecord { info: PgInfo::new(pgid, history), past, epoch };
+        let info = PgInfo::new(pgid, history);
+        let record = InfoRecord { info, past, epoch, pg_num: rules.pg_num };
         let loaded = Loaded { record, log: PgLog::default(), missing: Missing::default() };
         Pg { info_dirty: true, ..Pg::restore(me, loaded, mapping, rules) }
     }
@@ -432,8 +433,12 @@ impl Pg {
     /// The info record as it is now. The host may write it at any time, so that old maps need not be
     /// kept for this PG.
     pub fn info_record(&self) -> MetaOp {
-        let record =
-            InfoRecord { info: self.info.clone(), past: self.past.clone(), epoch: self.epoch };
+        let record = InfoRecord {
+            info: self.info.clone(),
+            past: self.past.clone(),
+            epoch: self.epoch,
+            pg_num: self.rules.pg_num,
+        };
         MetaOp::Put(Bytes::from_static(INFO_KEY), denc::encode(&record))
     }
 

@@ -206,7 +206,7 @@ pub(crate) fn run(args: &StoreExport) -> Result<Exit, Failure> {
     let parts = offline::objects_of(args.pgid, pg_num);
     let (meta, snaps) = (parts.meta.clone(), parts.snaps.clone());
     let wanted = move |key: &ObjectKey| {
-        *key == meta || *key == snaps || (parts.first <= *key && *key < parts.end)
+        *key == meta || snaps.contains(key) || (parts.first <= *key && *key < parts.end)
     };
     let (mut found, report) = list::objects(&args.place, wanted)?;
     let what = || format!("cannot export PG {}", args.pgid);

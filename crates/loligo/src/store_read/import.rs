@@ -125,7 +125,7 @@ impl Import {
         let Some(store) = &self.store else { return Ok(Vec::new()) };
         let found = store.list(&self.parts.first, &self.parts.end, REMOVES)?;
         let mut found: Vec<ObjectKey> = found.into_iter().map(|(key, _)| key).collect();
-        for own in [&self.parts.meta, &self.parts.snaps] {
+        for own in [&self.parts.meta].into_iter().chain(&self.parts.snaps) {
             if store.stat(own)?.is_some() {
                 found.insert(0, own.clone());
             }

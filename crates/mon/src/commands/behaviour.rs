@@ -32,11 +32,6 @@ fn with_pool() -> Bench {
 #[test]
 fn what_osds_cannot_do_yet_is_refused() {
     let mut bench = with_pool();
-    let set =
-        |val: &str| json!({"prefix": "osd pool set", "pool": "p", "var": "pg_num", "val": val});
-    let (r, outs) = say(&mut bench, set("32"));
-    assert!(r == -95 && outs.contains("cannot split"), "{outs}");
-    assert_eq!(say(&mut bench, set("16")), (0, String::new()));
     let erasure = json!({"prefix": "osd pool create", "pool": "e", "pool_type": "erasure"});
     let (r, outs) = say(&mut bench, erasure);
     assert!(r == -95 && outs.contains("erasure"), "{outs}");
@@ -46,6 +41,43 @@ fn what_osds_cannot_do_yet_is_refused() {
         assert!(r < 0 && !outs.is_empty(), "{command}: {r} {outs}");
     }
     assert_eq!(bench.c.map().pools.len(), 1);
+}
+
+#[test]
+fn pools_get_more_pgs_step_by_step() {
+    let mut bench = with_pool();
+    let set = |var: &str, val: &str| json!({"prefix": "osd pool set", "pool": "p", "var": var, "val": val});
+    assert_eq!(say(&mut bench, set("pg_num", "16")), (0, String::new()), "it has them");
+    for (val, error) in [("0", -34), ("-3", -34), ("65537", -34), ("many", -22)] {
+        let (r, outs) = say(&mut bench, set("pg_num", val));
+        assert!(r == error && !outs.is_empty(), "{val}: {r} {outs}");
+    }
+    let (_, outs) = say(&mut bench, set("pg_num", "500"));
+    let text = "pool id 2 pg_num 500 size 3 would mean 1500 total pgs, which exceeds max 1200";
+    assert!(outs.starts_with(text), "{outs}");
+    let (r, outs) = say(&mut bench, set("pgp_num", "17"));
+    assert_eq!((r, &*outs), (-22, "specified pgp_num 17 > pg_num 16"));
+    done(&mut bench, set("pg_num_max", "64"));
+    let (r, outs) = say(&mut bench, set("pg_num", "65"));
+    assert_eq!((r, &*outs), (-22, "specified pg_num 65 < pg_num_max 64"));
+    bench.c.settings.set(admin::Source::File, "mgr_max_pg_num_change", "10").unwrap();
+    assert_eq!(say(&mut bench, set("pg_num", "64")), (0, "set pool 2 pg_num to 64".into()));
+    let numbers = |bench: &mut Bench| {
+        let p = bench.c.map().pools.values().next().unwrap().clone();
+        (p.pg_num, p.pgp_num, p.pg_num_target, p.pgp_num_target)
+    };
+    assert_eq!(numbers(&mut bench), (26, 16, 64, 64), "the first step is made at once");
+    let mut before = 26;
+    let mut steps = 0;
+    while numbers(&mut bench) != (64, 64, 64, 64) {
+        bench.c.adjust_pgs();
+        bench.commit();
+        let (pg_num, pgp_num, _, _) = numbers(&mut bench);
+        assert!(pgp_num <= pg_num && pg_num - pgp_num <= 10 && pg_num >= before);
+        (before, steps) = (pg_num, steps + 1);
+        assert!(steps < 100, "it comes to an end");
+    }
+    assert!(steps > 5, "in steps: {steps}");
 }
 
 #[test]

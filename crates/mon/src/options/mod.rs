@@ -28,6 +28,21 @@ pub(crate) const MON: &[OptionDef] = &[
     )
     .at_least(1.0),
     OptionDef::new("mon_max_pool_pg_num", Uint, "65536", "PGs a pool may have").at_least(1.0),
+    OptionDef::new(
+        "mgr_max_pg_num_change",
+        Uint,
+        "128",
+        "a pool gets at most so many PGs more than its pgp_num at once",
+    )
+    .at_least(1.0),
+    OptionDef::new(
+        "target_max_misplaced_ratio",
+        Float,
+        "0.05",
+        "pgp_num changes in steps that misplace about this share of all objects",
+    )
+    .within(0.0001, 1.0)
+    .basic(),
     OptionDef::new("mon_max_osd", Uint, "10000", "OSD ids are below this").at_least(1.0),
     OptionDef::new(
         "mon_osd_down_out_interval",

@@ -105,6 +105,11 @@ impl PgMap {
         ids.map(|pgid| (pgid, self.pgs.get(&pgid)))
     }
 
+    /// What is known of a PG.
+    pub fn get(&self, pgid: PgId) -> Option<&PgEntry> {
+        self.pgs.get(&pgid)
+    }
+
     /// PGs that have been reported.
     pub fn reported(&self) -> impl Iterator<Item = (PgId, &PgEntry)> {
         self.pgs.iter().map(|(id, e)| (*id, e))

@@ -176,7 +176,11 @@ impl Cluster {
     /// # Errors
     /// ERANGE, in Ceph's words.
     pub fn check_pg_load(&self, map: &OsdMap, more: u64) -> Result<(), CommandError> {
-        let now: u64 = map.pools.values().map(|p| u64::from(p.pg_num) * u64::from(p.size)).sum();
+        let now: u64 = map
+            .pools
+            .values()
+            .map(|p| u64::from(p.pg_num.max(p.pg_num_target)) * u64::from(p.size))
+            .sum();
         let each = self.settings.uint("mon_max_pg_per_osd");
         let osds = (map.in_osds().count() as u64).max(3);
         let max = each.saturating_mul(osds);

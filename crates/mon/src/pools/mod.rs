@@ -2,6 +2,7 @@
 
 mod create;
 mod messages;
+mod pg_num;
 mod snaps;
 
 pub(crate) use create::{MAX_SIZE, NewPool, check_name};

@@ -16,6 +16,7 @@ impl Server {
         c.pgmap.tick(now, &map);
         let sums = c.pgmap.sums(&map);
         c.quotas(now, &sums);
+        c.adjust_pgs();
         let checks = c.checks(now, &sums);
         c.log_health(now, &checks);
         c.age_mutes(now, &checks);

@@ -6,7 +6,7 @@ use crate::trim::put_rows;
 use bytes::Bytes;
 use pg::{EntryKind, LogEntry, ObjectSums};
 use store::Transaction;
-use types::{Eversion, HObject, ObjectKey, PgId, ReqId, SnapId, UTime};
+use types::{Eversion, HObject, ObjectKey, ReqId, SnapId, UTime};
 use wire::msg::{ReplyOps, flags};
 
 /// Longest output of an operation of a write that is answered (`osd_max_write_op_reply_len`).
@@ -172,11 +172,11 @@ impl Change {
     }
 
     /// Gives it its versions, from `first` on.
-    pub fn at(mut self, pgid: PgId, first: Eversion, reqid: ReqId) -> Versioned {
+    pub fn at(mut self, first: Eversion, reqid: ReqId) -> Versioned {
         let mut entries = Vec::with_capacity(2);
         let mut version = first;
         if let Some((id, change)) = self.clone.take() {
-            entries.push(self.put_clone(pgid, id, change, version));
+            entries.push(self.put_clone(id, change, version));
             version.version += 1;
         }
         let (user_version, mtime) = self.put_head_meta(version);
@@ -195,19 +195,13 @@ impl Change {
         Versioned { entries, txn: self.txn, user_version, sums: self.sums }
     }
 
-    fn put_clone(
-        &mut self,
-        pgid: PgId,
-        id: SnapId,
-        change: CloneChange,
-        version: Eversion,
-    ) -> LogEntry {
+    fn put_clone(&mut self, id: SnapId, change: CloneChange, version: Eversion) -> LogEntry {
         let object = self.head.at_snap(id);
         let key = object.to_key();
         let prior_version = change.prior_version();
         let (kind, meta) = match change {
             CloneChange::Made(meta) => {
-                put_rows(&mut self.txn, pgid, &key, &meta.snaps);
+                put_rows(&mut self.txn, &object, &key, &meta.snaps);
                 (EntryKind::Clone, Some(meta))
             }
             CloneChange::Trimmed(meta) => (EntryKind::Modify, Some(meta)),

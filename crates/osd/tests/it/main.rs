@@ -11,3 +11,4 @@ mod model;
 mod mon;
 mod repair;
 mod scrub;
+mod split;

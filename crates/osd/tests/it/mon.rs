@@ -100,6 +100,16 @@ impl TestMon {
         self.next.new_pools.insert(PoolId(id), pool);
     }
 
+    /// Changes the number of PGs, and of different places for them, with the next map.
+    pub fn set_pg_num(&mut self, id: i64, pg_num: u32, pgp_num: u32) {
+        let known = self.next.new_pools.get(&PoolId(id)).or_else(|| self.map.pool(PoolId(id)));
+        let mut pool = known.expect("the pool is there").clone();
+        pool.last_change = self.next.epoch;
+        (pool.pg_num, pool.pg_num_target, pool.pg_num_pending) = (pg_num, pg_num, pg_num);
+        (pool.pgp_num, pool.pgp_num_target) = (pgp_num, pgp_num);
+        self.next.new_pools.insert(PoolId(id), pool);
+    }
+
     pub fn delete_pool(&mut self, id: i64) {
         self.next.old_pools.insert(PoolId(id));
         self.stats.retain(|p, _| p.pool != PoolId(id));

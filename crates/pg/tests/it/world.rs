@@ -248,7 +248,7 @@ impl Osd {
             return;
         }
         let pairs: Vec<_> = self.disk.omap.iter().map(|(k, v)| (k.clone(), v.clone())).collect();
-        let loaded = pg::load(&pairs).expect("what was written can be read");
+        let loaded = pg::load(&pairs, &|_, _, _| true).expect("what was written can be read");
         let at = maps[loaded.record.epoch.0 as usize - 1].clone();
         let mut pg = Pg::restore(OsdId(self.id), loaded, at.mapping(), at.rules());
         for pair in maps[at.epoch as usize - 1..].windows(2) {

@@ -12,6 +12,7 @@ mod load;
 mod meta;
 mod objects;
 mod own_images;
+mod pg_num;
 mod placement;
 mod qemu_guest;
 mod qemu_img;

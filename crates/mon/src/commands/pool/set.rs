@@ -53,8 +53,8 @@ fn set(c: &mut Cluster, call: &Call) -> Reply {
         "size" => set_size(c, &wish)?,
         "crush_rule" => set_rule(c, &wish)?,
         "min_size" => c.edit_pool(id, |p, _| set_min_size(p, &wish))?,
-        "pg_num" => c.edit_pool(id, |p, _| set_pg_num(p, &wish))?,
-        "pgp_num" | "pgp_num_actual" => c.edit_pool(id, |p, _| set_pgp_num(p, &wish))?,
+        "pg_num" => set_pg_num(c, &wish)?,
+        "pgp_num" | "pgp_num_actual" => set_pgp_num(c, &wish)?,
         var if flag(var).is_some() => c.edit_pool(id, |p, _| set_flag(p, &wish))?,
         _ => c.edit_pool(id, |p, map| set_other(p, map, &wish))?,
     };
@@ -182,35 +182,19 @@ fn set_min_size(p: &mut PgPool, wish: &Wish<'_>) -> Result<Said, CommandError> {
     Ok(Said::Set)
 }
 
-fn set_pg_num(p: &mut PgPool, wish: &Wish<'_>) -> Result<Said, CommandError> {
-    wish.check_allowed(p, PoolFlags::NOPGCHANGE, "pg_num")?;
-    let n = wish.int()?;
-    if n == i64::from(p.pg_num) {
-        return Ok(Said::Nothing);
+fn set_pg_num(c: &mut Cluster, wish: &Wish<'_>) -> Result<Said, CommandError> {
+    if let Some(p) = c.map().pool(wish.id) {
+        wish.check_allowed(p, PoolFlags::NOPGCHANGE, "pg_num")?;
     }
-    if n <= 0 {
-        let text = format!("specified pg_num must > 0, but you set to {n}");
-        return Err(CommandError::invalid(text));
-    }
-    Err(CommandError::unsupported(format_args!(
-        "pool '{}' has {} PGs, and stays so: OSDs cannot split or merge PGs yet; make a new pool with \
-         pg_num {n} and copy the objects ('rados cppool')",
-        wish.pool, p.pg_num
-    )))
+    let changed = c.want_pg_num(wish.id, wish.int()?)?;
+    Ok(if changed { Said::Set } else { Said::Nothing })
 }
 
-fn set_pgp_num(p: &mut PgPool, wish: &Wish<'_>) -> Result<Said, CommandError> {
-    wish.check_allowed(p, PoolFlags::NOPGCHANGE, "pgp_num")?;
-    let n = wish.int()?;
-    let pgp_num = u32::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| {
-        CommandError::invalid(format_args!("specified pgp_num must > 0, but you set to {n}"))
-    })?;
-    if pgp_num > p.pg_num {
-        let text = format!("specified pgp_num {n} > pg_num {}", p.pg_num);
-        return Err(CommandError::invalid(text));
+fn set_pgp_num(c: &mut Cluster, wish: &Wish<'_>) -> Result<Said, CommandError> {
+    if let Some(p) = c.map().pool(wish.id) {
+        wish.check_allowed(p, PoolFlags::NOPGCHANGE, "pgp_num")?;
     }
-    p.pgp_num = pgp_num;
-    p.pgp_num_target = pgp_num;
+    c.want_pgp_num(wish.id, wish.int()?, wish.var == "pgp_num_actual")?;
     Ok(Said::Set)
 }
 

@@ -1,0 +1,153 @@
+//! Counting the objects of a PG that was split: until then its sums are a guess.
+//!
+//! The primary goes through its objects in order, some at a time, when it misses none. Writes go on
+//! meanwhile: of an object that is counted already the difference is added. The exact sums reach the
+//! other copies with the next write; a new primary that has not heard of them counts again.
+
+use crate::daemon::{Daemon, Waiter};
+use crate::host::PgHost;
+use crate::object::{ObjectMeta, SNAPSET_ATTR, SnapSet, key_range};
+use io::Effects;
+use pg::ObjectSums;
+use store::{Miss, ObjectStat, ReadSet, Store, StoreError};
+use types::{HObject, ObjectKey, PgId};
+
+/// Batches (of `osd_backfill_scan_max` objects) in one turn.
+const BATCHES_PER_TURN: usize = 2;
+
+/// How far counting has come.
+#[derive(Debug)]
+pub struct Recount {
+    /// Objects before this one are counted.
+    cursor: ObjectKey,
+    sums: ObjectSums,
+    /// Something must be fetched first.
+    waiting: bool,
+}
+
+impl PgHost {
+    /// A write changes an object.
+    pub fn note_counted(&mut self, object: &HObject, delta: &ObjectSums) {
+        if let Some(count) = self.recount.as_mut().filter(|c| object.to_key() < c.cursor) {
+            count.sums.add(delta);
+        }
+    }
+
+    fn can_be_counted(&self) -> bool {
+        let ready = self.pg.accepts_io() && self.pg.missing().is_empty() && self.queue.is_empty();
+        ready && self.recount.as_ref().is_none_or(|c| !c.waiting)
+    }
+}
+
+impl Daemon {
+    /// A PG we lead went active.
+    pub(crate) fn note_recount(&mut self, pgid: PgId) {
+        if self.pgs.get(&pgid).is_some_and(|h| h.pg.info().sums.approximate) {
+            self.recounting.insert(pgid);
+        }
+    }
+
+    /// Goes on with counting.
+    pub(crate) fn recount(&mut self, fx: &mut Effects) {
+        let mut left = BATCHES_PER_TURN;
+        for pgid in self.recounting.iter().copied().collect::<Vec<_>>() {
+            while left > 0 && self.recount_some(pgid, fx) {
+                left -= 1;
+            }
+        }
+    }
+
+    /// Counts some objects of a PG. Whether there is more to do at once.
+    fn recount_some(&mut self, pgid: PgId, fx: &mut Effects) -> bool {
+        let at_once = self.limits.scan_objects;
+        let wanted = |h: &&mut PgHost| h.pg.is_primary() && h.pg.info().sums.approximate;
+        let Some(host) = self.pgs.get_mut(&pgid).filter(wanted) else {
+            self.recounting.remove(&pgid);
+            return false;
+        };
+        if !host.can_be_counted() {
+            return false;
+        }
+        let (first, end) = key_range(pgid, host.pg.rules().pg_num.max(1));
+        let new = || Recount { cursor: first, sums: ObjectSums::default(), waiting: false };
+        let count = host.recount.get_or_insert_with(new);
+        match count_objects(&self.store, &count.cursor, &end, at_once) {
+            Ok((sums, next)) => {
+                count.sums.add(&sums);
+                if let Some(next) = next {
+                    count.cursor = next;
+                    return true;
+                }
+                let sums = count.sums;
+                host.recount = None;
+                self.recounting.remove(&pgid);
+                self.run_pg(pgid, fx, |pg, _, out| pg.set_sums(sums, out));
+                false
+            }
+            Err(miss) => {
+                count.waiting = true;
+                self.fetch(miss, Waiter::Recount(pgid), fx);
+                false
+            }
+        }
+    }
+
+    pub(crate) fn recount_fetched(&mut self, pgid: PgId, result: Result<ReadSet, StoreError>) {
+        if let Err(why) = result {
+            // The sums stay a guess until the PG goes active again.
+            tracing::error!("osd.{}: pg {pgid} cannot be counted: {why}", self.cfg.id);
+            self.perf.read_errors += 1;
+            self.recounting.remove(&pgid);
+        }
+        if let Some(count) = self.pgs.get_mut(&pgid).and_then(|h| h.recount.as_mut()) {
+            count.waiting = false;
+        }
+    }
+}
+
+/// Counts up to `at_once` stored objects from `from` on. Answers where to go on, if not at the end.
+fn count_objects(
+    store: &Store,
+    from: &ObjectKey,
+    end: &ObjectKey,
+    at_once: usize,
+) -> Result<(ObjectSums, Option<ObjectKey>), Miss> {
+    let at_once = at_once.max(1);
+    let mut listed = store.list(from, end, at_once + 1)?;
+    let next = (listed.len() > at_once).then(|| listed.pop()).flatten().map(|(key, _)| key);
+    let mut sums = ObjectSums::default();
+    for (key, stat) in &listed {
+        count_object(store, key, stat, &mut sums)?;
+    }
+    Ok((sums, next))
+}
+
+/// Adds a head and its clones, which stand in its record. What is damaged counts as nothing.
+fn count_object(
+    store: &Store,
+    key: &ObjectKey,
+    stat: &ObjectStat,
+    sums: &mut ObjectSums,
+) -> Result<(), Miss> {
+    let is_head = key.decode().is_ok_and(|object| object.is_head());
+    let Some(meta) = ObjectMeta::decode(&stat.meta).ok().filter(|_| is_head) else {
+        return Ok(());
+    };
+    if meta.whiteout {
+        sums.whiteouts += 1;
+    } else {
+        sums.objects += 1;
+        sums.bytes += stat.size as i64;
+    }
+    if !meta.has_clones {
+        return Ok(());
+    }
+    let stored = store.attr(key, SNAPSET_ATTR)?;
+    let set: SnapSet = stored.and_then(|b| denc::decode(&b).ok()).unwrap_or_default();
+    for clone in set.clones.values() {
+        sums.objects += 1;
+        sums.clones += 1;
+        sums.bytes += clone.size.saturating_sub(clone.overlap.bytes()) as i64;
+    }
+    Ok(())
+}

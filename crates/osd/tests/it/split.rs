@@ -1,0 +1,313 @@
+//! Pools get more PGs while clients read and write, OSDs crash and copies are filled.
+//!
+//! `SPLIT_FIRST=n SPLIT_SEEDS=m` runs other seeds.
+
+use crate::client::object;
+use crate::cluster::{Cluster, Options, output};
+use crate::model::{Model, Request, State};
+use io::Rng;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use types::{OsdId, PoolId, SnapId};
+use wire::msg::{MOsdOpReply, SnapContext, flags};
+
+const POOL: i64 = 1;
+const OBJECTS: u64 = 40;
+
+/// A cluster with a pool, a client that writes and reads, and what it must find.
+struct Load {
+    c: Cluster,
+    rng: Rng,
+    model: Model,
+    snapc: SnapContext,
+    /// What each outstanding request must answer.
+    expected: BTreeMap<u64, (String, Option<SnapId>, Expected)>,
+}
+
+enum Expected {
+    Result(i32),
+    State(Option<State>),
+}
+
+impl Load {
+    fn new(seed: u64, osds: i32, size: u8, pg_num: u32, options: &Options) -> Self {
+        let mut c = Cluster::new(seed, osds, options);
+        c.on_mon(|m| m.create_pool(POOL, "rbd", size, 1.max(size - 1), pg_num));
+        c.wait_clean();
+        let (model, snapc, expected) = Default::default();
+        Load { c, rng: Rng::with_seed(seed ^ 0x5117), model, snapc, expected }
+    }
+
+    fn name(&mut self) -> String {
+        format!("object{}", self.rng.u64(0..OBJECTS))
+    }
+
+    /// Sends a request: a write, or a read of an object that no write is under way for.
+    fn issue(&mut self) {
+        let name = self.name();
+        let mut target = object(POOL, &name);
+        let is_read = |(n, s, e): &(String, Option<SnapId>, Expected)| {
+            *n == name && s.is_none() && matches!(e, Expected::State(_))
+        };
+        if self.rng.u8(..) < 80 || self.expected.values().any(is_read) {
+            let snaps = &self.snapc.snaps;
+            let old = !snaps.is_empty() && self.rng.bool();
+            let snap = old.then(|| snaps[self.rng.usize(0..snaps.len())]);
+            target.snap = snap.unwrap_or(SnapId::HEAD);
+            let state = self.model.state(&name, snap);
+            let tid = self.c.on_client(|c| c.request(target, Request::Read.ops(), false));
+            self.expected.insert(tid, (name, snap, Expected::State(state)));
+            return;
+        }
+        let request = Request::random(&mut self.rng, &self.model, &name, &self.snapc);
+        let result = self.model.apply(&name, &request);
+        let snapc = self.snapc.clone();
+        let tid = self.c.on_client(|c| c.request_with(target, request.ops(), flags::WRITE, snapc));
+        self.expected.insert(tid, (name, None, Expected::Result(result)));
+    }
+
+    fn take_snap(&mut self) {
+        let snap = SnapId(self.snapc.seq.0 + 1);
+        self.model.snapshot(snap);
+        self.snapc.seq = snap;
+        self.snapc.snaps.insert(0, snap);
+    }
+
+    /// A snapshot is not wanted any more; nothing is on its way.
+    fn remove_snap(&mut self) {
+        if self.expected.is_empty() && !self.snapc.snaps.is_empty() {
+            let at = self.rng.usize(0..self.snapc.snaps.len());
+            let snap = self.snapc.snaps.remove(at);
+            self.model.forget(snap);
+            self.c.on_mon(|m| m.remove_snap(POOL, snap));
+        }
+    }
+
+    fn check_answers(&mut self) {
+        let done = std::mem::take(&mut self.c.client.borrow_mut().done);
+        for (tid, reply) in done {
+            let (name, snap, expected) = self.expected.remove(&tid).expect("it was asked for");
+            check(&name, snap, &expected, &reply);
+        }
+    }
+
+    /// Some requests, over a short time.
+    fn burst(&mut self, requests: u32) {
+        for _ in 0..requests {
+            if self.expected.len() < 64 {
+                self.issue();
+            }
+            let pause = Duration::from_micros(self.rng.u64(0..3000));
+            self.c.pass(pause);
+            self.check_answers();
+        }
+    }
+
+    #[track_caller]
+    fn settle(&mut self) {
+        let left = |c: &mut Cluster| c.client.borrow().outstanding() == 0;
+        self.c.run_until(Duration::from_secs(300), left);
+        self.check_answers();
+        assert!(self.expected.is_empty());
+    }
+
+    #[track_caller]
+    fn read_everything(&mut self) {
+        for i in 0..OBJECTS {
+            let name = format!("object{i}");
+            let snaps = self.snapc.snaps.iter().map(|s| Some(*s)).chain([None]);
+            for snap in snaps.collect::<Vec<_>>() {
+                let mut target = object(POOL, &name);
+                target.snap = snap.unwrap_or(SnapId::HEAD);
+                let state = self.model.state(&name, snap);
+                let reply = self.c.call(target, Request::Read.ops(), false);
+                check(&name, snap, &Expected::State(state), &reply);
+            }
+        }
+    }
+
+    /// Changes the number of PGs, when nobody is making any.
+    fn set_pg_num(&mut self, pg_num: u32, pgp_num: u32) {
+        self.c.on_mon(|m| m.set_pg_num(POOL, pg_num, pgp_num));
+    }
+
+    /// Of removed snapshots nothing is left, and the PGs' sums are what the model says.
+    #[track_caller]
+    fn check_sums(&mut self) {
+        let queue = |c: &mut Cluster| {
+            c.mon.borrow().map.removed_snaps_queue.get(&PoolId(POOL)).is_none_or(|q| q.is_empty())
+        };
+        self.c.run_until(Duration::from_secs(60), queue);
+        let names = (0..OBJECTS).map(|i| format!("object{i}"));
+        let states: Vec<_> = names.filter_map(|name| self.model.state(&name, None)).collect();
+        let (heads, bytes) =
+            (states.len() as i64, states.iter().map(|s| s.data.len() as i64).sum::<i64>());
+        self.c.run_until(Duration::from_secs(30), |c| {
+            let mon = c.mon.borrow();
+            let sums = |f: fn(&pg::ObjectSums) -> i64| -> i64 {
+                mon.stats.values().map(|s| f(&s.sums)).sum()
+            };
+            let exact = mon.stats.values().all(|s| !s.sums.approximate);
+            let clones = sums(|s| s.clones);
+            exact
+                && sums(|s| s.objects) == heads + clones
+                && (clones > 0 || sums(|s| s.bytes) == bytes)
+        });
+    }
+
+    fn heal(&mut self) {
+        let n = self.c.osds.len();
+        self.c.on_mon(|m| (0..n).for_each(|i| m.set_weight(OsdId(i as i32), 0x10000)));
+        self.c.run_until(Duration::from_secs(20), |c| {
+            (0..n).for_each(|i| c.start(i));
+            (0..n).all(|i| c.world.is_up(c.osds[i]))
+        });
+        self.settle();
+        self.c.wait_clean();
+    }
+}
+
+#[track_caller]
+fn check(name: &str, snap: Option<SnapId>, expected: &Expected, reply: &MOsdOpReply) {
+    match expected {
+        Expected::Result(result) => assert_eq!(reply.result, *result, "{name}"),
+        Expected::State(None) => {
+            assert_eq!(reply.result, -types::Errno::ENOENT.0, "{name} at {snap:?}");
+        }
+        Expected::State(Some(state)) => {
+            assert_eq!(reply.result, 0, "{name} at {snap:?} exists");
+            let got = State::from_outputs(&output(reply, 0), &output(reply, 1), &output(reply, 2));
+            assert!(got == *state, "{name} at {snap:?} is as it was written");
+        }
+    }
+}
+
+#[test]
+fn a_pool_gets_more_pgs_while_clients_write() {
+    let mut load = Load::new(3, 4, 3, 1, &Options::new());
+    load.burst(60);
+    load.take_snap();
+    for pg_num in [2, 3, 8, 16] {
+        load.burst(20);
+        load.set_pg_num(pg_num, 1);
+        load.burst(40);
+    }
+    load.take_snap();
+    load.burst(40);
+    // Now they spread.
+    load.set_pg_num(16, 16);
+    load.burst(60);
+    load.settle();
+    load.c.wait_clean();
+    load.read_everything();
+    load.remove_snap();
+    load.check_sums();
+    (0..4).for_each(|i| load.c.crash(i));
+    (0..4).for_each(|i| load.c.start(i));
+    load.c.wait_clean();
+    load.read_everything();
+    load.remove_snap();
+    load.check_sums();
+    assert_eq!(load.c.mon.borrow().stats.len(), 16);
+}
+
+#[test]
+fn an_osd_that_was_away_splits_step_by_step_when_it_is_back() {
+    let mut load = Load::new(5, 3, 3, 2, &Options::new());
+    load.burst(60);
+    load.settle();
+    load.c.wait_clean();
+    load.c.off[2] = true;
+    load.c.crash(2);
+    for pg_num in [4, 5, 6, 16] {
+        load.set_pg_num(pg_num, 2);
+        load.burst(30);
+    }
+    load.settle();
+    load.c.start(2);
+    load.c.wait_clean();
+    // It caught up by the log, and holds all there is.
+    for other in [0, 1] {
+        load.c.off[other] = true;
+        load.c.crash(other);
+        if other == 0 {
+            load.read_everything();
+            load.c.start(0);
+            load.c.wait_clean();
+        }
+    }
+    load.c.start(1);
+    load.c.wait_clean();
+    load.read_everything();
+    load.check_sums();
+}
+
+/// Faults at any moment, most of all while PGs split.
+fn chaos(seed: u64) {
+    let mut rng = Rng::with_seed(seed);
+    let (osds, size) = (rng.i32(3..=5), rng.u8(2..=3));
+    let mut options = Options::new();
+    if rng.bool() {
+        let mut set = |name: &str, value: u64| drop(options.insert(name.into(), value.to_string()));
+        set("osd_target_pg_log_entries_per_osd", 1);
+        set("osd_min_pg_log_entries", rng.u64(1..60));
+        set("osd_pg_log_trim_min", rng.u64(1..10));
+        set("osd_backfill_scan_max", rng.u64(2..12));
+        set("osd_target_transaction_size", rng.u64(1..6));
+    }
+    let mut pg_num = rng.u32(1..=4);
+    let mut load = Load::new(seed, osds, size, pg_num, &options);
+    let mut pgp_num = pg_num;
+    for _ in 0..rng.u32(4..14) {
+        let requests = rng.u32(5..60);
+        load.burst(requests);
+        match rng.u8(0..12) {
+            0..=3 if pg_num < 32 => pg_num += rng.u32(1..=pg_num),
+            4 => pgp_num = rng.u32(pgp_num..=pg_num),
+            5 => load.take_snap(),
+            6 => {
+                let osd = OsdId(rng.i32(0..osds));
+                let weight = [0, 0x8000, 0x10000][rng.usize(0..3)];
+                load.c.on_mon(|m| m.set_weight(osd, weight));
+            }
+            7 => {
+                load.heal();
+                load.remove_snap();
+            }
+            _ => {}
+        }
+        load.set_pg_num(pg_num, pgp_num);
+        let requests = rng.u32(0..6);
+        load.burst(requests);
+        // Someone falls, in the middle of it.
+        for osd in 0..osds as usize {
+            match rng.u8(0..8) {
+                0 => {
+                    load.c.crash(osd);
+                    load.c.off[osd] = true;
+                }
+                1 => {
+                    load.c.crash(osd);
+                    load.c.start(osd);
+                }
+                2 | 3 => load.c.start(osd),
+                _ => {}
+            }
+        }
+    }
+    load.heal();
+    load.read_everything();
+    load.check_sums();
+}
+
+#[test]
+fn nothing_is_lost_when_machines_crash_amid_splits() {
+    let number = |name, default| {
+        std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok()).unwrap_or(default)
+    };
+    let first = number("SPLIT_FIRST", 1);
+    for seed in first..first + number("SPLIT_SEEDS", 12) {
+        eprintln!("seed {seed}");
+        chaos(seed);
+    }
+}
