@@ -171,6 +171,7 @@ fn between_osds() -> Vec<Kind> {
             object: object(),
             need: version(8),
             cursor: cursor.clone(),
+            urgent: true,
         }),
         kind(Push {
             pgid,
@@ -188,6 +189,7 @@ fn between_osds() -> Vec<Kind> {
             extents: vec![(0, 10)],
             from: cursor.clone(),
             next: cursor.clone(),
+            urgent: false,
             data: Bytes::new(),
         }),
         kind(PushAck {
@@ -238,6 +240,14 @@ fn scrubs() -> Vec<Kind> {
             objects: vec![scrubbed()],
         }),
         kind(ScrubOrder { pgs: vec![pgid], deep: true, repair: false }),
+        kind(RecoveryPlace {
+            pgid,
+            epoch,
+            interval,
+            what: Place::Ask { priority: 180, backfill: true },
+        }),
+        kind(RecoveryPlace { pgid, epoch, interval, what: Place::TooFull }),
+        kind(RecoveryOrder { pgs: vec![pgid], backfill: true, cancel: false }),
     ]
 }
 

@@ -16,7 +16,7 @@ use admin::settings::{Settings, Source};
 use crush::{CrushError, CrushMap};
 use io::{Now, Rng};
 use maps::{Incremental, OsdMap, PgPool};
-use peer::ScrubOrder;
+use peer::{RecoveryOrder, ScrubOrder};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use types::{AddrVec, Epoch, Mono, OsdId, PgId, PoolId};
@@ -61,8 +61,12 @@ pub(crate) struct Cluster {
     pub health_seen: BTreeMap<String, String>,
     /// The epoch in which a pool's PGs became more or fewer, since this mon started.
     pub pg_num_changed: BTreeMap<PoolId, Epoch>,
+    /// Since when OSDs have slow disks.
+    pub slow_since: BTreeMap<OsdId, Mono>,
     /// What OSDs are to be told with the next commit.
     pub scrub_orders: Vec<(OsdId, ScrubOrder)>,
+    /// The same of recovery.
+    pub recovery_orders: Vec<(OsdId, RecoveryOrder)>,
     pub next_global_id: u64,
     pub rng: Rng,
 }
@@ -100,7 +104,9 @@ impl Cluster {
             log: ClusterLog::default(),
             health_seen: BTreeMap::new(),
             pg_num_changed: BTreeMap::new(),
+            slow_since: BTreeMap::new(),
             scrub_orders: Vec::new(),
+            recovery_orders: Vec::new(),
             rng,
         }
     }

@@ -15,8 +15,10 @@ use crate::links::{MonLink, PeerLinks, Sessions};
 use crate::mapstate::Maps;
 use crate::op::ClientOp;
 use crate::options::Limits;
+use crate::pace::{Held, Pacer};
 use crate::perf::Perf;
 use crate::remove::Removal;
+use crate::reserve::Places;
 use crate::scrub::Scrubs;
 use crate::tracker::History;
 use io::disk::DiskDone;
@@ -61,6 +63,8 @@ pub enum Waiter {
     Listing(PgId, Option<OsdId>),
     /// Removing a PG.
     Removal(PgId),
+    /// Going back to an older state of an unfound object.
+    GiveUp(PgId),
     /// Trimming snapshots.
     Trim(PgId),
     /// Scrub of a PG: its number of this fetch.
@@ -84,6 +88,22 @@ pub struct Daemon {
     pub(crate) ahead: BTreeMap<Epoch, Vec<pg::Loaded>>,
     /// PGs we lead that have something to recover.
     pub(crate) recovering: BTreeSet<PgId>,
+    /// PGs of which something changed that decides whether they may recover.
+    pub(crate) recovered: BTreeSet<PgId>,
+    /// All PGs are to be looked at for that.
+    pub(crate) gates_due: bool,
+    /// PGs of which a client waits for objects.
+    pub(crate) urgent: BTreeSet<PgId>,
+    /// Who may recover.
+    pub(crate) places: Places,
+    /// How fast.
+    pub(crate) pacer: Pacer,
+    /// Steps of recovery that wait for their time: as many as there are objects on their way, at most.
+    pub(crate) held: VecDeque<Held>,
+    /// Objects are to be pulled when there is time.
+    pub(crate) paced_pulls: bool,
+    /// PGs we lead of which unfound objects are given up.
+    pub(crate) giving_up: BTreeSet<PgId>,
     /// PGs we lead that have snapshots to trim.
     pub(crate) trimming: BTreeSet<PgId>,
     pub(crate) scrubs: Scrubs,
@@ -142,8 +162,9 @@ impl Daemon {
         let identity = Identity::daemon(types::EntityType::OSD, id, cfg.nonce);
         let msgr = Messenger::new(identity, rng);
         let admin = Admin::new(&cfg);
+        let limits = Limits::of(&admin.settings);
         Daemon {
-            limits: Limits::of(&admin.settings),
+            limits,
             admin,
             mon: MonLink::new(cfg.mons.clone()),
             peers: PeerLinks::default(),
@@ -155,6 +176,14 @@ impl Daemon {
             pgs: Hosts::new(),
             ahead: BTreeMap::new(),
             recovering: BTreeSet::new(),
+            recovered: BTreeSet::new(),
+            gates_due: false,
+            urgent: BTreeSet::new(),
+            places: Places::new(limits.max_backfills),
+            pacer: Pacer::new(limits.recovery_share),
+            held: VecDeque::new(),
+            paced_pulls: false,
+            giving_up: BTreeSet::new(),
             trimming: BTreeSet::new(),
             scrubs: Scrubs::default(),
             recounting: BTreeSet::new(),
@@ -235,7 +264,8 @@ impl Daemon {
     /// When something is due.
     pub fn next_deadline(&self) -> Option<Mono> {
         let wakes = [self.leases.wake_at, self.scrubs.next_deadline()];
-        let own = [Some(self.next_tick), self.report_soon].into_iter().chain(wakes);
+        let own =
+            [Some(self.next_tick), self.report_soon, self.next_step()].into_iter().chain(wakes);
         let own = own.flatten().min();
         [own, self.store.next_deadline(), self.msgr.next_deadline(), self.admin.next_deadline()]
             .into_iter()
@@ -310,6 +340,7 @@ impl Daemon {
             Waiter::Push(pgid, to, object) => self.push_fetched(pgid, to, object, result, fx),
             Waiter::Listing(pgid, target) => self.listing_fetched(pgid, target, result, fx),
             Waiter::Removal(pgid) => self.removal_fetched(pgid, result, fx),
+            Waiter::GiveUp(pgid) => self.give_up_fetched(pgid, result),
             Waiter::Trim(pgid) => self.trim_fetched(pgid, result),
             Waiter::Scrub(pgid, id) => self.scrub_fetched(pgid, id, result, fx),
             Waiter::Recount(pgid) => self.recount_fetched(pgid, result),
@@ -331,6 +362,7 @@ impl Daemon {
                 | Waiter::Push(..)
                 | Waiter::Listing(..)
                 | Waiter::Recount(..)
+                | Waiter::GiveUp(_)
                 | Waiter::Scrub(..) => {}
             }
         }

@@ -3,14 +3,17 @@
 use crate::lease::{Prior, Priors};
 use crate::mapstate;
 use crate::object::own_object;
+use crate::pace::Held;
 use crate::recount::Recount;
 use crate::recover::Transfers;
+use crate::reserve::Course;
 use crate::scrub::Scrubbing;
 use crate::trim::Trimmer;
+use crate::unfound::GivingUp;
 use crate::watch::Watches;
 use bytes::Bytes;
-use peer::{BackfillProgressAck, IoCounts, Pull, PushAck, RepAck};
-use pg::{InFlight, MetaOp, Pg, PgMsg};
+use peer::{BackfillProgressAck, IoCounts, Pull, RepAck};
+use pg::{InFlight, MetaOp, Need, Pg, PgMsg};
 use std::collections::{BTreeMap, VecDeque};
 use store::{ReadSet, Transaction, TxnId};
 use types::{Epoch, Eversion, HObject, HashMap, Mono, ObjectKey, OsdId, PgId, UTime};
@@ -34,8 +37,8 @@ pub enum Then {
     Pulled(PgId, Epoch, HObject),
     /// An object is sent to whoever asked for it.
     Pull(OsdId, Pull),
-    /// A part of a pushed object is durable here.
-    PushAck(OsdId, PushAck),
+    /// A part of an object is durable here, since when it was under way, and whether a client waits.
+    Part(Held, Mono, bool),
     /// Progress of a backfill is durable here.
     ProgressAck(OsdId, BackfillProgressAck),
     /// A step of removing a PG is done.
@@ -64,6 +67,8 @@ pub enum Source {
     Watch,
     /// The trimmer.
     Trimmer,
+    /// An unfound object that is given up.
+    GiveUp,
 }
 
 /// A write that waits until every copy is durable.
@@ -128,6 +133,10 @@ pub struct PgHost {
     pub priors: Priors,
     /// Watches and notifies.
     pub watches: Watches,
+    /// What could be done for its copies.
+    pub need: Need,
+    /// Whether it is its turn to do it.
+    pub course: Course,
     /// Objects on their way.
     pub transfers: Transfers,
     /// Removed snapshots.
@@ -136,6 +145,8 @@ pub struct PgHost {
     pub scrub: Scrubbing,
     /// How far counting its objects has come.
     pub recount: Option<Recount>,
+    /// Unfound objects that are given up.
+    pub giving_up: GivingUp,
     /// Record changes that go with the next transaction.
     pub backlog: Vec<MetaOp>,
     /// Trim the replicas' logs up to here with the next write.
@@ -184,10 +195,13 @@ impl PgHost {
             waiting: VecDeque::new(),
             priors: Priors::default(),
             watches: Watches::default(),
+            need: Need::Nothing,
+            course: Course::default(),
             transfers: Transfers::default(),
             trimmer: Trimmer::default(),
             scrub: Scrubbing::default(),
             recount: None,
+            giving_up: GivingUp::default(),
             backlog: Vec::new(),
             trim_to: Eversion::ZERO,
             io: IoCounts::default(),
@@ -209,6 +223,16 @@ impl PgHost {
         self.trimmer.interrupted();
         self.scrub.interrupted();
         self.recount = None;
+        self.giving_up = GivingUp::default();
+    }
+
+    /// A write has come for an object that is being pushed: whether that was given up for it.
+    pub fn interrupt_push(&mut self, object: &HObject) -> bool {
+        let interrupted = self.pg.interrupt_push(object);
+        if interrupted {
+            self.transfers.sending.retain(|(_, o), s| o != object || s.pulled);
+        }
+        interrupted
     }
 
     /// An interval ends that lasted until `last`. Its primary may read until then, by our promises.

@@ -4,12 +4,13 @@ use crate::alive::heartbeat_listener;
 use crate::daemon::Daemon;
 use crate::object::client_addr;
 use crate::ops::Sender;
+use denc::DecodeError;
 use io::Effects;
 use io::net::{ListenAddr, ListenId};
 use peer::{
     BackfillProgress, BackfillProgressAck, LeaseAsk, LeaseGrant, OsdHere, OsdRefusal,
-    OsdWhoIsThere, PgCreates, PgPeering, Pull, Push, PushAck, RepAck, RepOp, Scan, ScanReply,
-    ScrubAsk, ScrubList, ScrubOrder, ScrubReserve,
+    OsdWhoIsThere, PgCreates, PgPeering, Pull, Push, PushAck, RecoveryOrder, RecoveryPlace, RepAck,
+    RepOp, Scan, ScanReply, ScrubAsk, ScrubList, ScrubOrder, ScrubReserve,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -414,20 +415,6 @@ impl Daemon {
                 }
             }),
             PushAck::TYPE => message.decode().map(|m: PushAck| self.on_push_ack(from, m, fx)),
-            Scan::TYPE => message.decode().map(|m: Scan| {
-                if self.has_map(from, m.epoch, message) {
-                    self.on_scan(from, m, fx);
-                }
-            }),
-            ScanReply::TYPE => message.decode().map(|m: ScanReply| self.on_scan_reply(from, m)),
-            BackfillProgress::TYPE => message.decode().map(|m: BackfillProgress| {
-                if self.has_map(from, m.epoch, message) {
-                    self.on_progress(from, m, fx);
-                }
-            }),
-            BackfillProgressAck::TYPE => {
-                message.decode().map(|m: BackfillProgressAck| self.on_progress_ack(from, m, fx))
-            }
             ScrubReserve::TYPE => message.decode().map(|m: ScrubReserve| {
                 if self.has_map(from, m.epoch, message) {
                     self.on_scrub_reserve(from, &m, fx);
@@ -447,12 +434,43 @@ impl Daemon {
             MOsdOpReply::TYPE => message.decode().map(|m: MOsdOpReply| {
                 self.on_copy_reply(message.header.tid, m, fx);
             }),
-            _ => Ok(()),
+            _ => self.on_recovery_message(from, message, fx),
         };
         if let Err(why) = result {
             let kind = message.header.kind;
             tracing::error!("osd.{}: osd.{from} sent a bad message {kind:#x}: {why}", self.cfg.id);
             self.perf.odd_messages += 1;
+        }
+    }
+
+    /// Messages of backfill and of its turns.
+    fn on_recovery_message(
+        &mut self,
+        from: OsdId,
+        message: &Message,
+        fx: &mut Effects,
+    ) -> Result<(), DecodeError> {
+        match message.header.kind {
+            RecoveryPlace::TYPE => message.decode().map(|m: RecoveryPlace| {
+                if self.has_map(from, m.epoch, message) {
+                    self.on_place(from, &m, fx);
+                }
+            }),
+            Scan::TYPE => message.decode().map(|m: Scan| {
+                if self.has_map(from, m.epoch, message) {
+                    self.on_scan(from, m, fx);
+                }
+            }),
+            ScanReply::TYPE => message.decode().map(|m: ScanReply| self.on_scan_reply(from, m)),
+            BackfillProgress::TYPE => message.decode().map(|m: BackfillProgress| {
+                if self.has_map(from, m.epoch, message) {
+                    self.on_progress(from, m, fx);
+                }
+            }),
+            BackfillProgressAck::TYPE => {
+                message.decode().map(|m: BackfillProgressAck| self.on_progress_ack(from, m, fx))
+            }
+            _ => Ok(()),
         }
     }
 
@@ -548,6 +566,10 @@ impl Daemon {
                     self.send_mon(OsdHere { osd: self.cfg.id, number }.encode());
                 }
                 Err(why) => tracing::error!("osd.{}: a bad question: {why}", self.cfg.id),
+            },
+            RecoveryOrder::TYPE => match message.decode() {
+                Ok(m) => self.on_recovery_order(&m, fx),
+                Err(why) => tracing::error!("osd.{}: a bad order: {why}", self.cfg.id),
             },
             ScrubOrder::TYPE => match message.decode() {
                 Ok(m) => self.on_scrub_order(&m, fx),

@@ -106,15 +106,19 @@ impl Daemon {
                 op.trace.mark(self.now.mono, Mark::WaitingForObject);
                 return;
             }
-            let ready = host.pg.readiness(head);
-            let usable = match ready {
+            let usable = match host.pg.readiness(head) {
                 Readiness::Ready => true,
-                Readiness::Degraded => !op.class.writes,
+                Readiness::Degraded => {
+                    !op.class.writes
+                        || host.pg.write_readiness(head) == Readiness::Ready
+                        || host.interrupt_push(head)
+                }
                 Readiness::Missing => false,
             };
             if !usable {
                 op.trace.mark(self.now.mono, Mark::WaitingForRecovery);
-                host.pg.hurry(head);
+                self.hurry(pgid, head);
+                self.hurry_steps(pgid, head, fx);
                 return;
             }
             match self.attempt(id, pgid, fx) {
@@ -166,9 +170,14 @@ impl Daemon {
         op.attempt += 1;
         op.trace.mark(self.now.mono, Mark::Started);
         let pg = &host.pg;
-        // What a write takes from a clone, every copy must take from its own.
+        // What a write takes from a clone, every copy must take from its own. Of the head itself some
+        // copies may only note that they miss it.
+        let head = op.head();
         let is_ready = |o: &HObject| match pg.readiness(o) {
             Readiness::Ready => true,
+            Readiness::Degraded if op.class.writes && *o == head => {
+                pg.write_readiness(o) == Readiness::Ready
+            }
             Readiness::Degraded => !op.class.writes,
             Readiness::Missing => false,
         };
@@ -215,9 +224,8 @@ impl Daemon {
             }
             Stop::NotReady(object) => {
                 op.trace.mark(now, Mark::WaitingForRecovery);
-                if let Some(host) = self.pgs.get_mut(&pgid) {
-                    host.pg.hurry(&object);
-                }
+                self.hurry(pgid, &object);
+                self.hurry_steps(pgid, &object, fx);
                 Ran::Stalled
             }
             Stop::Copy(source) => {

@@ -173,6 +173,7 @@ impl Daemon {
             self.refuse_op(id, e);
             return;
         }
+        self.pacer.client_came(self.now.mono);
         if self.must_hold_for_space(id) {
             return;
         }

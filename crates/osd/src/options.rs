@@ -35,6 +35,24 @@ pub const OSD: &[OptionDef] = &[
         "objects that are pulled or pushed at the same time",
     )
     .within(1.0, 4096.0),
+    OptionDef::new(
+        "osd_recovery_share",
+        Float,
+        "0.2",
+        "share of the OSD's time that recovery may take while clients are at work; without clients it \
+         takes all",
+    )
+    .within(0.01, 1.0)
+    .basic(),
+    OptionDef::new(
+        "osd_max_backfills",
+        Uint,
+        "2",
+        "PGs that recover or are filled at the same time: so many that the OSD leads, and so many that \
+         get objects here",
+    )
+    .within(1.0, 1024.0)
+    .basic(),
     OptionDef::new("osd_recovery_max_chunk", Size, "8M", "data of one push message")
         .within(4096.0, 67108864.0),
     OptionDef::new("osd_recovery_max_omap_chunk", Size, "4M", "omap bytes of one push message")
@@ -141,6 +159,10 @@ pub struct Limits {
     pub log_trim_entries: usize,
     /// Objects that are pulled or pushed at the same time, of all PGs.
     pub recovery_objects: usize,
+    /// Share of the time that recovery may take while clients are at work.
+    pub recovery_share: f64,
+    /// PGs that recover at the same time, of each kind.
+    pub max_backfills: usize,
     /// Bytes of one push message.
     pub push_bytes: u64,
     /// Omap bytes of one push message.
@@ -196,6 +218,8 @@ impl Limits {
             min_log_entries: count("osd_min_pg_log_entries"),
             log_trim_entries: count("osd_pg_log_trim_min"),
             recovery_objects: count("osd_recovery_max_active"),
+            recovery_share: settings.float("osd_recovery_share"),
+            max_backfills: count("osd_max_backfills"),
             push_bytes: settings.uint("osd_recovery_max_chunk"),
             push_omap_bytes: count("osd_recovery_max_omap_chunk"),
             push_omap_entries: count("osd_recovery_max_omap_entries_per_chunk"),

@@ -14,6 +14,7 @@ impl Daemon {
     /// Takes in the next epoch: every PG, one after the other.
     pub(crate) fn advance(&mut self, old: &Rc<OsdMap>, new: &Rc<OsdMap>, fx: &mut Effects) {
         self.restore_ahead(new);
+        self.gates_due = true;
         let pgids: Vec<_> = self.pgs.keys().copied().collect();
         for pgid in pgids {
             if new.pool(pgid.pool).is_none() {
@@ -234,7 +235,6 @@ impl Daemon {
     /// A PG's interval ended, and with it everything that was under way.
     pub(crate) fn new_interval(&mut self, pgid: PgId) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        host.wish = Default::default();
         if host.pg.is_primary() {
             self.requeue_ops(pgid);
         } else {
@@ -257,6 +257,7 @@ impl Daemon {
     /// of it.
     pub(crate) fn restart_pg(&mut self, pgid: PgId, fx: &mut Effects) {
         if self.pgs.get(&pgid).is_some_and(|h| h.started && h.pg.is_primary()) {
+            self.return_places(pgid, fx);
             self.requeue_ops(pgid);
             self.run_pg(pgid, fx, |pg, ctx, out| pg.restart(ctx, out));
         }

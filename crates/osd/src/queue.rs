@@ -58,6 +58,10 @@ impl Daemon {
             then.push(Then::Send(out.send_durable));
         }
         then.extend(out.tell_durable.map(|epoch| Then::Tell(pgid, epoch)));
+        if out.notices.contains(&Notice::NewInterval) {
+            // Before what the new interval wishes: a lone OSD may wish at once.
+            host.wish = Default::default();
+        }
         if out.want_pg_temp.is_some() {
             host.wish.pg_temp = out.want_pg_temp;
             self.mon.wishes_changed = true;
@@ -81,9 +85,15 @@ impl Daemon {
 
     fn on_notice(&mut self, pgid: PgId, notice: Notice, fx: &mut Effects) {
         match notice {
-            Notice::NewInterval => self.new_interval(pgid),
+            Notice::NewInterval => {
+                self.forget_places(pgid, fx);
+                self.new_interval(pgid);
+            }
             Notice::Active => self.went_active(pgid, fx),
-            Notice::Clean => self.note_trimming(pgid),
+            Notice::Clean => {
+                self.recovery_is_over(pgid, fx);
+                self.note_trimming(pgid);
+            }
             Notice::RemoveSelf => self.begin_removal(pgid, fx),
             Notice::Odd(why) => {
                 tracing::error!("osd.{}: pg {pgid}: {why}", self.cfg.id);
@@ -231,7 +241,7 @@ impl Daemon {
                 self.pulled_durable(pgid, interval, object, fx);
             }
             Then::Pull(from, pull) => self.on_pull(from, pull, fx),
-            Then::PushAck(to, ack) => self.send_peer(to, ack.encode(), fx),
+            Then::Part(held, since, urgent) => self.answer_part(held, since, urgent, fx),
             Then::ProgressAck(to, ack) => self.send_peer(to, ack.encode(), fx),
             Then::Removed(pgid) => self.go_on_removing(pgid, fx),
         }

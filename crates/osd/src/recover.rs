@@ -1,23 +1,23 @@
 //! Recovery: moving objects between copies, as the PG's machine says.
 //!
-//! An object travels as one or more parts ([`peer::Push`]); the receiver makes each part durable and
-//! asks for the next. A part that is not the first goes into an object of its own beside the old
-//! state, which is replaced when the last part is there.
+//! An object travels as one or more parts ([`peer::Push`], see `part`); the receiver makes each part
+//! durable and asks for the next.
 
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{PgHost, Then};
-use crate::object::{META_POOL, ObjectMeta, key_range, own_object};
-use crate::ops::{Reader, contents};
-use crate::options::Limits;
+use crate::object::{ObjectMeta, key_range};
+use crate::ops::Reader;
+use crate::pace::{BUSY_OBJECTS, Held, STEP_BYTES, Step};
+use crate::part::{PartError, apply_part, list_objects, note_arrived_clone, read_part};
 use bytes::Bytes;
 use io::Effects;
 use peer::{
     BackfillProgress, BackfillProgressAck, Pull, Push, PushAck, PushCursor, Scan, ScanReply,
 };
-use pg::{BackfillWork, Fx, Listing, Work};
-use std::collections::BTreeMap;
-use store::{Miss, OmapRange, ReadSet, StoreError, Transaction};
-use types::{Epoch, Errno, Eversion, HObject, ObjectKey, OsdId, PgId, SnapId};
+use pg::{BackfillWork, Fx, Gate, Listing, Need, Work};
+use std::collections::{BTreeMap, BTreeSet};
+use store::{ReadSet, StoreError};
+use types::{Epoch, Eversion, HObject, Mono, OsdId, PgId};
 use wire::msg::Payload;
 
 /// The sending side of an object on its way.
@@ -25,6 +25,10 @@ use wire::msg::Payload;
 pub(crate) struct Sending {
     /// Somebody asked for it.
     pub pulled: bool,
+    /// A client waits for it.
+    pub urgent: bool,
+    /// Since when the next part is being read.
+    pub reading_since: Option<Mono>,
     /// Our copy is damaged: it begins anew when that is repaired.
     pub waits_for_repair: bool,
     pub cursor: PushCursor,
@@ -46,20 +50,6 @@ pub struct Transfers {
     listings: BTreeMap<OsdId, ListingRequest>,
 }
 
-/// One part of an object, read from the store.
-struct Part {
-    exists: bool,
-    meta: Bytes,
-    version: Eversion,
-    size: u64,
-    attrs: Vec<(types::ByteString, Bytes)>,
-    omap_header: Bytes,
-    omap: Vec<(Bytes, Bytes)>,
-    extents: Vec<(u64, u64)>,
-    data: Vec<Bytes>,
-    next: PushCursor,
-}
-
 impl Daemon {
     /// Gives the PGs work as the limits allow.
     pub(crate) fn recover(&mut self, fx: &mut Effects) {
@@ -67,54 +57,110 @@ impl Daemon {
         if !self.is_up() {
             return;
         }
-        if self.recovering.is_empty() {
-            return;
-        }
-        let room = self.limits.recovery_objects;
-        let recovering: Vec<_> = self.recovering.iter().copied().collect();
+        self.go_on_giving_up(fx);
+        self.release_held(fx);
+        self.paced_pulls = false;
+        let working = self.working(fx);
+        let busy = self.pacer.clients_work(self.now.mono);
+        let most = if busy { BUSY_OBJECTS } else { usize::MAX };
+        let room = self.limits.recovery_objects.min(most);
         let count = |p| self.pgs.get(p).map_or(0, |h: &PgHost| h.pg.moving_count());
-        let mut moving: usize = recovering.iter().map(count).sum();
-        for pgid in recovering {
-            while moving < room {
+        let mut moving: usize = working.iter().map(count).sum();
+        for pgid in working {
+            loop {
+                let now = self.now.mono;
                 let Some(host) = self.pgs.get_mut(&pgid) else { break };
                 if !host.queue.is_empty() {
                     break;
                 }
-                let Some(work) = host.pg.next_recovery() else { break };
+                let urgent = host.pg.next_urgent();
+                let is_urgent = urgent.is_some();
+                if !is_urgent && host.pg.gate() == Gate::Open && !self.pacer.may_begin(now) {
+                    self.paced_pulls = true;
+                    break;
+                }
+                if !is_urgent && moving >= room {
+                    break;
+                }
+                let Some(work) = urgent.or_else(|| host.pg.next_recovery()) else { break };
                 moving += 1;
                 host.dirty = true;
-                self.do_work(pgid, work, fx);
+                if let Work::Pull { .. } = work {
+                    self.pacer.begins(now, Step::Write);
+                }
+                self.do_work(pgid, work, is_urgent, fx);
             }
             while let Some(host) = self.pgs.get_mut(&pgid)
                 && let Some(work) = host.pg.next_backfill(room)
             {
                 self.do_backfill(pgid, work, fx);
             }
+            if self.pgs.get(&pgid).is_some_and(|h| h.pg.has_urgent()) {
+                self.urgent.insert(pgid);
+            }
+        }
+    }
+
+    /// The PGs that may move objects now: those that have their places, and those of which a client
+    /// wants something. The others cost nothing.
+    fn working(&mut self, fx: &mut Effects) -> BTreeSet<PgId> {
+        let mut changed = std::mem::take(&mut self.recovered);
+        if std::mem::take(&mut self.gates_due) {
+            changed.extend(self.recovering.iter().copied());
+        }
+        for pgid in changed {
+            self.set_gate(pgid, fx);
+        }
+        let mut working: BTreeSet<PgId> = self.places.holders().collect();
+        working.append(&mut self.urgent);
+        working.retain(|pgid| self.recovering.contains(pgid));
+        working
+    }
+
+    /// A client, or a repair, waits for an object.
+    pub(crate) fn hurry(&mut self, pgid: PgId, object: &HObject) {
+        if let Some(host) = self.pgs.get_mut(&pgid) {
+            host.pg.hurry(object);
+            self.urgent.insert(pgid);
         }
     }
 
     /// Keeps the list of PGs that have something to recover.
     pub(crate) fn note_recovering(&mut self, pgid: PgId) {
-        let busy = |h: &PgHost| h.started && h.pg.is_primary() && !h.pg.is_recovered();
-        if self.pgs.get(&pgid).is_some_and(busy) {
-            self.recovering.insert(pgid);
-        } else {
+        let Some(host) = self.pgs.get_mut(&pgid) else {
             self.recovering.remove(&pgid);
+            return;
+        };
+        let leads = host.started && host.pg.is_primary();
+        let before = host.need;
+        host.need = if leads { host.pg.need() } else { Need::Nothing };
+        if host.pg.has_urgent() {
+            self.urgent.insert(pgid);
+        }
+        if host.need == Need::Nothing {
+            self.recovering.remove(&pgid);
+        } else {
+            self.recovering.insert(pgid);
+        }
+        let open = host.need != Need::Nothing && host.pg.gate() == Gate::Open;
+        if host.need != before || open {
+            // Its places are looked after at the end of the turn.
+            self.recovered.insert(pgid);
         }
     }
 
-    fn do_work(&mut self, pgid: PgId, work: Work, fx: &mut Effects) {
+    fn do_work(&mut self, pgid: PgId, work: Work, urgent: bool, fx: &mut Effects) {
         match work {
             Work::Pull { object, need, from } => {
                 let Some(host) = self.pgs.get(&pgid) else { return };
                 let (epoch, interval) = (self.maps.epoch(), host.interval());
                 let cursor = PushCursor::default();
-                let pull = Pull { pgid, epoch, interval, object, need, cursor };
+                let pull = Pull { pgid, epoch, interval, object, need, cursor, urgent };
                 self.send_peer(from, pull.encode(), fx);
             }
             Work::Push { object, to, .. } => {
                 for osd in to {
-                    self.begin_push(pgid, osd, object.clone(), fx);
+                    self.begin_push(pgid, osd, object.clone(), urgent, fx);
                 }
             }
         }
@@ -135,7 +181,7 @@ impl Daemon {
                 self.send_peer(target, scan.encode(), fx);
             }
             BackfillWork::Push { target, object, .. } | BackfillWork::Remove { target, object } => {
-                self.begin_push(pgid, target, object, fx);
+                self.begin_push(pgid, target, object, false, fx);
             }
             BackfillWork::Progress { target, to } => {
                 let progress = BackfillProgress { pgid, epoch, interval, to };
@@ -146,9 +192,17 @@ impl Daemon {
 
     // ---- sending ----
 
-    fn begin_push(&mut self, pgid: PgId, to: OsdId, object: HObject, fx: &mut Effects) {
+    fn begin_push(
+        &mut self,
+        pgid: PgId,
+        to: OsdId,
+        object: HObject,
+        urgent: bool,
+        fx: &mut Effects,
+    ) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        host.transfers.sending.insert((to, object.clone()), Sending::default());
+        let sending = Sending { urgent, ..Sending::default() };
+        host.transfers.sending.insert((to, object.clone()), sending);
         self.push_part(pgid, to, object, fx);
     }
 
@@ -163,7 +217,8 @@ impl Daemon {
             self.submit(pgid, empty, vec![Then::Pull(from, m)], fx);
             return;
         }
-        let sending = Sending { pulled: true, cursor: m.cursor, ..Sending::default() };
+        let (urgent, cursor) = (m.urgent, m.cursor);
+        let sending = Sending { pulled: true, urgent, cursor, ..Sending::default() };
         host.transfers.sending.insert((from, m.object.clone()), sending);
         self.push_part(m.pgid, from, m.object, fx);
     }
@@ -182,7 +237,7 @@ impl Daemon {
         match result {
             Ok(reads) => {
                 sending.reads.merge(reads);
-                self.push_part(pgid, to, object, fx);
+                self.begin_part(pgid, to, object, fx);
             }
             Err(why) => {
                 tracing::error!("osd.{}: {object} cannot be copied: {why}", self.cfg.id);
@@ -192,15 +247,35 @@ impl Daemon {
         }
     }
 
-    /// Reads the next part of an object and sends it.
+    /// Sends the next part of an object: now, or when there is time.
     pub(crate) fn push_part(&mut self, pgid: PgId, to: OsdId, object: HObject, fx: &mut Effects) {
-        let epoch = self.maps.epoch();
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let interval = host.interval();
+        let Some(sending) = host.transfers.sending.get(&(to, object.clone())) else { return };
+        let free = self.held.is_empty() && self.pacer.may_begin(self.now.mono);
+        if !(sending.urgent || free) {
+            self.held.push_back(Held::Part(pgid, interval, to, object));
+            return;
+        }
+        self.begin_part(pgid, to, object, fx);
+    }
+
+    /// Reads the next part of an object and sends it.
+    pub(crate) fn begin_part(&mut self, pgid: PgId, to: OsdId, object: HObject, fx: &mut Effects) {
+        let (epoch, now) = (self.maps.epoch(), self.now.mono);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let interval = host.interval();
         let Some(sending) = host.transfers.sending.get_mut(&(to, object.clone())) else { return };
+        if sending.reading_since.is_none() {
+            sending.reading_since = Some(now);
+            self.pacer.begins(now, Step::Read);
+        }
         let reader = Reader { store: &self.store, set: &sending.reads };
-        let limits = &self.limits;
-        let part = match read_part(reader, limits, &object, &sending.cursor) {
+        let mut limits = self.limits;
+        if self.pacer.clients_work(now) {
+            limits.push_bytes = limits.push_bytes.min(STEP_BYTES);
+        }
+        let part = match read_part(reader, &limits, &object, &sending.cursor) {
             Ok(part) => part,
             Err(PartError::Miss(miss)) => {
                 self.fetch(miss, Waiter::Push(pgid, to, object), fx);
@@ -215,7 +290,12 @@ impl Daemon {
             }
         };
         let bytes: usize = part.data.iter().map(Bytes::len).sum();
-        host.recovered.1 += bytes as u64;
+        if !sending.pulled {
+            host.recovered.1 += bytes as u64;
+        }
+        if let Some(since) = sending.reading_since.take() {
+            self.pacer.took(Step::Read, now.since(since));
+        }
         let push = Push {
             pgid,
             epoch,
@@ -232,6 +312,7 @@ impl Daemon {
             extents: part.extents,
             from: sending.cursor.clone(),
             next: part.next.clone(),
+            urgent: sending.urgent,
             data: Bytes::new(),
         };
         sending.reads = ReadSet::new();
@@ -250,7 +331,11 @@ impl Daemon {
             return;
         }
         if !m.next.done {
-            self.push_part(m.pgid, from, m.object, fx);
+            let sending = host.transfers.sending.get(&(from, m.object.clone()));
+            // Else the push was given up, and perhaps begun anew.
+            if sending.is_some_and(|s| s.cursor == m.next) {
+                self.push_part(m.pgid, from, m.object, fx);
+            }
             return;
         }
         host.transfers.sending.remove(&(from, m.object.clone()));
@@ -270,7 +355,12 @@ impl Daemon {
         if !host.started || host.interval() != m.interval {
             return;
         }
-        if m.pulled {
+        let goes_back = m.pulled && host.giving_up.wants(&m.object);
+        if goes_back && !host.giving_up.wants_version(&m.object, m.version, m.exists) {
+            self.nothing_to_go_back_to(pgid, from, &m.object);
+            return;
+        }
+        if m.pulled && !goes_back {
             let need = host.pg.missing().get(&m.object).map(|i| i.need);
             if need != Some(m.version) || !m.exists {
                 // Not the version that counts: look elsewhere.
@@ -286,9 +376,20 @@ impl Daemon {
             self.perf.odd_messages += 1;
             return;
         }
+        if m.pulled {
+            host.recovered.1 += m.data.len() as u64;
+        }
+        let (now, urgent) = (self.now.mono, m.urgent);
+        if m.next.done && goes_back {
+            let record = host.pg.older_arrived(&m.object, m.version);
+            host.put_meta(&mut txn, record.into_iter().collect());
+            host.giving_up.is_here(&m.object);
+            self.submit(pgid, txn, Vec::new(), fx);
+            return;
+        }
         if m.next.done {
             note_arrived_clone(&mut txn, &m);
-            let ops = host.pg.arrival_ops(&m.object);
+            let ops = host.pg.arrival_ops(&m.object, m.version);
             host.put_meta(&mut txn, ops);
             host.pg.arrived(&m.object, m.version);
         }
@@ -298,15 +399,20 @@ impl Daemon {
             (true, false) => {
                 // The next part is asked for at once; the store keeps the order.
                 let (object, cursor, need) = (m.object, m.next, m.version);
-                let pull = Pull { pgid, epoch, interval: m.interval, object, need, cursor };
-                self.submit(pgid, txn, Vec::new(), fx);
-                self.send_peer(from, pull.encode(), fx);
-                return;
+                let interval = m.interval;
+                let pull = Pull { pgid, epoch, interval, object, need, cursor, urgent };
+                if urgent || !self.pacer.clients_work(now) {
+                    self.submit(pgid, txn, Vec::new(), fx);
+                    self.send_peer(from, pull.encode(), fx);
+                    return;
+                }
+                Then::Part(Held::Pull(from, pull), now, false)
             }
             (false, _) => {
                 let (object, version, next) = (m.object, m.version, m.next);
                 let interval = m.interval;
-                Then::PushAck(from, PushAck { pgid, epoch, interval, object, version, next })
+                let ack = PushAck { pgid, epoch, interval, object, version, next };
+                Then::Part(Held::Ack(from, ack), now, urgent)
             }
         };
         self.submit(pgid, txn, vec![then], fx);
@@ -475,168 +581,4 @@ impl Daemon {
         }
         self.resend_copies(fx);
     }
-}
-
-enum PartError {
-    Miss(Miss),
-    Damaged,
-}
-
-impl From<Miss> for PartError {
-    fn from(miss: Miss) -> Self {
-        PartError::Miss(miss)
-    }
-}
-
-/// Reads what comes next of an object.
-fn read_part(
-    reader: Reader<'_>,
-    limits: &Limits,
-    object: &HObject,
-    cursor: &PushCursor,
-) -> Result<Part, PartError> {
-    let (key, store) = (object.to_key(), reader.store);
-    let mut next = cursor.clone();
-    let Some(stat) = store.stat(&key)? else {
-        next.done = true;
-        return Ok(Part { next, ..Part::absent() });
-    };
-    let meta = ObjectMeta::decode(&stat.meta).map_err(|_| PartError::Damaged)?;
-    let mut part = Part { exists: true, version: meta.version, size: stat.size, ..Part::absent() };
-    part.meta = Bytes::copy_from_slice(&stat.meta);
-    if *cursor == PushCursor::default() {
-        let attrs = store.attrs(&key)?.unwrap_or_default();
-        part.attrs = attrs.into_iter().map(|(k, v)| ((&k[..]).into(), v)).collect();
-        part.omap_header = store.omap_header(&key)?.unwrap_or_default();
-    }
-    if !cursor.data_done {
-        let (from, len) = (
-            cursor.data_offset,
-            limits.push_bytes.min(stat.size.saturating_sub(cursor.data_offset)),
-        );
-        part.extents = if len == 0 { Vec::new() } else { store.extents(&key, from, len)? };
-        for (offset, len) in &part.extents {
-            let pieces = store.read(&key, *offset, *len, reader.set)?;
-            part.data.extend(contents(pieces));
-        }
-        next.data_offset = from + len;
-        next.data_done = next.data_offset >= stat.size;
-    }
-    if next.data_done {
-        let range = OmapRange {
-            from: cursor.omap_after.clone(),
-            after: !cursor.omap_after.is_empty(),
-            max_entries: limits.push_omap_entries,
-            max_bytes: limits.push_omap_bytes,
-            ..OmapRange::default()
-        };
-        let page = store.omap_list(&key, &range)?.unwrap_or_default();
-        next.done = !page.more;
-        if let Some((last, _)) = page.entries.last() {
-            next.omap_after = Bytes::copy_from_slice(last);
-        }
-        part.omap = page.entries;
-    }
-    Ok(Part { next, ..part })
-}
-
-impl Part {
-    fn absent() -> Self {
-        Part {
-            exists: false,
-            meta: Bytes::new(),
-            version: Eversion::ZERO,
-            size: 0,
-            attrs: Vec::new(),
-            omap_header: Bytes::new(),
-            omap: Vec::new(),
-            extents: Vec::new(),
-            data: Vec::new(),
-            next: PushCursor::default(),
-        }
-    }
-}
-
-/// Where the parts of an object gather until the last one is here.
-fn temporary(object: &HObject) -> ObjectKey {
-    let key = object.to_key();
-    let mut name = b"arriving/".to_vec();
-    name.extend_from_slice(key.as_bytes());
-    let temporary = own_object(name);
-    debug_assert_eq!(temporary.pool, META_POOL);
-    temporary.to_key()
-}
-
-/// A clone that has arrived comes into the snapshot index.
-fn note_arrived_clone(txn: &mut Transaction, m: &Push) {
-    if m.exists
-        && !m.object.is_head()
-        && let Ok(meta) = ObjectMeta::decode(&m.meta)
-    {
-        crate::trim::put_rows(txn, &m.object, &m.object.to_key(), &meta.snaps);
-    }
-}
-
-/// Adds a received part to a transaction.
-fn apply_part(txn: &mut Transaction, m: &Push) -> Result<(), Errno> {
-    let key = m.object.to_key();
-    if !m.exists {
-        txn.remove(&key);
-        return Ok(());
-    }
-    let first = m.from == PushCursor::default();
-    let whole = first && m.next.done;
-    let to = if whole { key.clone() } else { temporary(&m.object) };
-    if first {
-        txn.remove(&to);
-        txn.touch(&to);
-        txn.truncate(&to, m.size);
-        for (name, value) in &m.attrs {
-            txn.set_attr(&to, Bytes::copy_from_slice(name), value.clone());
-        }
-        if !m.omap_header.is_empty() {
-            txn.omap_set_header(&to, m.omap_header.clone());
-        }
-    }
-    txn.set_meta(&to, m.meta.clone());
-    let mut at = 0usize;
-    for (offset, len) in &m.extents {
-        let end =
-            usize::try_from(*len).ok().and_then(|l| at.checked_add(l)).ok_or(Errno::EINVAL)?;
-        let piece = m.data.get(at..end).ok_or(Errno::EINVAL)?;
-        txn.write(&to, *offset, m.data.slice_ref(piece));
-        at = end;
-    }
-    if !m.omap.is_empty() {
-        txn.omap_set(&to, m.omap.clone());
-    }
-    if m.next.done && !whole {
-        txn.remove(&key);
-        txn.rename(&to, &key);
-    }
-    Ok(())
-}
-
-/// Objects of a PG from `from` on, with their versions, and where the listing ends.
-fn list_objects(
-    store: &store::Store,
-    from: &ObjectKey,
-    end: &ObjectKey,
-    at_once: usize,
-) -> Result<(BTreeMap<HObject, Eversion>, HObject), PartError> {
-    let listed = store.list(from, end, at_once + 2)?;
-    let mut objects = BTreeMap::new();
-    for (i, (key, stat)) in listed.iter().enumerate() {
-        let object = key.decode().map_err(|_| PartError::Damaged)?;
-        // Not between the clones of an object and its head (see `pg::Listing`).
-        if i >= at_once && !object.is_head() {
-            return Ok((objects, object));
-        }
-        if i > at_once {
-            return Ok((objects, object.at_snap(SnapId(0))));
-        }
-        let meta = ObjectMeta::decode(&stat.meta).map_err(|_| PartError::Damaged)?;
-        objects.insert(object, meta.version);
-    }
-    Ok((objects, HObject::max()))
 }

@@ -45,6 +45,7 @@ impl Daemon {
             host.doomed = true;
             return;
         }
+        self.forget_places(pgid, fx);
         let Some(mut host) = self.pgs.remove(&pgid) else { return };
         let pg_num = host.pg.rules().pg_num.max(1);
         let (first, end) = key_range(pgid, pg_num);

@@ -145,8 +145,9 @@ impl Daemon {
             host.put_meta(&mut txn, vec![record]);
             self.submit(pgid, txn, Vec::new(), fx);
             self.end_waiting_pushes(pgid, object);
-            self.note_recovering(pgid);
         }
+        self.note_recovering(pgid);
+        self.report_soon();
         self.release_object(pgid, object, fx);
     }
 }

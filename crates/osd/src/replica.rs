@@ -43,10 +43,16 @@ impl Daemon {
             return;
         }
         let versions: Vec<Eversion> = records.iter().map(|r| r.entry.version).collect();
-        if let Err(why) = host.pg.append_as_replica(records) {
-            tracing::error!("osd.{}: pg {pgid}: a write from osd.{from}: {why}", self.cfg.id);
-            self.perf.odd_messages += 1;
-            return;
+        let behind = match host.pg.append_as_replica(records, !m.txn.is_empty()) {
+            Ok(behind) => behind,
+            Err(why) => {
+                tracing::error!("osd.{}: pg {pgid}: a write from osd.{from}: {why}", self.cfg.id);
+                self.perf.odd_messages += 1;
+                return;
+            }
+        };
+        for object in &behind.remove {
+            txn.remove(&object.to_key());
         }
         txn.sequencer = crate::host::sequencer(pgid);
         // What the primary took, a replica must take.
@@ -56,11 +62,13 @@ impl Daemon {
             .zip(m.records)
             .map(|(v, record)| MetaOp::Put(log_key(*v), record))
             .collect();
+        meta.extend(behind.meta);
         if m.trim_to > Eversion::ZERO {
             meta.extend(host.pg.trim(m.trim_to));
         }
         host.put_meta(&mut txn, meta);
         self.perf.replica_writes += 1;
+        self.pacer.client_came(self.now.mono);
         let then = vec![Then::RepAck(from, RepAck { pgid, interval: m.interval, version })];
         self.submit(pgid, txn, then, fx);
     }

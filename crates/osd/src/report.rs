@@ -58,6 +58,8 @@ impl Daemon {
         self.tick_watches(fx);
         self.retry_listings(fx);
         self.begin_scrubs(fx);
+        self.stop_filling_when_full(fx);
+        self.gates_due = true;
         self.keep_records_fresh(fx);
         self.trim_maps(fx);
     }
@@ -183,6 +185,7 @@ fn pg_stat(host: &mut PgHost, epoch: Epoch, now: Now, removed: Option<&SnapSet>)
         state |= StateBits::WAIT;
     }
     state |= host.scrub_bits();
+    state |= host.course.bits();
     let trimmed = host.trimmer.done().clone();
     let snaps_to_trim = removed.map_or(0, SnapSet::len).saturating_sub(trimmed.len());
     if host.reported.0 != state.0 {
@@ -190,11 +193,10 @@ fn pg_stat(host: &mut PgHost, epoch: Epoch, now: Now, removed: Option<&SnapSet>)
     }
     let mapping = pg.mapping();
     let number = |o: Option<OsdId>| o.map_or(-1, |o| o.0);
-    let objects = info.sums.objects.max(0) as u64;
+    let (lacking, misplaced) = pg.copies_lacking();
     // It is clean now, not only when its interval began.
     let is_clean = pg.state().has(StateBits::CLEAN);
     let last_epoch_clean = if is_clean { epoch } else { info.history.last_epoch_clean };
-    let elsewhere = mapping.up.iter().filter(|o| !mapping.acting.contains(o)).count() as u64;
     PgStat {
         pgid: pg.pgid(),
         state: state.0,
@@ -212,8 +214,8 @@ fn pg_stat(host: &mut PgHost, epoch: Epoch, now: Now, removed: Option<&SnapSet>)
         created: info.history.epoch_created,
         last_epoch_clean,
         sums: info.sums,
-        degraded: degraded(host, objects),
-        misplaced: objects * elsewhere,
+        degraded: pg.degraded_count() + lacking,
+        misplaced,
         unfound: pg.unfound().count() as u64,
         io: host.io,
         recovered_objects: host.recovered.0,
@@ -223,11 +225,4 @@ fn pg_stat(host: &mut PgHost, epoch: Epoch, now: Now, removed: Option<&SnapSet>)
         snaps_to_trim: u32::try_from(snaps_to_trim).unwrap_or(u32::MAX),
         scrub: info.history.scrub,
     }
-}
-
-/// Copies of objects that are missing: those the logs name, and whole copies that nobody holds.
-pub(crate) fn degraded(host: &PgHost, objects: u64) -> u64 {
-    let acting = host.pg.mapping().acting.iter().filter(|o| o.is_some()).count() as u64;
-    let absent = u64::from(host.pg.rules().size).saturating_sub(acting);
-    host.pg.degraded_count() + absent * objects
 }

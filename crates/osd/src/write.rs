@@ -8,7 +8,9 @@ use crate::tracker::Mark;
 use bytes::Bytes;
 use io::Effects;
 use peer::RepOp;
-use pg::{EntryKind, LogEntry, LogLimits, LogRecord, MetaOp, ObjectSums, OpReturn, log_key};
+use pg::{
+    EntryKind, LogEntry, LogLimits, LogRecord, MetaOp, MissingItem, ObjectSums, OpReturn, log_key,
+};
 use smallvec::SmallVec;
 use store::{ReadSet, SubmitError, Transaction};
 use types::{Epoch, Errno, Eversion, HObject, OsdId, PgId, ReqId, UTime};
@@ -30,6 +32,16 @@ struct Ready {
     sums: ObjectSums,
     user_version: u64,
     object: HObject,
+    /// Record changes of this copy beside the log entries.
+    meta: Vec<MetaOp>,
+    /// Nobody gets the change itself: all copies miss the object from now on.
+    log_only: bool,
+}
+
+impl Ready {
+    fn new(entries: Vec<LogEntry>, txn: Transaction, sums: ObjectSums, object: HObject) -> Self {
+        Ready { entries, txn, sums, user_version: 0, object, meta: Vec::new(), log_only: false }
+    }
 }
 
 impl Daemon {
@@ -107,7 +119,7 @@ impl Daemon {
         fx: &mut Effects,
     ) -> Result<(), SubmitError> {
         let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(()) };
-        let Ready { entries, mut txn, sums, user_version, object } = ready;
+        let Ready { entries, mut txn, sums, user_version, object, meta, log_only } = ready;
         txn.account = account(pgid);
         let targets = host.pg.targets(&object);
         let sent = if targets.is_empty() { None } else { Some(encode_txn(&txn)) };
@@ -120,7 +132,7 @@ impl Daemon {
             })
             .collect();
         let puts = records.iter().map(|(v, r)| MetaOp::Put(log_key(*v), r.clone()));
-        let meta: Vec<_> = host.backlog.iter().cloned().chain(puts).collect();
+        let meta: Vec<_> = host.backlog.iter().cloned().chain(puts).chain(meta).collect();
         put_meta(&mut txn, &host.key, meta);
         let txn_id = self.store.submit(&txn, reads)?;
 
@@ -128,7 +140,10 @@ impl Daemon {
         let delta = sums.since(&host.pg.info().sums);
         host.note_counted(&object, &delta);
         let version = entries.last().map(|e| e.version).unwrap_or_default();
-        host.pg.append(entries, sums, luv);
+        match entries.into_iter() {
+            mut all if log_only => all.by_ref().for_each(|e| host.pg.append_without_data(e)),
+            all => host.pg.append(all.collect(), sums, luv),
+        }
         host.last_txn = Some(txn_id);
         host.dirty = true;
         if let Some(queue) = host.objects.get_mut(&object) {
@@ -142,7 +157,7 @@ impl Daemon {
         let Some((meta, data)) = sent else { return Ok(()) };
         let records: Vec<Bytes> = records.into_iter().map(|(_, r)| r).collect();
         for target in targets {
-            let (txn, data) = if target.with_data {
+            let (txn, data) = if target.with_data && !log_only {
                 (meta.clone(), data.clone())
             } else {
                 (Bytes::new(), Pieces::new())
@@ -221,6 +236,7 @@ impl Daemon {
             Source::Op(id) => id,
             Source::Watch => return,
             Source::Trimmer => return self.trim_committed(pgid),
+            Source::GiveUp => return self.give_up_committed(pgid, version),
         };
         let Some(op) = self.ops.get_mut(&id) else { return };
         op.trace.mark(self.now.mono, Mark::Committed);
@@ -272,9 +288,55 @@ impl Daemon {
             change.at(host.pg.next_version(), ReqId::default());
         let mut total = host.pg.info().sums;
         total.add(&sums);
-        let ready = Ready { entries, txn, sums: total, user_version, object: object.clone() };
+        let ready = Ready { user_version, ..Ready::new(entries, txn, total, object.clone()) };
         host.objects.entry(object).or_default();
         self.hand_over(pgid, ready, reads, source, fx)
+    }
+
+    /// Logs what becomes of an unfound object that is given up: it is deleted, or from now on all
+    /// copies miss it in the version that is answered here, until the primary has put the older state
+    /// in its place.
+    pub(crate) fn write_given_up(
+        &mut self,
+        pgid: PgId,
+        object: &HObject,
+        delete: bool,
+        fx: &mut Effects,
+    ) -> Result<Eversion, SubmitError> {
+        let now = self.now.wall;
+        let size = self.store.stat(&object.to_key()).ok().flatten().map_or(0, |s| s.size);
+        let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(Eversion::ZERO) };
+        let Some(item) = host.pg.missing().get(object).copied() else { return Ok(Eversion::ZERO) };
+        let version = host.pg.next_version();
+        let mut txn = Transaction::new(crate::host::sequencer(pgid));
+        let mut sums = host.pg.info().sums;
+        let meta = if delete {
+            txn.remove(&object.to_key());
+            // How large it was, nobody knows; what is left of it is the best guess.
+            sums.bytes -= i64::try_from(size).unwrap_or(0);
+            sums.objects -= 1;
+            sums.clones -= i64::from(!object.is_head());
+            MetaOp::Remove(pg::missing_key(object))
+        } else {
+            pg::put_missing(object, &MissingItem { need: version, have: item.have })
+        };
+        let entry = LogEntry {
+            kind: if delete { EntryKind::Delete } else { EntryKind::Modify },
+            object: object.clone(),
+            version,
+            prior_version: item.need,
+            reqid: ReqId::default(),
+            user_version: host.pg.info().last_user_version,
+            mtime: now,
+            result: 0,
+            op_returns: Vec::new(),
+        };
+        let head = object.head();
+        host.objects.entry(head.clone()).or_default();
+        let ready = Ready::new(vec![entry], txn, sums, head);
+        let ready = Ready { meta: vec![meta], log_only: !delete, ..ready };
+        self.hand_over(pgid, ready, &ReadSet::new(), Source::GiveUp, fx)?;
+        Ok(version)
     }
 }
 
@@ -296,7 +358,7 @@ fn ready_change(
             last.op_returns = op_returns(&finished.ops);
         }
     }
-    Ready { entries, txn, sums: total, user_version, object }
+    Ready { user_version, ..Ready::new(entries, txn, total, object) }
 }
 
 /// A write that failed or changed nothing is logged all the same: sent again, it must get the same
@@ -323,7 +385,7 @@ fn ready_error(
     };
     let txn = Transaction::new(crate::host::sequencer(host.pg.pgid()));
     let (sums, user_version) = (host.pg.info().sums, finished.user_version);
-    Ready { entries: vec![entry], txn, sums, user_version, object }
+    Ready { user_version, ..Ready::new(vec![entry], txn, sums, object) }
 }
 
 /// Results and outputs to be kept; the run has seen to it that outputs are short.

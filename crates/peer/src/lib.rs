@@ -9,6 +9,7 @@
 
 mod mon;
 mod osd;
+mod recovery;
 mod scrub;
 mod view;
 
@@ -20,6 +21,7 @@ pub use osd::{
     BackfillProgress, BackfillProgressAck, Heartbeat, LeaseAsk, LeaseGrant, PgPeering, PriorReader,
     Pull, Push, PushAck, PushCursor, RepAck, RepOp, Scan, ScanReply,
 };
+pub use recovery::{Place, RecoveryOrder, RecoveryPlace};
 pub use scrub::{Reserve, ScrubAsk, ScrubList, ScrubOrder, ScrubReserve};
 pub use view::{View, mapping, pool_rules};
 

@@ -117,7 +117,7 @@ pub struct PushCursor {
 
 /// Primary to a holder: send me this object.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+#[denc(v = 2, compat = 1)]
 pub struct Pull {
     /// Which PG.
     pub pgid: PgId,
@@ -131,12 +131,15 @@ pub struct Pull {
     pub need: Eversion,
     /// From where on.
     pub cursor: PushCursor,
+    /// A client waits for it.
+    #[denc(since = 2)]
+    pub urgent: bool,
 }
 payload!(Pull, 19);
 
 /// An object on its way, or a part of it. Data: the contents of `extents`, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+#[denc(v = 2, compat = 1)]
 pub struct Push {
     /// Which PG.
     pub pgid: PgId,
@@ -168,6 +171,9 @@ pub struct Push {
     pub from: PushCursor,
     /// Where the next part begins.
     pub next: PushCursor,
+    /// A client waits for it.
+    #[denc(since = 2)]
+    pub urgent: bool,
     /// Their bytes.
     #[denc(skip)]
     pub data: Bytes,
@@ -194,6 +200,7 @@ impl Push {
             extents: Vec::new(),
             from: PushCursor::default(),
             next: done,
+            urgent: false,
             data: Bytes::new(),
         }
     }

@@ -91,6 +91,9 @@ pub struct Backfill {
     range_end: HObject,
     reported: Option<HObject>,
     pushed: u64,
+    /// Objects of ours in ranges that are done, and in the current one.
+    done: u64,
+    in_range: u64,
 }
 
 impl Backfill {
@@ -106,6 +109,8 @@ impl Backfill {
             range_end: HObject::min(),
             reported: None,
             pushed: 0,
+            done: 0,
+            in_range: 0,
         }
     }
 
@@ -141,7 +146,23 @@ impl Backfill {
         }
     }
 
+    /// Objects were made or deleted in a write of `object`.
+    fn count(&mut self, object: &HObject, more: i64) {
+        if *object < self.begin {
+            self.done = self.done.saturating_add_signed(more);
+        } else if *object < self.range_end {
+            self.in_range = self.in_range.saturating_add_signed(more);
+        }
+    }
+
+    /// How many objects of ours the target has.
+    fn filled(&self) -> u64 {
+        let open = self.todo.values().filter(|v| v.is_some()).count() + self.moving.len();
+        self.done + self.in_range.saturating_sub(open as u64)
+    }
+
     fn begin_range(&mut self, begin: HObject) {
+        self.done += std::mem::take(&mut self.in_range);
         self.begin = begin.clone();
         self.range_end = begin;
         self.here = (Side::Wanted, Listing::default());
@@ -152,6 +173,7 @@ impl Backfill {
     fn compare(&mut self) {
         let (here, there) = (&self.here.1, &self.there.1);
         self.range_end = here.end.clone().min(there.end.clone());
+        self.in_range = here.objects.range(..&self.range_end).count() as u64;
         let all = here.objects.keys().chain(there.objects.keys());
         let differs = |o: &&HObject| here.objects.get(*o) != there.objects.get(*o);
         let todo = all.filter(|o| **o < self.range_end).filter(differs);
@@ -162,7 +184,8 @@ impl Backfill {
 impl Pg {
     /// The next thing to do for a backfill. `room` says how many objects may be under way.
     pub fn next_backfill(&mut self, room: usize) -> Option<BackfillWork> {
-        if self.stage != Stage::Active || !self.missing.is_empty() {
+        let open = self.recovery.gate == crate::recovery::Gate::Open;
+        if self.stage != Stage::Active || !self.missing.is_empty() || !open {
             return None;
         }
         let targets: Vec<_> = self.backfills.keys().copied().collect();
@@ -257,6 +280,29 @@ impl Pg {
     /// Objects brought so far to targets that are being filled.
     pub fn backfilled_count(&self) -> u64 {
         self.backfills.values().map(|b| b.pushed).sum()
+    }
+
+    pub(crate) fn count_objects(&mut self, object: &HObject, more: i64) {
+        if more != 0 {
+            self.backfills.values_mut().for_each(|b| b.count(object, more));
+        }
+    }
+
+    /// Copies of objects that are lacking altogether, and copies that are not where CRUSH wants them,
+    /// beside what the logs name.
+    pub fn copies_lacking(&self) -> (u64, u64) {
+        let objects = u64::try_from(self.info.sums.objects).unwrap_or(0);
+        let lacking = (self.rules.size as usize).saturating_sub(self.acting_count());
+        let mut left: Vec<u64> =
+            self.backfills.values().map(|b| objects.saturating_sub(b.filled())).collect();
+        let filled =
+            |o: &&OsdId| self.mapping.acting.contains(o) || self.backfills.contains_key(*o);
+        let elsewhere = self.mapping.up.iter().filter(|o| o.is_some() && !filled(o)).count();
+        left.extend(std::iter::repeat_n(objects, elsewhere));
+        let given = lacking.min(left.len());
+        let misplaced = left.split_off(given).iter().sum();
+        let absent = (lacking - given) as u64 * objects;
+        (left.iter().sum::<u64>() + absent, misplaced)
     }
 
     /// Whether anything is being filled.

@@ -39,18 +39,34 @@ pub fn authoritative(infos: &BTreeMap<OsdId, PgInfo>, me: OsdId) -> Option<OsdId
     candidates.max_by_key(|(osd, info)| rank(**osd, info)).map(|(osd, _)| *osd)
 }
 
+/// A copy that misses more objects than this does not lead while another one could: every client
+/// would wait for them (Ceph's `osd_force_auth_primary_missing_objects`, there 100).
+pub const LEADER_MISSES_AT_MOST: u64 = 10;
+
 /// Who should act: members of the up set whose log connects to the authoritative one, filled up
-/// with other holders of the PG.
+/// with other holders of the PG. `missing` says how many objects copies have said they miss.
 pub fn choose(
     infos: &BTreeMap<OsdId, PgInfo>,
+    missing: &BTreeMap<OsdId, u64>,
     mapping: &Mapping,
     size: u32,
     me: OsdId,
 ) -> Option<Choice> {
     let auth = authoritative(infos, me)?;
-    let tail = infos.get(&auth)?.log_tail;
+    let best = infos.get(&auth)?;
+    let tail = best.log_tail;
     let connects = |osd: OsdId| infos.get(&osd).is_some_and(|i| can_catch_up(i, tail));
-    let primary = mapping.up_primary.filter(|p| connects(*p)).unwrap_or(auth);
+    let leads_well = |osd: OsdId| {
+        let behind = |i: &PgInfo| {
+            best.last_update.version.saturating_sub(i.last_update.version)
+                + missing.get(&osd).copied().unwrap_or(0)
+        };
+        connects(osd) && infos.get(&osd).map(behind).is_some_and(|n| n <= LEADER_MISSES_AT_MOST)
+    };
+    let up_primary = mapping.up_primary.filter(|p| connects(*p));
+    let better = || mapping.up.iter().copied().find(|o| leads_well(*o));
+    let primary = up_primary.filter(|p| leads_well(*p)).or_else(better);
+    let primary = primary.or(up_primary).unwrap_or(auth);
     let mut want: OsdSet = OsdSet::new();
     want.push(primary);
     let mut backfill = BTreeSet::new();
@@ -137,17 +153,35 @@ mod tests {
             (2, info((9, 90), 50, 8)),
             (3, info((9, 80), 40, 8)),
         ]);
-        let choice = choose(&all, &mapping(&[0, 1, 2]), 3, OsdId(1)).unwrap();
+        let choice = choose(&all, &BTreeMap::new(), &mapping(&[0, 1, 2]), 3, OsdId(1)).unwrap();
         assert_eq!(choice.auth, OsdId(1));
         assert_eq!(choice.want, osds(&[1, 2, 3]));
         assert_eq!(choice.backfill, [OsdId(0)].into());
     }
 
     #[test]
+    fn a_copy_that_misses_much_does_not_lead_until_it_has_caught_up() {
+        let fresh = info((9, 90), 50, 8);
+        let mut all =
+            infos(&[(0, info((9, 60), 50, 8)), (1, fresh.clone()), (2, info((9, 70), 50, 8))]);
+        let choose = |all: &_, missing: &[(i32, u64)]| {
+            let missing = missing.iter().map(|(o, n)| (OsdId(*o), *n)).collect();
+            choose(all, &missing, &mapping(&[0, 1, 2]), 3, OsdId(1)).unwrap().want
+        };
+        assert_eq!(choose(&all, &[]), osds(&[1, 0, 2]));
+        // It has the log now, but not the objects.
+        all.insert(OsdId(0), fresh.clone());
+        assert_eq!(choose(&all, &[(0, 30)]), osds(&[1, 0, 2]));
+        assert_eq!(choose(&all, &[(0, 3)]), osds(&[0, 1, 2]));
+        // Nobody would be better.
+        assert_eq!(choose(&all, &[(0, 30), (1, 30), (2, 30)]), osds(&[0, 1, 2]));
+    }
+
+    #[test]
     fn everybody_equal_keeps_the_mapping() {
         let i = info((9, 90), 50, 8);
         let all = infos(&[(0, i.clone()), (1, i.clone()), (2, i)]);
-        let choice = choose(&all, &mapping(&[2, 0, 1]), 3, OsdId(2)).unwrap();
+        let choice = choose(&all, &BTreeMap::new(), &mapping(&[2, 0, 1]), 3, OsdId(2)).unwrap();
         assert_eq!(choice.want, osds(&[2, 0, 1]));
         assert!(choice.backfill.is_empty());
     }

@@ -7,8 +7,8 @@
 //!
 //! Where to find what: [`PgLog`] and [`Missing`] are the data; `merge` brings two logs together;
 //! `prior` and `choose` are the two decisions of peering; `peering` is its course; `replicate`,
-//! `recovery`, `backfill` and [`scrub`] are what an active PG does; `split` makes several PGs of one;
-//! `persist` is how it is kept.
+//! `recovery`, `unfound`, `backfill` and [`scrub`] are what an active PG does; `split` makes several PGs
+//! of one; `persist` is how it is kept.
 
 mod backfill;
 mod choose;
@@ -24,9 +24,11 @@ mod pg;
 mod prior;
 mod recovery;
 mod replicate;
+mod reserve;
 pub mod scrub;
 mod split;
 mod status;
+mod unfound;
 
 pub use backfill::{BackfillWork, Listing};
 pub use choose::{Choice, authoritative, choose};
@@ -37,10 +39,13 @@ pub use merge::{LogSegment, Merged, merge_log, peer_missing};
 pub use missing::{Missing, MissingItem};
 pub use msg::{Body, PgMsg, Query};
 pub use persist::{
-    Belongs, INFO_KEY, InfoRecord, LoadError, Loaded, LogRecord, MetaOp, load, log_key, missing_key,
+    Belongs, INFO_KEY, InfoRecord, LoadError, Loaded, LogRecord, MetaOp, load, log_key,
+    missing_key, put_missing,
 };
 pub use pg::{Ctx, Fx, Notice, Pg, Stage};
 pub use prior::Prior;
-pub use recovery::{Readiness, Work};
-pub use replicate::{InFlight, LogLimits, Target};
+pub use recovery::{Gate, Need, Readiness, Work};
+pub use replicate::{Behind, InFlight, LogLimits, Target};
+pub use reserve::{Forced, Reserver, Turn};
 pub use status::{PeerView, StateBits};
+pub use unfound::{GiveUp, Probe};

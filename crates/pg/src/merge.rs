@@ -153,8 +153,13 @@ fn merge_divergent(
         }
         revert_object(log, object, first, missing);
         remove.push(object.clone());
-        if missing.get(object).is_none() && !is_gone(log, object, first) {
+        let kept = match missing.get(object) {
             // What we have is exactly the version that counts.
+            None => !is_gone(log, object, first),
+            // What we have is older and was never touched by the divergent entries.
+            Some(item) => item.have != Eversion::ZERO,
+        };
+        if kept {
             remove.pop();
         }
     }
@@ -188,6 +193,7 @@ fn revert_object(log: &PgLog, object: &HObject, first: &LogEntry, missing: &mut 
         Some(item) if item.have == prior => {
             missing.remove(object);
         }
+        Some(item) if item.have < prior => missing.set(object.clone(), prior, item.have),
         Some(_) | None => missing.set(object.clone(), prior, Eversion::ZERO),
     }
 }

@@ -81,7 +81,31 @@ impl Pg {
                 }
             }
             Stage::Down | Stage::Incomplete if !known => self.start_peering(ctx, fx),
+            // It may have what nobody else has.
+            Stage::Active if !known && !self.missing.is_empty() => self.ask_late_holder(from, fx),
             _ => {}
+        }
+    }
+
+    fn late_holder_answers(
+        &mut self,
+        from: OsdId,
+        mut info: PgInfo,
+        seg: &LogSegment,
+        missing: Missing,
+    ) {
+        let Some(peer) = self.peers.get_mut(&from).filter(|p| p.missing.is_none()) else {
+            return;
+        };
+        // Our log goes on meanwhile, and may have left it behind: then it is asked for each object.
+        let learned = peer_missing(&self.log, &mut info, seg, missing);
+        peer.missing = Some(learned.unwrap_or_default());
+    }
+
+    fn ask_late_holder(&mut self, osd: OsdId, fx: &mut Fx) {
+        if self.needs_log_of(osd) {
+            let since = self.common_with(osd);
+            self.send(osd, Body::Query(Query::Log { since }, self.info.history), fx);
         }
     }
 
@@ -113,7 +137,10 @@ impl Pg {
         let mut infos: BTreeMap<_, _> =
             self.peers.iter().map(|(o, p)| (*o, p.info.clone())).collect();
         infos.insert(self.me, self.info.clone());
-        choose(&infos, &self.mapping, self.rules.size, self.me)
+        let count = |p: &Peer| p.missing.as_ref().map_or(p.missing_count, |m| m.len() as u64);
+        let mut missing: BTreeMap<_, _> = self.peers.iter().map(|(o, p)| (*o, count(p))).collect();
+        missing.insert(self.me, self.missing.len() as u64);
+        choose(&infos, &missing, &self.mapping, self.rules.size, self.me)
     }
 
     pub(crate) fn ask_for_acting(&mut self, choice: &Choice, ctx: &Ctx<'_>, fx: &mut Fx) {
@@ -176,6 +203,7 @@ impl Pg {
                     self.got_missing(ctx, fx);
                 }
             }
+            Stage::Active => self.late_holder_answers(from, info, &seg, missing),
             _ => {}
         }
     }

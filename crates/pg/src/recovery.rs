@@ -12,13 +12,43 @@ use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Eversion, HObject, OsdId};
 
+/// Whether recovery and backfill may go on by themselves. What a client waits for is always brought.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gate {
+    /// They may. Where nobody reserves anything it stays so.
+    #[default]
+    Open,
+    /// They wait for their turn, or are held by a flag.
+    Wait,
+    /// A copy that would get objects has no space for them.
+    TooFull,
+}
+
+/// What a PG could do for its copies now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// Nothing, or nothing that is possible.
+    #[default]
+    Nothing,
+    /// Objects that the log names can be brought.
+    Recovery,
+    /// A copy is to be filled.
+    Backfill,
+}
+
+/// An object that is written all the time is pushed at last, and its writes wait.
+const INTERRUPTED_AT_MOST: u8 = 3;
+
 /// What is under way.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recovery {
+    pub(crate) gate: Gate,
     /// From whom.
     pulling: BTreeMap<HObject, OsdId>,
     pushing: BTreeMap<HObject, SmallVec<[OsdId; 4]>>,
     urgent: VecDeque<HObject>,
+    /// Pushes that were given up for a write of their object, and how often.
+    interrupted: BTreeMap<HObject, u8>,
     /// What is missing here because our copy is damaged.
     damaged: BTreeSet<HObject>,
     /// What this copy cannot read, and no other copy has: there is nothing to be pushed.
@@ -80,6 +110,46 @@ impl Pg {
         Readiness::Ready
     }
 
+    /// Whether a write of `object` may begin now. A copy that has not got the object learns of the
+    /// write by its log only and is brought the object later, if enough others have it: one more than
+    /// one, where the pool has more. An object on its way takes no write.
+    pub fn write_readiness(&self, object: &HObject) -> Readiness {
+        let ready = self.readiness(object);
+        if ready != Readiness::Degraded || self.is_on_its_way(object) {
+            return ready;
+        }
+        let has = |osd: &&OsdId| **osd == self.me || self.surely_has(**osd, object);
+        let copies = self.mapping.acting.iter().filter(has).count();
+        let enough = self.rules.min_size.max(self.rules.size.min(2)) as usize;
+        if copies >= enough { Readiness::Ready } else { ready }
+    }
+
+    fn surely_has(&self, osd: OsdId, object: &HObject) -> bool {
+        let missing = self.peers.get(&osd).and_then(|p| p.missing.as_ref());
+        missing.is_some_and(|m| !m.contains(object))
+    }
+
+    /// Whether the object is being pulled or pushed.
+    pub fn is_on_its_way(&self, object: &HObject) -> bool {
+        let (pulling, pushing) = (&self.recovery.pulling, &self.recovery.pushing);
+        pulling.contains_key(object)
+            || pushing.contains_key(object)
+            || self.backfills.values().any(|b| b.is_moving(object))
+    }
+
+    /// A write of `object` has come while the object is being pushed. Whether the push is given up for
+    /// it: the copies that get the object learn of the write, and are brought the object anew later.
+    pub fn interrupt_push(&mut self, object: &HObject) -> bool {
+        let times = self.recovery.interrupted.get(object).copied().unwrap_or(0);
+        let Some(to) = self.recovery.pushing.remove(object) else { return false };
+        if times < INTERRUPTED_AT_MOST && self.write_readiness(object) == Readiness::Ready {
+            self.recovery.interrupted.insert(object.clone(), times + 1);
+            return true;
+        }
+        self.recovery.pushing.insert(object.clone(), to);
+        false
+    }
+
     /// A client waits for `object`.
     pub fn hurry(&mut self, object: &HObject) {
         if !self.recovery.urgent.contains(object) {
@@ -90,13 +160,9 @@ impl Pg {
     /// The next object to move. It counts as under way until [`Pg::pulled`], [`Pg::pushed`] or
     /// [`Pg::give_up`].
     pub fn next_recovery(&mut self) -> Option<Work> {
-        if self.stage != Stage::Active {
-            return None;
-        }
-        while let Some(object) = self.recovery.urgent.pop_front() {
-            if let Some(work) = self.work_on(&object) {
-                return Some(work);
-            }
+        let urgent = self.next_urgent();
+        if urgent.is_some() || self.stage != Stage::Active || self.recovery.gate != Gate::Open {
+            return urgent;
         }
         let mine: Option<HObject> = {
             let mut open = self.missing.oldest_first().map(|(o, _)| o);
@@ -109,12 +175,64 @@ impl Pg {
         theirs.and_then(|object| self.work_on(&object))
     }
 
+    /// Whether somebody waits for objects that are not under way.
+    pub fn has_urgent(&self) -> bool {
+        !self.recovery.urgent.is_empty()
+    }
+
+    /// The next object that a client waits for.
+    pub fn next_urgent(&mut self) -> Option<Work> {
+        if self.stage != Stage::Active {
+            return None;
+        }
+        while let Some(object) = self.recovery.urgent.pop_front() {
+            if let Some(work) = self.work_on(&object) {
+                return Some(work);
+            }
+        }
+        None
+    }
+
+    /// What could be done now.
+    pub fn need(&self) -> Need {
+        if self.stage != Stage::Active {
+            return Need::Nothing;
+        }
+        let found = |o: &HObject| self.source_of(o).is_some();
+        if self.moving_count() > 0
+            || self.missing.iter().any(|(o, _)| found(o))
+            || self.next_push().is_some()
+        {
+            return Need::Recovery;
+        }
+        if self.missing.is_empty() && self.is_backfilling() {
+            return Need::Backfill;
+        }
+        Need::Nothing
+    }
+
+    /// The copies to which objects are to be pushed.
+    pub fn receivers(&self) -> impl Iterator<Item = OsdId> {
+        let missing = |o: &OsdId| self.peers.get(o).and_then(|p| p.missing.as_ref());
+        self.members().filter(move |o| missing(o).is_some_and(|m| !m.is_empty()))
+    }
+
+    /// Lets recovery and backfill go on, or wait.
+    pub fn set_gate(&mut self, gate: Gate) {
+        self.recovery.gate = gate;
+    }
+
+    /// See [`Gate`].
+    pub fn gate(&self) -> Gate {
+        self.recovery.gate
+    }
+
     fn can_pull(&self, object: &HObject) -> bool {
         !self.recovery.pulling.contains_key(object) && self.source_of(object).is_some()
     }
 
     /// Members whose missing objects we bring: all that act or are being filled.
-    fn members(&self) -> impl Iterator<Item = OsdId> {
+    pub(crate) fn members(&self) -> impl Iterator<Item = OsdId> {
         let acting = self.mapping.acting.iter().copied();
         acting.filter(|o| *o != self.me && o.is_some()).chain(self.backfills.keys().copied())
     }
@@ -168,31 +286,30 @@ impl Pg {
     /// Who has the version of `object` that we need: somebody of whom it is known, else any copy
     /// that may have it, be it a stray or one that is to be filled anew. (The receiver takes exactly
     /// the needed version: such a copy may hold an older or a divergent one.)
-    fn source_of(&self, object: &HObject) -> Option<OsdId> {
+    pub(crate) fn source_of(&self, object: &HObject) -> Option<OsdId> {
         let need = self.missing.get(object)?.need;
         let known = |p: &Peer| {
             p.info.last_update >= need
                 && *object < p.info.last_backfill
                 && p.missing.as_ref().is_some_and(|m| !m.contains(object))
         };
-        let has_not_failed = |p: &Peer| !p.lacks.contains(object);
+        let lacks = |p: &Peer| {
+            let item = p.missing.as_ref().and_then(|m| m.get(object));
+            item.is_some_and(|item| item.have != need)
+        };
+        let has_not_failed = |p: &Peer| !p.lacks.contains(object) && !lacks(p);
         let mut peers = self.peers.iter();
         let sure = peers.clone().find(|(_, p)| has_not_failed(p) && known(p));
         let (osd, _) = sure.or_else(|| peers.find(|(_, p)| has_not_failed(p) && p.had_copy))?;
         Some(*osd)
     }
 
-    /// Missing objects that no reachable copy has.
-    pub fn unfound(&self) -> impl Iterator<Item = &HObject> {
-        self.missing.iter().map(|(o, _)| o).filter(|o| self.source_of(o).is_none())
-    }
-
-    /// The record change to put into the transaction that stores a pulled or pushed object.
-    pub fn arrival_ops(&self, object: &HObject) -> Vec<MetaOp> {
-        if self.missing.contains(object) {
-            vec![MetaOp::Remove(missing_key(object))]
-        } else {
-            Vec::new()
+    /// The record change to put into the transaction that stores a pulled or pushed object in this
+    /// version.
+    pub fn arrival_ops(&self, object: &HObject, version: Eversion) -> Vec<MetaOp> {
+        match self.missing.get(object) {
+            Some(item) if item.need <= version => vec![MetaOp::Remove(missing_key(object))],
+            _ => Vec::new(),
         }
     }
 
@@ -204,7 +321,10 @@ impl Pg {
     /// As the primary: a pulled object is durable here.
     pub fn pulled(&mut self, object: &HObject, fx: &mut Fx) {
         self.recovery.pulling.remove(object);
-        self.recovery.damaged.remove(object);
+        if self.recovery.damaged.remove(object) {
+            // Others that turned out to be damaged as well wait for no turn.
+            self.hurry(object);
+        }
         self.recovery.unreadable.remove(object);
         self.check_clean(fx);
         self.flush_info(fx);
@@ -212,8 +332,9 @@ impl Pg {
 
     /// As the primary: `osd` has the object in this version durably.
     pub fn pushed(&mut self, osd: OsdId, object: &HObject, version: Eversion, fx: &mut Fx) {
-        if let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) {
-            missing.got(object, version);
+        if let Some(peer) = self.peers.get_mut(&osd) {
+            peer.lacks.remove(object);
+            peer.missing.iter_mut().for_each(|m| _ = m.got(object, version));
         }
         if let Some(to) = self.recovery.pushing.get_mut(object) {
             to.retain(|o| *o != osd);

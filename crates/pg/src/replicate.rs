@@ -1,8 +1,10 @@
 //! Writes: log entries, who gets them, and when they are committed.
 
 use crate::info::ObjectSums;
-use crate::log::LogEntry;
-use crate::persist::{LogRecord, MetaOp, forget_up_to, log_key, put_tail};
+use crate::log::{EntryKind, LogEntry};
+use crate::persist::{
+    LogRecord, MetaOp, forget_up_to, log_key, missing_key, put_missing, put_tail,
+};
 use crate::pg::{Pg, Stage};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
@@ -31,8 +33,18 @@ impl Default for LogLimits {
 pub struct Target {
     /// The OSD.
     pub osd: OsdId,
-    /// Whether it applies the change, or only learns of it (a backfill will bring the object).
+    /// Whether it applies the change, or only learns of it (recovery or backfill will bring the
+    /// object).
     pub with_data: bool,
+}
+
+/// What a write that came without its data changes on a copy beside the log.
+#[derive(Debug, Default)]
+pub struct Behind {
+    /// Record changes.
+    pub meta: Vec<MetaOp>,
+    /// Objects that are gone.
+    pub remove: Vec<HObject>,
 }
 
 impl Pg {
@@ -44,12 +56,20 @@ impl Pg {
     /// The other OSDs a write of `object` goes to.
     pub fn targets(&self, object: &HObject) -> SmallVec<[Target; 4]> {
         let acting = self.mapping.acting.iter().copied().filter(|o| *o != self.me && o.is_some());
+        let head = object.head();
         let mut out: SmallVec<[Target; 4]> =
-            acting.map(|osd| Target { osd, with_data: true }).collect();
+            acting.map(|osd| Target { osd, with_data: !self.is_behind(osd, &head) }).collect();
         for (osd, backfill) in &self.backfills {
-            out.push(Target { osd: *osd, with_data: backfill.has_passed(object) });
+            let with_data = backfill.has_passed(object) && !self.is_behind(*osd, &head);
+            out.push(Target { osd: *osd, with_data });
         }
         out
+    }
+
+    /// Whether a copy misses this head: writes of it only come into its log.
+    fn is_behind(&self, osd: OsdId, head: &HObject) -> bool {
+        let missing = self.peers.get(&osd).and_then(|p| p.missing.as_ref());
+        missing.is_some_and(|m| m.contains(head))
     }
 
     /// The records of new entries, for the transaction that makes their changes.
@@ -92,12 +112,59 @@ impl Pg {
             let now = entry.leaves_object().then_some(entry.version);
             self.backfills.values_mut().for_each(|b| b.note_write(&entry.object, now));
         }
+        self.note_missing_writes(&entries);
+        if let Some(last) = entries.last() {
+            self.count_objects(&last.object, sums.objects - self.info.sums.objects);
+        }
         self.take_in(entries, sums, last_user_version);
         for peer in self.peers.values_mut() {
             if peer.missing.is_some() {
                 peer.info.last_update = self.info.last_update;
             }
         }
+    }
+
+    /// Copies that miss the object of these entries miss its new state. What is deleted, nobody
+    /// misses any more.
+    fn note_missing_writes(&mut self, entries: &[LogEntry]) {
+        let Some(head) = entries.last().map(|e| e.object.head()) else { return };
+        let deleted = |e: &&LogEntry| e.kind == EntryKind::Delete;
+        for entry in entries.iter().filter(deleted) {
+            self.missing.remove(&entry.object);
+        }
+        for missing in self.peers.values_mut().filter_map(|p| p.missing.as_mut()) {
+            if missing.contains(&head) {
+                entries.iter().for_each(|e| missing.note(e));
+            } else {
+                entries.iter().filter(deleted).for_each(|e| _ = missing.remove(&e.object));
+            }
+        }
+    }
+
+    /// As the primary: the entry is handed to the store. Nobody gets its data, we neither: every copy
+    /// misses the object in the entry's version from now on, and keeps what it has of it.
+    pub fn append_without_data(&mut self, entry: LogEntry) {
+        assert_eq!(self.stage, Stage::Active, "{}: a write while not active", self.info.pgid);
+        self.missing.note(&entry);
+        let reached: Vec<_> = self.members().collect();
+        for (_, peer) in self.peers.iter_mut().filter(|(o, _)| reached.contains(o)) {
+            if let Some(missing) = &mut peer.missing
+                && entry.object < peer.info.last_backfill
+            {
+                missing.note(&entry);
+            }
+        }
+        let (sums, luv) = (self.info.sums, self.info.last_user_version);
+        self.append(vec![entry], sums, luv);
+    }
+
+    /// The record changes for entries whose objects this copy misses.
+    pub fn missing_ops(&self, entries: &[LogEntry]) -> Vec<MetaOp> {
+        let record = |e: &LogEntry| match self.missing.get(&e.object) {
+            Some(item) => put_missing(&e.object, item),
+            None => MetaOp::Remove(missing_key(&e.object)),
+        };
+        entries.iter().filter(|e| e.changes_object()).map(record).collect()
     }
 
     fn take_in(&mut self, entries: Vec<LogEntry>, sums: ObjectSums, last_user_version: u64) {
@@ -116,19 +183,36 @@ impl Pg {
             && interval == self.info.history.same_interval_since
     }
 
-    /// As a replica: takes in the entries of a write whose records are handed to the store.
+    /// As a replica: takes in the entries of a write whose records are handed to the store. Without
+    /// the write's data this copy misses the objects from now on, unless a backfill has yet to bring
+    /// them anyway.
     ///
     /// # Errors
     /// When they do not continue the log: the primary and we do not agree on the past.
-    pub fn append_as_replica(&mut self, records: Vec<LogRecord>) -> Result<(), &'static str> {
+    pub fn append_as_replica(
+        &mut self,
+        records: Vec<LogRecord>,
+        with_data: bool,
+    ) -> Result<Behind, &'static str> {
+        let mut behind = Behind::default();
         for record in records {
+            let entry = record.entry;
             let next = self.info.last_update.version + 1;
-            if record.entry.version.version != next || record.entry.version <= self.log.head() {
+            if entry.version.version != next || entry.version <= self.log.head() {
                 return Err("a replicated write does not continue the log");
             }
-            self.take_in(vec![record.entry], record.sums, record.last_user_version);
+            let deleted = entry.kind == EntryKind::Delete;
+            let known = entry.object < self.info.last_backfill && entry.changes_object();
+            if known && (!with_data || (deleted && self.missing.contains(&entry.object))) {
+                self.missing.note(&entry);
+                behind.meta.extend(self.missing_ops(std::slice::from_ref(&entry)));
+                if deleted && !with_data {
+                    behind.remove.push(entry.object.clone());
+                }
+            }
+            self.take_in(vec![entry], record.sums, record.last_user_version);
         }
-        Ok(())
+        Ok(behind)
     }
 }
 

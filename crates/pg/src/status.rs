@@ -4,6 +4,7 @@
 use crate::info::PgInfo;
 use crate::missing::Missing;
 use crate::pg::{Pg, Stage};
+use crate::recovery::{Gate, Need};
 use std::fmt;
 use types::{HObject, OsdId};
 
@@ -118,17 +119,30 @@ impl Pg {
             *bits |= StateBits::DEGRADED;
         }
         if self.degraded_count() > 0 {
-            let moving = self.moving_count() > 0;
-            *bits |= if moving { StateBits::RECOVERING } else { StateBits::RECOVERY_WAIT };
-            if self.unfound().next().is_some() {
-                *bits |= StateBits::RECOVERY_UNFOUND;
-            }
+            *bits |= self.recovery_bit();
         } else if self.is_backfilling() {
-            *bits |= StateBits::BACKFILLING;
+            *bits |= match self.gate() {
+                Gate::Open => StateBits::BACKFILLING,
+                Gate::Wait => StateBits::BACKFILL_WAIT,
+                Gate::TooFull => StateBits::BACKFILL_TOOFULL,
+            };
         } else if full
             && self.info.history.last_epoch_clean >= self.info.history.same_interval_since
         {
             *bits |= StateBits::CLEAN;
+        }
+    }
+
+    /// Unfound objects show when they are all that is left.
+    fn recovery_bit(&self) -> StateBits {
+        let unfound = self.need() == Need::Nothing && self.unfound().next().is_some();
+        match self.gate() {
+            _ if unfound && self.is_backfilling() => StateBits::BACKFILL_UNFOUND,
+            _ if unfound => StateBits::RECOVERY_UNFOUND,
+            _ if self.moving_count() > 0 => StateBits::RECOVERING,
+            Gate::Open => StateBits::RECOVERING,
+            Gate::Wait => StateBits::RECOVERY_WAIT,
+            Gate::TooFull => StateBits::RECOVERY_TOOFULL,
         }
     }
 

@@ -36,10 +36,12 @@ fn what_osds_cannot_do_yet_is_refused() {
     let (r, outs) = say(&mut bench, erasure);
     assert!(r == -95 && outs.contains("erasure"), "{outs}");
     // Nobody is connected who could scrub.
-    for command in ["pg scrub", "pg repair", "pg force-recovery"] {
+    for command in ["pg scrub", "pg repair"] {
         let (r, outs) = say(&mut bench, json!({"prefix": command, "pgid": ["2.0"]}));
         assert!(r < 0 && !outs.is_empty(), "{command}: {r} {outs}");
     }
+    let force = json!({"prefix": "pg force-recovery", "pgid": ["2.0"]});
+    assert_eq!(say(&mut bench, force), (0, "pg 2.0 doesn't require recovery; ".into()));
     assert_eq!(bench.c.map().pools.len(), 1);
 }
 
@@ -245,4 +247,67 @@ fn a_slow_disk_is_named() {
     bench.commit_us.insert(OsdId(1), 4_000);
     bench.write(&Default::default());
     assert!(health(&mut bench)["checks"]["OSD_SLOW_DISK"].is_null());
+}
+
+#[test]
+fn a_disk_that_stays_slow_is_taken_out_if_the_operator_wants_that() {
+    let mut bench = Bench::new();
+    let slow = OsdId(1);
+    let is_in = |bench: &Bench, id: OsdId| bench.c.map().is_in(id);
+    let times = |slow_us: u32| [(OsdId(0), 900), (slow, slow_us), (OsdId(2), 1100)].into();
+    let look = |bench: &mut Bench, calm: bool| {
+        bench.again();
+        let now = bench.now();
+        bench.c.slow_out(now, calm);
+        bench.commit();
+    };
+    bench.commit_us = times(800_000);
+    look(&mut bench, true);
+    bench.sleep(Duration::from_secs(3600));
+    look(&mut bench, true);
+    assert!(is_in(&bench, slow), "it is off by default");
+    let set = |bench: &mut Bench, name: &str, value: &str| {
+        bench.c.settings.set(admin::settings::Source::File, name, value).unwrap();
+    };
+    set(&mut bench, "mon_osd_slow_disk_out_interval", "120");
+    // While data is being copied anyway, while a flag says no, and when it was fast in between.
+    look(&mut bench, false);
+    say(&mut bench, json!({"prefix": "osd set", "key": "noout"}));
+    look(&mut bench, true);
+    say(&mut bench, json!({"prefix": "osd unset", "key": "noout"}));
+    say(&mut bench, json!({"prefix": "osd add-noout", "ids": ["1"]}));
+    look(&mut bench, true);
+    say(&mut bench, json!({"prefix": "osd rm-noout", "ids": ["1"]}));
+    bench.commit_us = times(5000);
+    look(&mut bench, true);
+    bench.commit_us = times(800_000);
+    look(&mut bench, true);
+    bench.sleep(Duration::from_secs(100));
+    look(&mut bench, true);
+    assert!(is_in(&bench, slow), "not yet");
+    bench.sleep(Duration::from_secs(30));
+    look(&mut bench, true);
+    assert!(!is_in(&bench, slow));
+    // Of two that are left no other one goes: too few would be in.
+    bench.commit_us = [(OsdId(0), 900), (OsdId(2), 900_000)].into();
+    look(&mut bench, true);
+    bench.sleep(Duration::from_secs(300));
+    look(&mut bench, true);
+    assert!(is_in(&bench, OsdId(2)));
+}
+
+#[test]
+fn when_all_disks_are_slow_that_is_load() {
+    let mut bench = Bench::new();
+    bench.commit_us = [(OsdId(0), 700_000), (OsdId(1), 800_000), (OsdId(2), 900_000)].into();
+    let source = admin::settings::Source::File;
+    bench.c.settings.set(source, "mon_osd_slow_disk_out_interval", "60").unwrap();
+    for _ in 0..10 {
+        bench.again();
+        let now = bench.now();
+        bench.c.slow_out(now, true);
+        bench.commit();
+        bench.sleep(Duration::from_secs(60));
+    }
+    assert_eq!(bench.c.map().in_osds().count(), 3);
 }

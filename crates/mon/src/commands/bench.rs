@@ -159,6 +159,16 @@ impl Bench {
         }
     }
 
+    /// All OSDs report again.
+    pub fn again(&mut self) {
+        self.report();
+    }
+
+    /// The time.
+    pub fn now(&self) -> Now {
+        self.now
+    }
+
     fn pg_stat(&self, map: &OsdMap, pgid: PgId) -> PgStat {
         let at = map.pg_to_up_acting(pgid);
         let size = usize::from(map.pool(pgid.pool).unwrap().size);

@@ -134,8 +134,8 @@ fn progress(c: &Cluster, call: &Call) -> Reply {
 }
 
 fn progress_json(c: &Cluster, call: &Call) -> Reply {
-    let events = super::status::progress_events(c, call.now);
-    Ok(Answer::json(json!({"events": events, "completed": []})))
+    let (events, completed) = super::status::progress_events(c, call.now);
+    Ok(Answer::json(json!({"events": events, "completed": completed})))
 }
 
 fn device_ls(_: &Cluster, call: &Call) -> Reply {

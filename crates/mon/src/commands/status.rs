@@ -228,7 +228,7 @@ pub(super) fn io_rate_text(rate: &Rate) -> Option<String> {
 }
 
 /// How far recovery is: the share that is done, and the time that is left.
-fn progress(c: &Cluster, sums: &Sums) -> Option<(f64, Option<Duration>)> {
+fn progress(c: &Cluster, now: Now, sums: &Sums) -> Option<(f64, Option<Duration>)> {
     let recovery = c.pgmap.recovery?;
     let work = sums.total.num_objects_degraded + sums.total.num_objects_misplaced;
     if work <= 0 || recovery.most <= 0 {
@@ -237,14 +237,19 @@ fn progress(c: &Cluster, sums: &Sums) -> Option<(f64, Option<Duration>)> {
     let done = 1.0 - work as f64 / recovery.most as f64;
     let rate = c.pgmap.rates.total();
     let per_second = rate.counts.recovered_objects as f64 / rate.seconds.max(0.001);
-    let left = rate.has_recovery().then(|| work as f64 / per_second);
+    let lasted = since(now.wall, recovery.since).as_secs_f64();
+    // As fast as in the last seconds; when nothing moved then, as fast as since it began.
+    let left = match rate.counts.recovered_objects {
+        0 => (done > 0.0).then(|| lasted * (1.0 - done) / done),
+        _ => Some(work as f64 / per_second),
+    };
     let left = left.filter(|s| s.is_finite() && *s < 1e9).map(Duration::from_secs_f64);
     Some((done.clamp(0.0, 1.0), left))
 }
 
 fn progress_lines(c: &Cluster, now: Now, sums: &Sums) -> Option<(String, f64)> {
     const WIDTH: usize = 28;
-    let (done, left) = progress(c, sums)?;
+    let (done, left) = progress(c, now, sums)?;
     let since_start = c.pgmap.recovery.map(|r| since(now.wall, r.since)).unwrap_or_default();
     let full = (done * WIDTH as f64) as usize;
     let bar = format!("{}{}", "=".repeat(full), ".".repeat(WIDTH - full));
@@ -262,14 +267,27 @@ pub(super) fn progress_text(c: &Cluster, now: Now) -> Option<String> {
     Some(text + "\n")
 }
 
-/// The same in JSON.
-pub(super) fn progress_events(c: &Cluster, now: Now) -> Value {
-    match progress_lines(c, now, &c.pgmap.sums(c.map())) {
-        Some((message, progress)) => {
-            json!([{"id": "recovery", "message": message, "progress": progress}])
-        }
-        None => json!([]),
-    }
+fn seconds(at: UTime) -> f64 {
+    f64::from(at.sec) + f64::from(at.nsec) / 1e9
+}
+
+/// The same in JSON: what goes on, and what is over.
+pub(super) fn progress_events(c: &Cluster, now: Now) -> (Value, Value) {
+    let sums = c.pgmap.sums(c.map());
+    let going = progress(c, now, &sums).zip(c.pgmap.recovery).map(|((done, left), recovery)| {
+        json!({
+            "id": "recovery", "message": "Global Recovery Event", "refs": [["global", ""]],
+            "add_to_ceph_s": true, "progress": done, "started_at": seconds(recovery.since),
+            "time_remaining": left.map(|left| left.as_secs_f64()),
+        })
+    });
+    let over = c.pgmap.completed.iter().map(|done| {
+        json!({
+            "id": "recovery", "message": "Global Recovery Event", "refs": [["global", ""]],
+            "started_at": seconds(done.since), "finished_at": seconds(done.until),
+        })
+    });
+    (going.into_iter().collect(), over.collect())
 }
 
 fn progress_json(c: &Cluster, now: Now, sums: &Sums) -> Value {

@@ -130,6 +130,13 @@ pub(crate) const MON: &[OptionDef] = &[
         "warn of OSDs whose clocks differ from the mon's by more; 0: never",
     ),
     OptionDef::new(
+        "mon_osd_slow_disk_out_interval",
+        Secs,
+        "0",
+        "an OSD whose disk has been slow for so long (see mon_warn_on_slow_commit_ms) is marked out, if \
+         others are not; 0: never",
+    ),
+    OptionDef::new(
         "mon_osd_reconnect_grace",
         Secs,
         "20",

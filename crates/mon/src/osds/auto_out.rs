@@ -32,12 +32,12 @@ impl Cluster {
             .collect();
         for id in late {
             if self.may_mark_out(id) {
-                self.mark_out(now, id, after);
+                self.mark_out(now, id, &format!("has been down for {} seconds", after.as_secs()));
             }
         }
     }
 
-    fn may_mark_out(&self, id: OsdId) -> bool {
+    pub(super) fn may_mark_out(&self, id: OsdId) -> bool {
         let map = self.map();
         if map.is_out(id)
             || map.effective_flags(id).contains(OsdState::NOOUT)
@@ -66,7 +66,7 @@ impl Cluster {
         below.all(|osd| map.is_down(osd))
     }
 
-    fn mark_out(&mut self, now: Now, id: OsdId, after: Duration) {
+    pub(super) fn mark_out(&mut self, now: Now, id: OsdId, why: &str) {
         let done = self.change(|inc, map| {
             inc.new_weight.insert(id, WEIGHT_OUT);
             if !map.state(id).contains(OsdState::AUTOOUT) {
@@ -78,9 +78,7 @@ impl Cluster {
             }
         });
         if done.is_ok() {
-            let text =
-                format!("Marking osd.{id} out (has been down for {} seconds)", after.as_secs());
-            self.say(now, Level::Info, text);
+            self.say(now, Level::Info, format!("Marking osd.{id} out ({why})"));
         }
     }
 }

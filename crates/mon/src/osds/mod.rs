@@ -8,6 +8,7 @@ mod failure;
 mod fullness;
 mod identity;
 mod register;
+mod slow_out;
 mod trim;
 mod wishes;
 

@@ -15,7 +15,7 @@ pub(crate) use sums::{OsdSum, Sums, stat_sum};
 use maps::OsdMap;
 use peer::{OsdSpace, PgStat, PoolCompressed};
 use pg::StateBits;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use types::{Epoch, Mono, OsdId, PgId, PoolId, UTime};
 
 /// When a PG was last in a good state, and when it came into it.
@@ -82,6 +82,16 @@ pub(crate) struct Recovery {
     pub most: i64,
 }
 
+/// Recoveries that are over and still shown.
+const COMPLETED: usize = 10;
+
+/// Recovery that is over.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recovered {
+    pub since: UTime,
+    pub until: UTime,
+}
+
 /// Everything reported.
 #[derive(Debug, Default)]
 pub(crate) struct PgMap {
@@ -91,6 +101,8 @@ pub(crate) struct PgMap {
     totals: BTreeMap<PoolId, Counts>,
     pub rates: Rates,
     pub recovery: Option<Recovery>,
+    /// The newest last.
+    pub completed: VecDeque<Recovered>,
     /// Counts changes.
     pub version: u64,
 }
@@ -153,6 +165,12 @@ impl PgMap {
         self.rates.sample(now.mono, &self.totals);
         let sums = self.sums(map);
         let work = sums.total.num_objects_degraded + sums.total.num_objects_misplaced;
+        if let (..=0, Some(done)) = (work, self.recovery) {
+            self.completed.push_back(Recovered { since: done.since, until: now.wall });
+            if self.completed.len() > COMPLETED {
+                self.completed.pop_front();
+            }
+        }
         self.recovery = match (work, self.recovery) {
             (..=0, _) => None,
             (work, None) => Some(Recovery { since: now.wall, most: work }),

@@ -17,6 +17,8 @@ impl Server {
         let sums = c.pgmap.sums(&map);
         c.quotas(now, &sums);
         c.adjust_pgs();
+        let work = sums.total.num_objects_degraded + sums.total.num_objects_misplaced;
+        c.slow_out(now, work == 0);
         let checks = c.checks(now, &sums);
         c.log_health(now, &checks);
         c.age_mutes(now, &checks);

@@ -20,7 +20,7 @@ use io::{Effects, Now};
 use pg::scrub::Kind;
 use serde_json::{Value, json};
 use std::rc::Rc;
-use types::Mono;
+use types::{Mono, PgId};
 use wire::LinkId;
 use wire::msg::{MCommand, MCommandReply, MConfig, Message, Payload};
 
@@ -70,6 +70,11 @@ const OWN: &[Def<Handler>] = &[
         d.mon.wants_map = true;
         Ok(Answer::ok())
     }),
+    own(
+        "dump_recovery_reservations",
+        "shows PGs that recover, and those that wait for their turn",
+        |d, _| Ok(d.recovery_reservations()),
+    ),
     own("store usage", "shows what the store's space is used for", |d, _| Ok(d.store_usage())),
     own(
         "injectargs <injected_args:String>...",
@@ -105,10 +110,17 @@ const OWN: &[Def<Handler>] = &[
     ),
     own("list_unfound <pgid:Pgid> [offset:String]", "shows lost objects", Daemon::list_unfound),
     own(
-        "pg <pgid:Pgid> <cmd:Choices,query|list_unfound> [offset:String]",
-        "shows a PG in full, or its lost objects",
+        "mark_unfound_lost <pgid:Pgid> <mulcmd:Choices,revert|delete>",
+        "gives up objects that nobody has: they go back to an older state, or are deleted",
+        Daemon::mark_unfound_lost,
+    ),
+    own(
+        "pg <pgid:Pgid> <cmd:Choices,query|list_unfound|list_missing|mark_unfound_lost> \
+         [mulcmd:Choices,revert|delete] [offset:String]",
+        "shows a PG in full, or its lost objects; gives those up",
         |d, args| match &*args.text("cmd") {
             "query" => d.query(args),
+            "mark_unfound_lost" => d.mark_unfound_lost(args),
             _ => d.list_unfound(args),
         },
     ),
@@ -209,10 +221,16 @@ impl Daemon {
                 let mut settings = std::mem::take(&mut self.admin.settings);
                 let answer = common.run(args, &table, &mut settings, || self.loggers());
                 self.admin.settings = settings;
-                self.limits = Limits::of(&self.admin.settings);
+                self.take_over_settings();
                 answer
             }
         }
+    }
+
+    fn take_over_settings(&mut self) {
+        self.limits = Limits::of(&self.admin.settings);
+        self.places.set_number(self.limits.max_backfills);
+        self.pacer.set_share(self.limits.recovery_share);
     }
 
     /// The mon says what the cluster's configuration database has for us.
@@ -225,7 +243,7 @@ impl Daemon {
         for why in refused {
             tracing::debug!("osd.{}: an option from the mon is passed over: {why}", self.cfg.id);
         }
-        self.limits = Limits::of(&self.admin.settings);
+        self.take_over_settings();
     }
 
     fn inject_args(&mut self, args: &Args) -> Result<Answer, CommandError> {
@@ -248,7 +266,7 @@ impl Daemon {
             set.map_err(|why| CommandError::invalid(format_args!("{name}: {why}")))?;
             said.push(format!("{name} = '{value}' "));
         }
-        self.limits = Limits::of(&self.admin.settings);
+        self.take_over_settings();
         Ok(Answer::json(json!({})).with_message(said.concat()))
     }
 
@@ -340,6 +358,26 @@ impl Daemon {
             }
         }
         Answer::json(json!({ "threshold": threshold as u64, "entries": entries }))
+    }
+
+    fn recovery_reservations(&self) -> Answer {
+        let names = |all: &[PgId]| all.iter().map(PgId::to_string).collect::<Vec<_>>();
+        let [ours, waiting, guests, asking] = self.places.lists();
+        let most = self.limits.max_backfills;
+        let [read, write] = self.pacer.means().map(|mean| mean.as_secs_f64() * 1000.0);
+        Answer::json(json!({
+            "pace": {
+                "share": self.limits.recovery_share, "read_ms": read, "write_ms": write,
+                "held_steps": self.held.len(),
+                "clients_work": self.pacer.clients_work(self.now.mono),
+            },
+            "local_reservations": {
+                "max_allowed": most, "in_progress": names(&ours), "queues": names(&waiting),
+            },
+            "remote_reservations": {
+                "max_allowed": most, "in_progress": names(&guests), "queues": names(&asking),
+            },
+        }))
     }
 
     fn mapped_pools(&self) -> Answer {

@@ -11,7 +11,7 @@ use types::{HObject, OsdId};
 const MAX_LISTED: usize = 256;
 
 impl Daemon {
-    fn queried(&self, args: &Args) -> Result<&PgHost, CommandError> {
+    pub(crate) fn queried(&self, args: &Args) -> Result<&PgHost, CommandError> {
         let pgid = args.pgid("pgid").ok_or_else(|| CommandError::invalid("no pgid specified"))?;
         self.pgs.get(&pgid).filter(|h| h.pg.is_primary()).ok_or_else(|| {
             CommandError::not_found(format_args!(
@@ -33,6 +33,13 @@ impl Daemon {
         let peers: Vec<Value> = pg.peers().map(|p| peer_json(pg, &p)).collect();
         let mut info = info_json(pg.info(), pg.missing().is_empty());
         info["stats"] = stats_json(host);
+        let mut state = stage_json(pg);
+        if *pg.stage() == Stage::Active {
+            state["reservation"] = host.course.stand_text().into();
+            let unfound = pg.unfound().next().is_some();
+            let sources = if unfound { self.sources_json(pg) } else { json!([]) };
+            state["might_have_unfound"] = sources;
+        }
         Ok(Answer::json(json!({
             "snap_trimq": "[]",
             "snap_trimq_len": 0,
@@ -45,9 +52,16 @@ impl Daemon {
                 involved.iter().map(|o| o.0.to_string()).collect::<Vec<_>>(),
             "info": info,
             "peer_info": peers,
-            "recovery_state": [stage_json(pg)],
+            "recovery_state": [state],
             "agent_state": {},
         })))
+    }
+
+    /// OSDs that may have what is unfound, as Ceph lists them.
+    fn sources_json(&self, pg: &Pg) -> Value {
+        let sources = pg.might_have_unfound(&peer::View(self.maps.current()));
+        let one = |(osd, probe): (OsdId, pg::Probe)| json!({ "osd": osd.0.to_string(), "status": probe.text() });
+        sources.into_iter().map(one).collect()
     }
 
     pub(super) fn list_unfound(&mut self, args: &Args) -> Result<Answer, CommandError> {
@@ -63,7 +77,10 @@ impl Daemon {
                     "oid": object_json(o),
                     "need": version(item.map(|i| i.need)),
                     "have": version(item.map(|i| i.have)),
-                    "flags": "none", "clean_regions": "", "locations": [],
+                    "flags": "none",
+                    "clean_regions":
+                        "clean_offsets: [], clean_omap: 0, new_object: 1",
+                    "locations": [],
                 })
             })
             .collect();
@@ -73,7 +90,7 @@ impl Daemon {
             "objects": objects,
             "state": stage_name(pg.stage()),
             "available_might_have_unfound": true,
-            "might_have_unfound": [],
+            "might_have_unfound": self.sources_json(pg),
             "more": unfound.len() > MAX_LISTED,
         })))
     }
@@ -150,6 +167,7 @@ fn stats_json(host: &PgHost) -> Value {
     let mapping = pg.mapping();
     let scrub = &pg.info().history.scrub;
     let number = |o: Option<OsdId>| o.map_or(-1, |o| o.0);
+    let (lacking, misplaced) = pg.copies_lacking();
     let copies = sums.objects.saturating_mul(i64::from(pg.rules().size));
     json!({
         "version": pg.info().last_update.to_string(),
@@ -173,7 +191,8 @@ fn stats_json(host: &PgHost) -> Value {
             "num_object_clones": sums.clones,
             "num_object_copies": copies,
             "num_objects_missing_on_primary": pg.missing().len(),
-            "num_objects_degraded": crate::report::degraded(host, sums.objects.max(0) as u64),
+            "num_objects_degraded": pg.degraded_count() + lacking,
+            "num_objects_misplaced": misplaced,
             "num_objects_unfound": pg.unfound().count(),
             "num_whiteouts": sums.whiteouts,
             "num_read": host.io.reads,

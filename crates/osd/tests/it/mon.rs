@@ -140,6 +140,25 @@ impl TestMon {
         self.next.new_blocklist.insert(BlocklistAddr::host(host), until);
     }
 
+    /// `ceph osd lost`.
+    pub fn mark_lost(&mut self, osd: OsdId) {
+        let epoch = self.next.epoch;
+        self.next.new_lost.insert(osd, epoch);
+    }
+
+    /// Sets or clears a bit of an OSD.
+    pub fn set_state(&mut self, osd: OsdId, state: maps::OsdState, on: bool) {
+        if self.map.state(osd).contains(state) != on {
+            self.next.toggle_state(osd, state);
+        }
+    }
+
+    /// Tells an OSD something.
+    pub fn tell(&mut self, osd: OsdId, what: impl Payload) {
+        let link = self.osds.iter().find(|(_, o)| **o == osd).map(|(link, _)| *link);
+        self.msgr.send(link.expect("it is connected"), what.encode());
+    }
+
     pub fn mark_down(&mut self, osd: OsdId) {
         if self.map.is_up(osd) && !self.next.new_state.contains_key(&osd) {
             self.next.mark_down(osd);

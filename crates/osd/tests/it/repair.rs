@@ -101,6 +101,8 @@ fn the_only_good_copy_repairs_all_others() {
         damage(&mut c, holders[0], 1, 0);
         damage(&mut c, holders[1], 1, 0);
         assert_reads(&mut c, &target, &content(1));
+        // The mon hears of it a moment later.
+        c.pass(Duration::from_millis(200));
         c.wait_clean();
         damage(&mut c, holders[2], 1, 0);
         // Each of the others can lead without it.

@@ -395,7 +395,7 @@ impl Osd {
         if !pg.is_primary() || !pg.accepts_io() {
             return false;
         }
-        if pg.readiness(&o) != Readiness::Ready {
+        if pg.write_readiness(&o) != Readiness::Ready {
             pg.hurry(&o);
             return false;
         }
@@ -524,7 +524,9 @@ impl Osd {
                     None => Txn::default(),
                 };
                 txn.meta = Pg::log_ops(&[entry], &ObjectSums::default(), 0);
-                pg.append_as_replica(records).unwrap();
+                let behind = pg.append_as_replica(records, put.is_some()).unwrap();
+                txn.meta.extend(behind.meta);
+                txn.remove.extend(behind.remove);
                 if trim > Eversion::ZERO {
                     txn.meta.extend(pg.trim(trim));
                 }
@@ -546,7 +548,7 @@ impl Osd {
                     }
                 }
                 let mut txn = write_txn(&object, state.map(|s| s.1), version);
-                txn.meta = pg.arrival_ops(&object);
+                txn.meta = pg.arrival_ops(&object, version);
                 pg.arrived(&object, version);
                 if pulled {
                     txn.then.push(Then::Pulled(object, u64::from(interval.0)));

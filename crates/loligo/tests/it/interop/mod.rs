@@ -28,4 +28,5 @@ mod snaps;
 mod store;
 
 mod tool;
+mod unfound;
 mod watch;

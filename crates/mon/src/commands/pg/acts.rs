@@ -1,11 +1,12 @@
-//! What a PG can be told. Priorities come with a later version of the OSDs: until then they are
+//! What a PG can be told: to scrub, to repair, to be recovered first. What OSDs cannot do yet is
 //! refused, rather than promised and not kept.
 
 use crate::cluster::Cluster;
 use crate::commands::osd::osd_id;
 use crate::commands::{Call, CommandDef, Reply, write};
 use admin::{Answer, CommandError};
-use peer::ScrubOrder;
+use peer::{RecoveryOrder, ScrubOrder};
+use pg::StateBits;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Errno, OsdId, PgId};
 
@@ -14,26 +15,26 @@ pub(super) const COMMANDS: &[CommandDef] = &[
     write("pg deep-scrub <pgid:Pgid>", "pg", "compares the copies of a PG byte by byte", scrub_one),
     write("pg repair <pgid:Pgid>", "pg", "replaces bad copies in a PG by good ones", scrub_one),
     write("pg repeer <pgid:Pgid>", "pg", "lets a PG peer again", one),
-    write("pg force-recovery <pgid:Pgid>...", "pg", "recovers PGs first", many),
-    write("pg force-backfill <pgid:Pgid>...", "pg", "backfills PGs first", many),
-    write("pg cancel-force-recovery <pgid:Pgid>...", "pg", "takes force-recovery back", many),
-    write("pg cancel-force-backfill <pgid:Pgid>...", "pg", "takes force-backfill back", many),
+    write("pg force-recovery <pgid:Pgid>...", "pg", "recovers PGs first", force),
+    write("pg force-backfill <pgid:Pgid>...", "pg", "backfills PGs first", force),
+    write("pg cancel-force-recovery <pgid:Pgid>...", "pg", "takes force-recovery back", force),
+    write("pg cancel-force-backfill <pgid:Pgid>...", "pg", "takes force-backfill back", force),
     write("osd pool scrub <who:Poolname>...", "osd", "scrubs pools", scrub_pools),
     write("osd pool deep-scrub <who:Poolname>...", "osd", "deep-scrubs pools", scrub_pools),
     write("osd pool repair <who:Poolname>...", "osd", "repairs pools", scrub_pools),
-    write("osd pool force-recovery <who:Poolname>...", "osd", "recovers pools first", pools),
-    write("osd pool force-backfill <who:Poolname>...", "osd", "backfills pools first", pools),
+    write("osd pool force-recovery <who:Poolname>...", "osd", "recovers pools first", force_pools),
+    write("osd pool force-backfill <who:Poolname>...", "osd", "backfills pools first", force_pools),
     write(
         "osd pool cancel-force-recovery <who:Poolname>...",
         "osd",
         "takes force-recovery back",
-        pools,
+        force_pools,
     ),
     write(
         "osd pool cancel-force-backfill <who:Poolname>...",
         "osd",
         "takes force-backfill back",
-        pools,
+        force_pools,
     ),
     write("osd scrub <who:String>", "osd", "scrubs the PGs an OSD leads", scrub_osds),
     write("osd deep-scrub <who:String>", "osd", "deep-scrubs the PGs an OSD leads", scrub_osds),
@@ -64,16 +65,87 @@ fn one(c: &mut Cluster, call: &Call) -> Reply {
     Err(refusal(call))
 }
 
-fn many(c: &mut Cluster, call: &Call) -> Reply {
-    call.args.list("pgid").iter().try_for_each(|text| check_pg(c, text))?;
-    Err(refusal(call))
+/// What is to be forced, or no longer.
+#[derive(Clone, Copy)]
+struct Force {
+    backfill: bool,
+    cancel: bool,
 }
 
-fn pools(c: &mut Cluster, call: &Call) -> Reply {
-    for name in call.args.list("who") {
-        c.pool_id(&name)?;
+impl Force {
+    fn of(call: &Call) -> (Force, String) {
+        let word = call.args.prefix().rsplit(' ').next().unwrap_or_default().to_owned();
+        let (backfill, cancel) = (word.ends_with("backfill"), word.starts_with("cancel"));
+        (Force { backfill, cancel }, word)
     }
-    Err(refusal(call))
+
+    /// Why there is nothing to be done about a PG, in Ceph's words (`mgr/DaemonServer.cc`).
+    fn pointless(self, state: StateBits) -> Option<&'static str> {
+        use StateBits as S;
+        let any = |all: &[S]| all.iter().any(|s| state.has(*s));
+        match (self.backfill, self.cancel) {
+            (false, false) if !any(&[S::DEGRADED, S::RECOVERY_WAIT, S::RECOVERING]) => {
+                Some("doesn't require recovery")
+            }
+            (false, false) if any(&[S::FORCED_RECOVERY]) => Some("recovery already forced"),
+            (true, false)
+                if !any(&[S::DEGRADED, S::BACKFILL_WAIT, S::BACKFILLING, S::BACKFILL_TOOFULL]) =>
+            {
+                Some("doesn't require backfilling")
+            }
+            (true, false) if any(&[S::FORCED_BACKFILL]) => Some("backfill already forced"),
+            (false, true) if !any(&[S::FORCED_RECOVERY]) => Some("recovery not forced"),
+            (true, true) if !any(&[S::FORCED_BACKFILL]) => Some("backfill not forced"),
+            _ => None,
+        }
+    }
+}
+
+/// Orders it of the primaries, and says what was ordered and what was not.
+fn order_force(c: &mut Cluster, force: Force, word: &str, pgs: &[PgId]) -> String {
+    let mut by: BTreeMap<OsdId, Vec<PgId>> = BTreeMap::new();
+    let mut said = Vec::new();
+    for pgid in pgs {
+        let entry = c.pgmap.get(*pgid);
+        if let Some(why) = force.pointless(c.pgmap.state(c.map(), entry)) {
+            said.push(format!("pg {pgid} {why}; "));
+        } else if let Some(osd) = c.map().pg_to_up_acting(*pgid).acting_primary {
+            by.entry(osd).or_default().push(*pgid);
+        } else {
+            said.push(format!("pg {pgid} has no primary osd; "));
+        }
+    }
+    for (osd, pgs) in by {
+        if !c.osd_links.contains_key(&osd) {
+            said.push(format!("osd.{osd} is not currently connected; "));
+            continue;
+        }
+        let names = crate::show::join(pgs.iter().map(PgId::to_string), ",");
+        said.push(format!("instructing pg(s) [{names}] on osd.{osd} to {word}; "));
+        let Force { backfill, cancel } = force;
+        c.recovery_orders.push((osd, RecoveryOrder { pgs, backfill, cancel }));
+    }
+    said.concat()
+}
+
+fn force(c: &mut Cluster, call: &Call) -> Reply {
+    let (force, word) = Force::of(call);
+    let mut pgs = Vec::new();
+    for text in call.args.list("pgid") {
+        check_pg(c, &text)?;
+        pgs.extend(text.parse::<PgId>().ok());
+    }
+    Ok(Answer::message(order_force(c, force, &word, &pgs)))
+}
+
+fn force_pools(c: &mut Cluster, call: &Call) -> Reply {
+    let (force, word) = Force::of(call);
+    let mut pgs = Vec::new();
+    for name in call.args.list("who") {
+        let id = c.pool_id(&name)?;
+        pgs.extend(c.map().pool(id).into_iter().flat_map(|p| p.pgs(id)));
+    }
+    Ok(Answer::message(order_force(c, force, &word, &pgs)))
 }
 
 /// `scrub`, `deep-scrub` or `repair`, by the last word of a command.

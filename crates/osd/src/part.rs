@@ -1,0 +1,192 @@
+//! Objects as they travel: reading a part of one, and putting a part that came into a transaction.
+//!
+//! A part that is not the first goes into an object of its own beside the old state, which is
+//! replaced when the last part is there.
+
+use crate::object::{META_POOL, ObjectMeta, own_object};
+use crate::ops::{Reader, contents};
+use crate::options::Limits;
+use bytes::Bytes;
+use peer::{Push, PushCursor};
+use std::collections::BTreeMap;
+use store::{Miss, OmapRange, Transaction};
+use types::{Errno, Eversion, HObject, ObjectKey, SnapId};
+
+/// One part of an object, read from the store.
+pub(crate) struct Part {
+    pub exists: bool,
+    pub meta: Bytes,
+    pub version: Eversion,
+    pub size: u64,
+    pub attrs: Vec<(types::ByteString, Bytes)>,
+    pub omap_header: Bytes,
+    pub omap: Vec<(Bytes, Bytes)>,
+    pub extents: Vec<(u64, u64)>,
+    pub data: Vec<Bytes>,
+    pub next: PushCursor,
+}
+
+/// Why a part cannot be read.
+pub(crate) enum PartError {
+    Miss(Miss),
+    Damaged,
+}
+
+impl From<Miss> for PartError {
+    fn from(miss: Miss) -> Self {
+        PartError::Miss(miss)
+    }
+}
+
+/// Reads what comes next of an object.
+pub(crate) fn read_part(
+    reader: Reader<'_>,
+    limits: &Limits,
+    object: &HObject,
+    cursor: &PushCursor,
+) -> Result<Part, PartError> {
+    let (key, store) = (object.to_key(), reader.store);
+    let mut next = cursor.clone();
+    let Some(stat) = store.stat(&key)? else {
+        next.done = true;
+        return Ok(Part { next, ..Part::absent() });
+    };
+    let meta = ObjectMeta::decode(&stat.meta).map_err(|_| PartError::Damaged)?;
+    let mut part = Part { exists: true, version: meta.version, size: stat.size, ..Part::absent() };
+    part.meta = Bytes::copy_from_slice(&stat.meta);
+    if *cursor == PushCursor::default() {
+        let attrs = store.attrs(&key)?.unwrap_or_default();
+        part.attrs = attrs.into_iter().map(|(k, v)| ((&k[..]).into(), v)).collect();
+        part.omap_header = store.omap_header(&key)?.unwrap_or_default();
+    }
+    if !cursor.data_done {
+        let (from, len) = (
+            cursor.data_offset,
+            limits.push_bytes.min(stat.size.saturating_sub(cursor.data_offset)),
+        );
+        part.extents = if len == 0 { Vec::new() } else { store.extents(&key, from, len)? };
+        for (offset, len) in &part.extents {
+            let pieces = store.read(&key, *offset, *len, reader.set)?;
+            part.data.extend(contents(pieces));
+        }
+        next.data_offset = from + len;
+        next.data_done = next.data_offset >= stat.size;
+    }
+    if next.data_done {
+        let range = OmapRange {
+            from: cursor.omap_after.clone(),
+            after: !cursor.omap_after.is_empty(),
+            max_entries: limits.push_omap_entries,
+            max_bytes: limits.push_omap_bytes,
+            ..OmapRange::default()
+        };
+        let page = store.omap_list(&key, &range)?.unwrap_or_default();
+        next.done = !page.more;
+        if let Some((last, _)) = page.entries.last() {
+            next.omap_after = Bytes::copy_from_slice(last);
+        }
+        part.omap = page.entries;
+    }
+    Ok(Part { next, ..part })
+}
+
+impl Part {
+    fn absent() -> Self {
+        Part {
+            exists: false,
+            meta: Bytes::new(),
+            version: Eversion::ZERO,
+            size: 0,
+            attrs: Vec::new(),
+            omap_header: Bytes::new(),
+            omap: Vec::new(),
+            extents: Vec::new(),
+            data: Vec::new(),
+            next: PushCursor::default(),
+        }
+    }
+}
+
+/// Where the parts of an object gather until the last one is here.
+fn temporary(object: &HObject) -> ObjectKey {
+    let key = object.to_key();
+    let mut name = b"arriving/".to_vec();
+    name.extend_from_slice(key.as_bytes());
+    let temporary = own_object(name);
+    debug_assert_eq!(temporary.pool, META_POOL);
+    temporary.to_key()
+}
+
+/// A clone that has arrived comes into the snapshot index.
+pub(crate) fn note_arrived_clone(txn: &mut Transaction, m: &Push) {
+    if m.exists
+        && !m.object.is_head()
+        && let Ok(meta) = ObjectMeta::decode(&m.meta)
+    {
+        crate::trim::put_rows(txn, &m.object, &m.object.to_key(), &meta.snaps);
+    }
+}
+
+/// Adds a received part to a transaction.
+pub(crate) fn apply_part(txn: &mut Transaction, m: &Push) -> Result<(), Errno> {
+    let key = m.object.to_key();
+    if !m.exists {
+        txn.remove(&key);
+        return Ok(());
+    }
+    let first = m.from == PushCursor::default();
+    let whole = first && m.next.done;
+    let to = if whole { key.clone() } else { temporary(&m.object) };
+    if first {
+        txn.remove(&to);
+        txn.touch(&to);
+        txn.truncate(&to, m.size);
+        for (name, value) in &m.attrs {
+            txn.set_attr(&to, Bytes::copy_from_slice(name), value.clone());
+        }
+        if !m.omap_header.is_empty() {
+            txn.omap_set_header(&to, m.omap_header.clone());
+        }
+    }
+    txn.set_meta(&to, m.meta.clone());
+    let mut at = 0usize;
+    for (offset, len) in &m.extents {
+        let end =
+            usize::try_from(*len).ok().and_then(|l| at.checked_add(l)).ok_or(Errno::EINVAL)?;
+        let piece = m.data.get(at..end).ok_or(Errno::EINVAL)?;
+        txn.write(&to, *offset, m.data.slice_ref(piece));
+        at = end;
+    }
+    if !m.omap.is_empty() {
+        txn.omap_set(&to, m.omap.clone());
+    }
+    if m.next.done && !whole {
+        txn.remove(&key);
+        txn.rename(&to, &key);
+    }
+    Ok(())
+}
+
+/// Objects of a PG from `from` on, with their versions, and where the listing ends.
+pub(crate) fn list_objects(
+    store: &store::Store,
+    from: &ObjectKey,
+    end: &ObjectKey,
+    at_once: usize,
+) -> Result<(BTreeMap<HObject, Eversion>, HObject), PartError> {
+    let listed = store.list(from, end, at_once + 2)?;
+    let mut objects = BTreeMap::new();
+    for (i, (key, stat)) in listed.iter().enumerate() {
+        let object = key.decode().map_err(|_| PartError::Damaged)?;
+        // Not between the clones of an object and its head (see `pg::Listing`).
+        if i >= at_once && !object.is_head() {
+            return Ok((objects, object));
+        }
+        if i > at_once {
+            return Ok((objects, object.at_snap(SnapId(0))));
+        }
+        let meta = ObjectMeta::decode(&stat.meta).map_err(|_| PartError::Damaged)?;
+        objects.insert(object, meta.version);
+    }
+    Ok((objects, HObject::max()))
+}

@@ -1,0 +1,254 @@
+//! Unfound objects that the operator gives up (`ceph pg ID mark_unfound_lost revert|delete`).
+//!
+//! Deleting is a logged write like any other. Going back takes three steps, each of which may be cut
+//! off by a new interval without harm: the newest older state is brought to the primary if another
+//! copy has it; a log entry says that the object has a new version, which every copy misses; when all
+//! have that entry, the primary gives its older state the new version, and recovery brings it to the
+//! others. Source: Ceph `osd/PrimaryLogPG.cc: mark_all_unfound_lost`.
+
+use crate::daemon::{Daemon, Waiter};
+use crate::host::{PgHost, Then};
+use crate::object::ObjectMeta;
+use admin::{Answer, Args, CommandError};
+use io::Effects;
+use peer::{Pull, PushCursor, View};
+use pg::{GiveUp, Stage};
+use std::collections::BTreeMap;
+use store::{ReadSet, StoreError};
+use types::{Eversion, HObject, OsdId, PgId};
+use wire::msg::Payload;
+
+/// Objects that are worked on in one turn.
+const AT_ONCE: usize = 64;
+
+/// Where the giving up of an object stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// It is to be deleted.
+    Delete,
+    /// An older state is to be brought from another copy.
+    Fetch(OsdId, Eversion),
+    /// It is on its way.
+    Fetching(Eversion),
+    /// The older state is here; that it counts is to be logged.
+    Log,
+    /// That is logged as this version, but not on all copies.
+    Logged(Eversion),
+    /// The older state gets this version.
+    Stamp(Eversion),
+}
+
+/// Objects of a PG that are given up.
+#[derive(Debug, Default)]
+pub struct GivingUp {
+    steps: BTreeMap<HObject, Step>,
+    /// Something is being fetched from the store.
+    fetching: bool,
+}
+
+impl GivingUp {
+    /// Whether an older state of the object is awaited.
+    pub(crate) fn wants(&self, object: &HObject) -> bool {
+        matches!(self.steps.get(object), Some(Step::Fetching(_)))
+    }
+
+    /// Whether what comes is that.
+    pub(crate) fn wants_version(&self, object: &HObject, version: Eversion, exists: bool) -> bool {
+        exists && self.steps.get(object) == Some(&Step::Fetching(version))
+    }
+
+    /// The older state has come.
+    pub(crate) fn is_here(&mut self, object: &HObject) {
+        self.steps.insert(object.clone(), Step::Log);
+    }
+}
+
+fn first_step(plan: GiveUp, me: OsdId) -> Step {
+    match plan {
+        GiveUp::Delete => Step::Delete,
+        GiveUp::Revert { from, .. } if from == me => Step::Log,
+        GiveUp::Revert { from, to } => Step::Fetch(from, to),
+    }
+}
+
+impl Daemon {
+    /// The command.
+    pub(crate) fn mark_unfound_lost(&mut self, args: &Args) -> Result<Answer, CommandError> {
+        let (me, map) = (self.cfg.id, self.maps.current().clone());
+        let pgid = args.pgid("pgid").ok_or_else(|| CommandError::invalid("no pgid specified"))?;
+        let mode = args.text("mulcmd");
+        if mode != "revert" && mode != "delete" {
+            return Err(CommandError::invalid("mode must be 'revert' or 'delete'"));
+        }
+        self.queried(args)?;
+        let Some(host) = self.pgs.get_mut(&pgid) else {
+            return Err(CommandError::not_found(format_args!("pg {pgid} is not here")));
+        };
+        if *host.pg.stage() != Stage::Active || !host.pg.accepts_io() {
+            return Err(CommandError::new(
+                types::Errno::EAGAIN,
+                format_args!("pg {pgid} is {}, not active", host.pg.state()),
+            ));
+        }
+        let unfound: Vec<HObject> = host.pg.unfound().cloned().collect();
+        if unfound.is_empty() {
+            return Ok(Answer::message("pg has no unfound objects"));
+        }
+        if !host.pg.unfound_is_lost(&View(&map)) {
+            return Err(CommandError::invalid(format_args!(
+                "pg has {} unfound objects but we haven't probed all sources, not marking lost; \
+                 'ceph pg {pgid} query' says which under might_have_unfound",
+                unfound.len()
+            )));
+        }
+        let count = unfound.len();
+        for object in unfound {
+            let step = first_step(host.pg.give_up_unfound(&object, mode == "revert"), me);
+            host.giving_up.steps.entry(object).or_insert(step);
+        }
+        tracing::warn!("osd.{me}: pg {pgid}: {count} unfound objects are given up: {mode}");
+        self.giving_up.insert(pgid);
+        let said = format_args!("pg has {count} objects unfound and apparently lost marking");
+        Ok(Answer::message(said))
+    }
+
+    /// Goes on with what is given up, a bounded number of objects a turn.
+    pub(crate) fn go_on_giving_up(&mut self, fx: &mut Effects) {
+        let mut left = AT_ONCE;
+        for pgid in self.giving_up.iter().copied().collect::<Vec<_>>() {
+            let Some(host) = self.pgs.get(&pgid).filter(|h| !h.giving_up.steps.is_empty()) else {
+                self.giving_up.remove(&pgid);
+                continue;
+            };
+            if host.giving_up.fetching || !host.queue.is_empty() || !host.pg.accepts_io() {
+                continue;
+            }
+            let steps: Vec<_> = host.giving_up.steps.iter().map(|(o, s)| (o.clone(), *s)).collect();
+            for (object, step) in steps {
+                if left == 0 {
+                    return;
+                }
+                let decided = matches!(step, Step::Logged(_) | Step::Stamp(_));
+                let unfound = |h: &PgHost| h.pg.is_unfound(&object);
+                if !decided && !self.pgs.get(&pgid).is_some_and(unfound) {
+                    // Somebody has it after all.
+                    self.set_step(pgid, &object, None);
+                    continue;
+                }
+                let waits = matches!(step, Step::Fetching(_) | Step::Logged(_));
+                left -= usize::from(!waits);
+                if !waits && !self.give_up_step(pgid, object, step, fx) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// `false`: the store wants time.
+    fn give_up_step(&mut self, pgid: PgId, object: HObject, step: Step, fx: &mut Effects) -> bool {
+        match step {
+            Step::Delete => {
+                if self.write_given_up(pgid, &object, true, fx).is_err() {
+                    return false;
+                }
+                self.set_step(pgid, &object, None);
+            }
+            Step::Log => match self.write_given_up(pgid, &object, false, fx) {
+                Ok(version) => self.set_step(pgid, &object, Some(Step::Logged(version))),
+                Err(_) => return false,
+            },
+            Step::Fetch(from, need) => {
+                let Some(host) = self.pgs.get(&pgid) else { return false };
+                let (epoch, interval) = (self.maps.epoch(), host.interval());
+                self.set_step(pgid, &object, Some(Step::Fetching(need)));
+                let cursor = PushCursor::default();
+                let urgent = true;
+                let pull = Pull { pgid, epoch, interval, object, need, cursor, urgent };
+                self.send_peer(from, pull.encode(), fx);
+            }
+            Step::Stamp(version) => return self.stamp_older(pgid, object, version, fx),
+            Step::Fetching(_) | Step::Logged(_) => {}
+        }
+        self.note_recovering(pgid);
+        self.report_soon();
+        true
+    }
+
+    fn set_step(&mut self, pgid: PgId, object: &HObject, step: Option<Step>) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        host.dirty = true;
+        match step {
+            Some(step) => host.giving_up.steps.insert(object.clone(), step),
+            None => host.giving_up.steps.remove(object),
+        };
+    }
+
+    /// Gives the older state that is here the version that counts now.
+    fn stamp_older(
+        &mut self,
+        pgid: PgId,
+        object: HObject,
+        version: Eversion,
+        fx: &mut Effects,
+    ) -> bool {
+        let key = object.to_key();
+        let Some(host) = self.pgs.get_mut(&pgid) else { return false };
+        let stat = match self.store.stat(&key) {
+            Ok(stat) => stat,
+            Err(miss) => {
+                host.giving_up.fetching = true;
+                self.fetch(miss, Waiter::GiveUp(pgid), fx);
+                return false;
+            }
+        };
+        let meta = stat.and_then(|s| ObjectMeta::decode(&s.meta).ok());
+        let Some(meta) = meta else {
+            tracing::error!("osd.{}: pg {pgid}: nothing is left of {object}", self.cfg.id);
+            self.set_step(pgid, &object, Some(Step::Delete));
+            return true;
+        };
+        let mut txn = host.transaction();
+        txn.set_meta(&key, denc::encode(&ObjectMeta { version, ..meta }));
+        let ops = host.pg.arrival_ops(&object, version);
+        host.put_meta(&mut txn, ops);
+        host.pg.arrived(&object, version);
+        let interval = host.interval();
+        self.set_step(pgid, &object, None);
+        self.submit(pgid, txn, vec![Then::Pulled(pgid, interval, object)], fx);
+        true
+    }
+
+    /// All copies know that an object is given up.
+    pub(crate) fn give_up_committed(&mut self, pgid: PgId, version: Eversion) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let logged = host.giving_up.steps.values_mut().find(|s| **s == Step::Logged(version));
+        if let Some(step) = logged {
+            *step = Step::Stamp(version);
+        }
+        self.note_recovering(pgid);
+        self.report_soon();
+    }
+
+    /// Another copy does not have the older state that it said it has.
+    pub(crate) fn nothing_to_go_back_to(&mut self, pgid: PgId, from: OsdId, object: &HObject) {
+        let me = self.cfg.id;
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        host.pg.has_nothing_older(from, object);
+        let step = first_step(host.pg.give_up_unfound(object, true), me);
+        self.set_step(pgid, object, Some(step));
+    }
+
+    pub(crate) fn give_up_fetched(&mut self, pgid: PgId, result: Result<ReadSet, StoreError>) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        host.giving_up.fetching = false;
+        if let Err(why) = result {
+            tracing::error!("osd.{}: pg {pgid}: what is given up: {why}", self.cfg.id);
+            self.perf.read_errors += 1;
+            for step in host.giving_up.steps.values_mut() {
+                if let Step::Stamp(_) = step {
+                    *step = Step::Delete;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Recovery beside clients: what they wait for, what they do not, and how fast it goes.
+
+use crate::basic::{read, write_full};
+use crate::client::object;
+use crate::cluster::{Cluster, Options, output};
+use maps::OsdMapFlags;
+use pg::StateBits;
+use std::time::Duration;
+use types::OsdId;
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+
+fn name(i: usize) -> types::HObject {
+    object(1, &format!("o{i}"))
+}
+
+fn write_all(c: &mut Cluster, count: usize, bytes: usize, mark: u8) {
+    for i in 0..count {
+        let ops = vec![write_full(&vec![mark; bytes])];
+        assert_eq!(c.call(name(i), ops, true).result, 0);
+    }
+}
+
+fn stop(c: &mut Cluster, osd: usize) {
+    c.off[osd] = true;
+    c.crash(osd);
+    c.run_until(10 * SECOND, |c| c.mon.borrow().map.is_down(OsdId(osd as i32)));
+}
+
+fn degraded(c: &Cluster) -> u64 {
+    c.mon.borrow().stats.values().map(|s| s.degraded).sum()
+}
+
+fn misplaced(c: &Cluster) -> u64 {
+    c.mon.borrow().stats.values().map(|s| s.misplaced).sum()
+}
+
+#[test]
+fn writes_go_on_while_a_copy_misses_their_objects() {
+    for seed in 0..4 {
+        let mut c = Cluster::new(seed, 3, &Options::new());
+        c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 4));
+        c.wait_clean();
+        write_all(&mut c, 20, 3000, 1);
+        stop(&mut c, 0);
+        write_all(&mut c, 20, 3000, 2);
+        c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
+        c.start(0);
+        c.run_until(20 * SECOND, |c| {
+            let mon = c.mon.borrow();
+            let waits = |s: &peer::PgStat| StateBits(s.state).has(StateBits::RECOVERY_WAIT);
+            mon.stats.values().all(|s| waits(s) && s.acting.len() == 3)
+        });
+        assert_eq!(degraded(&c), 20);
+        // Changed, deleted and made while osd.0 misses them: it is brought none of them for that.
+        let patch = |c: &mut Cluster, i: usize| {
+            let args = wire::msg::op::Extent { offset: 100, length: 3, ..Default::default() };
+            let op = wire::msg::OsdOp::new(wire::msg::OpCode::WRITE, args).with_indata(&b"new"[..]);
+            assert_eq!(c.call(name(i), vec![op], true).result, 0);
+        };
+        (0..10).for_each(|i| patch(&mut c, i));
+        let delete =
+            wire::msg::OsdOp::new(wire::msg::OpCode::DELETE, wire::msg::op::Extent::default());
+        assert_eq!(c.call(name(10), vec![delete], true).result, 0);
+        // The mon hears of it with the next report.
+        c.pass(6 * SECOND);
+        assert_eq!(degraded(&c), 19, "nothing moved");
+        c.on_mon(|m| m.set_flags(OsdMapFlags::NONE));
+        c.wait_clean();
+        // It has everything now, alone with each of the others.
+        let mut wanted = vec![2; 3000];
+        wanted[100..103].copy_from_slice(b"new");
+        for off in [1, 2] {
+            stop(&mut c, off);
+            for i in 0..20 {
+                let got = c.call(name(i), vec![read(0, 0)], false);
+                match i {
+                    10 => assert_eq!(got.result, -types::Errno::ENOENT.0),
+                    0..10 => assert!(output(&got, 0) == wanted, "seed {seed}: o{i}"),
+                    _ => assert!(output(&got, 0) == vec![2; 3000], "seed {seed}: o{i}"),
+                }
+            }
+            c.start(off);
+            c.wait_clean();
+        }
+    }
+}
+
+/// Lets osd.0 miss much, and gives the time until all is clean; with a client that writes all the
+/// while, also the longest that it waited.
+fn recover(seed: u64, share: &str, with_client: bool) -> (Duration, Duration) {
+    let mut options = Options::new();
+    options.insert("osd_recovery_share".into(), share.into());
+    let mut c = Cluster::new(seed, 3, &options);
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 4));
+    c.wait_clean();
+    write_all(&mut c, 60, 300_000, 1);
+    stop(&mut c, 0);
+    write_all(&mut c, 60, 300_000, 2);
+    c.world.set_faults(sim::Faults { break_ppm: 0, slow_disk_ppm: 1_000_000 });
+    c.start(0);
+    let begin = c.world.now();
+    c.run_until(20 * SECOND, |c| c.mon.borrow().map.is_up(OsdId(0)));
+    let (mut longest, mut n) = (Duration::ZERO, 0usize);
+    c.run_until(60 * SECOND, |c| degraded(c) > 0);
+    while !c.mon.borrow().all_clean() {
+        if with_client {
+            n += 1;
+            let asked = c.world.now();
+            let tid = c.on_client(|cl| cl.request(name(n % 60), vec![write_full(b"x")], true));
+            assert_eq!(c.wait_for(tid).result, 0);
+            longest = longest.max(c.world.now() - asked);
+            c.pass(5 * MS);
+        } else {
+            c.pass(5 * MS);
+        }
+        assert!(c.world.now() - begin < 300 * SECOND, "it does not come to an end");
+    }
+    (c.world.now() - begin, longest)
+}
+
+#[test]
+fn recovery_leaves_clients_their_share_and_takes_all_of_it_without_them() {
+    let (alone, _) = recover(1, "0.05", false);
+    let (paced, _) = recover(1, "0.05", true);
+    let (greedy, _) = recover(1, "1", true);
+    eprintln!("alone {alone:?}, paced {paced:?}, greedy {greedy:?}");
+    assert!(paced > 2 * greedy, "paced {paced:?}, greedy {greedy:?}");
+    assert!(alone < paced, "alone {alone:?}, paced {paced:?}");
+}
+
+#[test]
+fn misplaced_copies_are_counted_down_to_none() {
+    let mut options = Options::new();
+    options.insert("osd_backfill_scan_max".into(), "8".into());
+    options.insert("osd_recovery_max_active".into(), "2".into());
+    let mut c = Cluster::new(3, 3, &options);
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+    c.wait_clean();
+    write_all(&mut c, 60, 5000, 1);
+    let holder = c.mon.borrow().stats.values().next().expect("a PG").acting[0];
+    c.world.set_faults(sim::Faults { break_ppm: 0, slow_disk_ppm: 1_000_000 });
+    c.on_mon(|m| m.set_weight(holder, 0));
+    let mut seen = Vec::new();
+    c.run_until(120 * SECOND, |c| {
+        let now = misplaced(c);
+        if seen.last() != Some(&now) {
+            seen.push(now);
+        }
+        c.mon.borrow().all_clean()
+    });
+    let most = seen.iter().position(|n| *n == 60).expect("all of one copy is misplaced");
+    assert!(seen[most..].windows(2).all(|w| w[0] >= w[1]), "{seen:?}");
+    assert!(seen.len() > most + 3 && seen.last() == Some(&0), "{seen:?}");
+    assert_eq!(degraded(&c), 0);
+}

@@ -1,0 +1,235 @@
+//! Objects of which no reachable copy has the newest version: they wait, everything else goes on;
+//! they are found, or given up.
+
+use crate::basic::{read, write_full};
+use crate::client::object;
+use crate::cluster::{Cluster, Options, output};
+use maps::OsdMapFlags;
+use pg::StateBits;
+use serde_json::Value;
+use std::time::Duration;
+use types::{Errno, HObject, OsdId, PgId};
+use wire::msg::op::{Extent, OpCode};
+use wire::msg::{MCommandReply, OsdOp};
+
+const SECOND: Duration = Duration::from_secs(1);
+const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
+
+fn stop(c: &mut Cluster, osd: usize) {
+    c.off[osd] = true;
+    c.crash(osd);
+    c.run_until(10 * SECOND, |c| c.mon.borrow().map.is_down(OsdId(osd as i32)));
+}
+
+fn start(c: &mut Cluster, osd: usize) {
+    c.start(osd);
+    c.run_until(10 * SECOND, |c| c.mon.borrow().map.is_up(OsdId(osd as i32)));
+}
+
+#[track_caller]
+fn write(c: &mut Cluster, target: &HObject, text: &str) {
+    let ops = vec![write_full(text.as_bytes())];
+    assert_eq!(c.call(target.clone(), ops, true).result, 0);
+}
+
+#[track_caller]
+fn assert_reads(c: &mut Cluster, target: &HObject, text: &str) {
+    let got = c.call(target.clone(), vec![read(0, 100)], false);
+    assert_eq!((got.result, &output(&got, 0)[..]), (0, text.as_bytes()), "{target}");
+}
+
+fn state(c: &Cluster, pgid: PgId) -> StateBits {
+    c.mon.borrow().stats.get(&pgid).map(|s| StateBits(s.state)).unwrap_or_default()
+}
+
+/// Asks the primary of a PG.
+#[track_caller]
+fn tell(c: &mut Cluster, pgid: PgId, words: &str) -> (i32, String, Value) {
+    let primary = c.client.borrow().map.pg_to_up_acting(pgid).acting_primary.expect("a primary");
+    let text = format!(r#"{{"prefix": "pg", "pgid": "{pgid}", {words}}}"#);
+    let tid = c.on_client(|cl| cl.command(primary, text));
+    let is = move |m: &wire::msg::Message| m.header.tid == tid;
+    c.run_until(10 * SECOND, |c| c.client.borrow().other.iter().any(is));
+    let mut client = c.client.borrow_mut();
+    let at = client.other.iter().position(is).expect("it is there");
+    let reply: MCommandReply = client.other.remove(at).decode().expect("an answer");
+    let data: Vec<u8> = reply.data.to_vec();
+    (reply.result, reply.outs, serde_json::from_slice(&data).unwrap_or_default())
+}
+
+/// Some objects have the state "new" on the OSD that is down now only, and "old" on the other one,
+/// which leads. Gives the OSDs (with "new", with "old"), and the objects that are unfound.
+fn lose(seed: u64, osds: i32, size: u8) -> (Cluster, Vec<usize>, usize, Vec<HObject>) {
+    let mut c = Cluster::new(seed, osds, &Options::new());
+    c.on_mon(|m| m.create_pool(1, "rbd", size, 1, 4));
+    c.wait_clean();
+    let all: Vec<HObject> = NAMES.iter().map(|n| object(1, n)).collect();
+    all.iter().for_each(|o| write(&mut c, o, "old"));
+    let old = (seed % osds as u64) as usize;
+    let new: Vec<usize> = (0..osds as usize).filter(|o| *o != old).collect();
+    stop(&mut c, old);
+    let lost: Vec<HObject> = all[..8].to_vec();
+    lost.iter().for_each(|o| write(&mut c, o, "new"));
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
+    start(&mut c, old);
+    // It takes part again, and has the log, but not the objects.
+    c.run_until(20 * SECOND, |c| {
+        let mon = c.mon.borrow();
+        let active = |s: &peer::PgStat| {
+            StateBits(s.state).has(StateBits::ACTIVE) && s.acting.len() == usize::from(size)
+        };
+        mon.stats.len() == 4 && mon.stats.values().all(active)
+    });
+    for osd in &new {
+        stop(&mut c, *osd);
+    }
+    let pgs: Vec<PgId> = lost.iter().map(|o| c.client.borrow().pg_of(o)).collect();
+    c.run_until(20 * SECOND, |c| pgs.iter().all(|p| state(c, *p).has(StateBits::RECOVERY_UNFOUND)));
+    (c, new, old, lost)
+}
+
+#[test]
+fn unfound_objects_wait_and_are_found_when_their_osd_comes_back() {
+    for seed in 0..4 {
+        let (mut c, new, _, lost) = lose(seed, 2, 2);
+        let pgid = c.client.borrow().pg_of(&lost[0]);
+        let shown = state(&c, pgid);
+        assert!(shown.has(StateBits::ACTIVE) && shown.has(StateBits::UNDERSIZED), "{shown}");
+        assert!(!shown.has(StateBits::RECOVERY_WAIT), "{shown}");
+        let unfound: u64 = c.mon.borrow().stats.values().map(|s| s.unfound).sum();
+        assert_eq!(unfound, lost.len() as u64);
+        let (_, _, listed) = tell(&mut c, pgid, r#""cmd": "list_unfound""#);
+        let here = lost.iter().filter(|o| c.client.borrow().pg_of(o) == pgid).count();
+        assert_eq!(listed["num_unfound"], here);
+        let down = serde_json::json!([{"osd": new[0].to_string(), "status": "osd is down"}]);
+        assert_eq!(listed["might_have_unfound"], down);
+        let (_, _, query) = tell(&mut c, pgid, r#""cmd": "query""#);
+        assert_eq!(query["recovery_state"][0]["might_have_unfound"], down);
+        // Who wants one of them waits, reading or writing; the others serve.
+        let reads = c.on_client(|cl| cl.request(lost[0].clone(), vec![read(0, 100)], false));
+        let ops = vec![write_full(b"newer")];
+        let writes = c.on_client(|cl| cl.request(lost[1].clone(), ops, true));
+        for name in &NAMES[8..] {
+            assert_reads(&mut c, &object(1, name), "old");
+            write(&mut c, &object(1, name), "while");
+        }
+        c.pass(5 * SECOND);
+        assert!(!c.client.borrow().done.contains_key(&reads), "nobody can know");
+        assert!(!c.client.borrow().done.contains_key(&writes), "nobody can know");
+        // The operator is not believed while the OSD may come back.
+        let (result, outs, _) =
+            tell(&mut c, pgid, r#""cmd": "mark_unfound_lost", "mulcmd": "revert""#);
+        assert!(result == -Errno::EINVAL.0 && outs.contains("haven't probed all"), "{outs}");
+        c.on_mon(|m| m.set_flags(OsdMapFlags::NONE));
+        start(&mut c, new[0]);
+        assert_eq!(output(&c.wait_for(reads), 0), b"new"[..]);
+        assert_eq!(c.wait_for(writes).result, 0);
+        c.wait_clean();
+        assert_reads(&mut c, &lost[1], "newer");
+        lost[2..].iter().for_each(|o| assert_reads(&mut c, o, "new"));
+        NAMES[8..].iter().for_each(|n| assert_reads(&mut c, &object(1, n), "while"));
+    }
+}
+
+fn give_up(c: &mut Cluster, new: &[usize], lost: &[HObject], how: &str) {
+    for osd in new {
+        c.on_mon(|m| m.mark_lost(OsdId(*osd as i32)));
+    }
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NONE));
+    let mut pgs: Vec<PgId> = lost.iter().map(|o| c.client.borrow().pg_of(o)).collect();
+    pgs.sort();
+    pgs.dedup();
+    // The primaries hear of it with the map.
+    c.pass(SECOND);
+    for pgid in pgs {
+        let words = format!(r#""cmd": "mark_unfound_lost", "mulcmd": "{how}""#);
+        let (result, outs, _) = tell(c, pgid, &words);
+        assert!(result == 0 && outs.contains("objects unfound and apparently lost"), "{outs}");
+    }
+    c.run_until(20 * SECOND, |c| c.mon.borrow().stats.values().all(|s| s.unfound == 0));
+}
+
+#[test]
+fn unfound_objects_that_are_given_up_go_back_and_stay_there() {
+    for seed in 0..4 {
+        let (mut c, new, old, lost) = lose(seed, 2, 2);
+        let reads = c.on_client(|cl| cl.request(lost[0].clone(), vec![read(0, 100)], false));
+        give_up(&mut c, &new, &lost, "revert");
+        assert_eq!(output(&c.wait_for(reads), 0), b"old"[..], "who waited gets what there is");
+        lost.iter().for_each(|o| assert_reads(&mut c, o, "old"));
+        write(&mut c, &lost[3], "later");
+        // The OSD that was given up comes back after all: what it has counts no more.
+        start(&mut c, new[0]);
+        c.wait_clean();
+        stop(&mut c, old);
+        assert_reads(&mut c, &lost[0], "old");
+        assert_reads(&mut c, &lost[3], "later");
+    }
+}
+
+#[test]
+fn unfound_objects_that_are_given_up_are_deleted_everywhere() {
+    for seed in 0..4 {
+        let (mut c, new, old, lost) = lose(seed, 2, 2);
+        let reads = c.on_client(|cl| cl.request(lost[0].clone(), vec![read(0, 100)], false));
+        give_up(&mut c, &new, &lost, "delete");
+        assert_eq!(c.wait_for(reads).result, -Errno::ENOENT.0);
+        write(&mut c, &lost[3], "anew");
+        start(&mut c, new[0]);
+        c.wait_clean();
+        for off in [new[0], old] {
+            for target in &lost {
+                let stat = vec![OsdOp::new(OpCode::STAT, Extent::default())];
+                let result = c.call(target.clone(), stat, false).result;
+                assert_eq!(result, if *target == lost[3] { 0 } else { -Errno::ENOENT.0 });
+            }
+            assert_reads(&mut c, &lost[3], "anew");
+            stop(&mut c, off);
+            assert_reads(&mut c, &lost[3], "anew");
+            start(&mut c, off);
+            c.wait_clean();
+        }
+    }
+}
+
+/// With three copies another one may have a newer state than the primary has: that is the one to go
+/// back to.
+#[test]
+fn what_is_given_up_goes_back_to_the_newest_state_that_any_copy_has() {
+    for seed in 0..6 {
+        let mut c = Cluster::new(seed, 3, &Options::new());
+        c.on_mon(|m| m.create_pool(1, "rbd", 3, 1, 1));
+        c.wait_clean();
+        let target = object(1, "a");
+        write(&mut c, &target, "oldest");
+        let first = c.client.borrow().primary_of(&target).0 as usize;
+        let others: Vec<usize> = (0..3).filter(|o| *o != first).collect();
+        let (middle, newest) = (others[0], others[1]);
+        stop(&mut c, first);
+        write(&mut c, &target, "middle");
+        stop(&mut c, middle);
+        write(&mut c, &target, "newest");
+        c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
+        start(&mut c, first);
+        start(&mut c, middle);
+        let pgid = c.client.borrow().pg_of(&target);
+        c.run_until(20 * SECOND, |c| {
+            let mon = c.mon.borrow();
+            let stat = &mon.stats[&pgid];
+            StateBits(stat.state).has(StateBits::ACTIVE) && stat.acting.len() == 3
+        });
+        stop(&mut c, newest);
+        c.run_until(20 * SECOND, |c| state(c, pgid).has(StateBits::RECOVERY_UNFOUND));
+        assert_eq!(c.client.borrow().primary_of(&target).0 as usize, first);
+        give_up(&mut c, &[newest], std::slice::from_ref(&target), "revert");
+        assert_reads(&mut c, &target, "middle");
+        start(&mut c, newest);
+        c.wait_clean();
+        for off in [first, middle] {
+            stop(&mut c, off);
+            assert_reads(&mut c, &target, "middle");
+            start(&mut c, off);
+            c.wait_clean();
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Unfound objects: no reachable copy has the version that counts.
+//!
+//! They are known by the logs, so that nobody is told that they do not exist: who wants one waits,
+//! until an OSD comes back that has it, or until the operator gives it up. Everything else goes on.
+//! Source: Ceph `osd/PeeringState.cc: build_might_have_unfound, all_unfound_are_queried_or_lost`,
+//! `osd/PrimaryLogPG.cc: mark_all_unfound_lost, pick_newest_available`.
+
+use crate::intervals::MapView;
+use crate::pg::Pg;
+use std::collections::BTreeSet;
+use types::{Eversion, HObject, OsdId};
+
+/// What is known of an OSD that may have what is unfound.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// It has said what it has.
+    Probed,
+    /// It was asked.
+    Querying,
+    /// It is down.
+    Down,
+    /// It is up, and was not asked: it has not said yet that it is a holder.
+    NotQueried,
+}
+
+impl Probe {
+    /// In Ceph's words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Probe::Probed => "already probed",
+            Probe::Querying => "querying",
+            Probe::Down => "osd is down",
+            Probe::NotQueried => "not queried",
+        }
+    }
+}
+
+/// What becomes of an unfound object that is given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GiveUp {
+    /// It is deleted.
+    Delete,
+    /// It goes back to an older version.
+    Revert {
+        /// To which.
+        to: Eversion,
+        /// Who has it; this OSD itself if it does.
+        from: OsdId,
+    },
+}
+
+impl Pg {
+    /// Missing objects that no reachable copy has.
+    pub fn unfound(&self) -> impl Iterator<Item = &HObject> {
+        self.missing.iter().map(|(o, _)| o).filter(|o| self.source_of(o).is_none())
+    }
+
+    /// Whether the object is one of them.
+    pub fn is_unfound(&self, object: &HObject) -> bool {
+        self.missing.contains(object) && self.source_of(object).is_none()
+    }
+
+    /// As the primary: OSDs that may have what is unfound: all that held the PG since it was clean.
+    pub fn might_have_unfound(&self, map: &dyn MapView) -> Vec<(OsdId, Probe)> {
+        let now = self.mapping.acting.iter().chain(&self.mapping.up).copied();
+        let mut all: BTreeSet<OsdId> = self.past.members();
+        all.extend(now.filter(|o| o.is_some()));
+        all.extend(self.peers.iter().filter(|(_, p)| p.had_copy).map(|(o, _)| *o));
+        all.remove(&self.me);
+        all.into_iter().map(|osd| (osd, self.probe(osd, map))).collect()
+    }
+
+    fn probe(&self, osd: OsdId, map: &dyn MapView) -> Probe {
+        if !map.is_up(osd) {
+            return Probe::Down;
+        }
+        match self.peers.get(&osd) {
+            Some(p) if p.missing.is_some() || !p.had_copy => Probe::Probed,
+            Some(_) => Probe::Querying,
+            None => Probe::NotQueried,
+        }
+    }
+
+    /// Whether no OSD is left that could come back, or answer, and have what is unfound.
+    pub fn unfound_is_lost(&self, map: &dyn MapView) -> bool {
+        self.might_have_unfound(map).into_iter().all(|(osd, probe)| {
+            let given_up = !map.exists(osd) || map.lost_at(osd) > map.up_from(osd);
+            probe == Probe::Probed || (probe == Probe::Down && given_up)
+        })
+    }
+
+    /// What becomes of `object` when it is given up; `revert`: back to the newest version that is
+    /// left, if there is one.
+    pub fn give_up_unfound(&self, object: &HObject, revert: bool) -> GiveUp {
+        let here = self.missing.get(object).map(|item| (item.have, true, self.me));
+        let there = self.peers.iter().filter_map(|(osd, p)| {
+            let have = p.missing.as_ref()?.get(object)?.have;
+            let failed = p.lacks.contains(object);
+            (!failed).then_some((have, false, *osd))
+        });
+        match here.into_iter().chain(there).max().filter(|_| revert) {
+            Some((to, _, from)) if to > Eversion::ZERO => GiveUp::Revert { to, from },
+            _ => GiveUp::Delete,
+        }
+    }
+
+    /// As the primary: `osd` has nothing of the object after all that one could go back to.
+    pub fn has_nothing_older(&mut self, osd: OsdId, object: &HObject) {
+        if let Some(peer) = self.peers.get_mut(&osd) {
+            peer.lacks.insert(object.clone());
+        }
+    }
+
+    /// As the primary: an older version of a missing object was brought here, to be gone back to.
+    /// Gives the record change.
+    pub fn older_arrived(&mut self, object: &HObject, version: Eversion) -> Option<crate::MetaOp> {
+        let need = self.missing.get(object)?.need;
+        self.missing.set(object.clone(), need, version);
+        Some(crate::persist::put_missing(object, self.missing.get(object)?))
+    }
+}
