@@ -59,8 +59,8 @@ pub(crate) struct Cluster {
     pub log: ClusterLog,
     /// What was wrong when the log was last told, by code.
     pub health_seen: BTreeMap<String, String>,
-    /// The epoch in which a pool's PGs became more or fewer, since this mon started.
-    pub pg_num_changed: BTreeMap<PoolId, Epoch>,
+    /// How far pools are on the way to the number of PGs that is wanted.
+    pub steps: BTreeMap<PoolId, crate::pools::Step>,
     /// Since when OSDs have slow disks.
     pub slow_since: BTreeMap<OsdId, Mono>,
     /// What OSDs are to be told with the next commit.
@@ -103,7 +103,7 @@ impl Cluster {
             recent: VecDeque::from([map]),
             log: ClusterLog::default(),
             health_seen: BTreeMap::new(),
-            pg_num_changed: BTreeMap::new(),
+            steps: BTreeMap::new(),
             slow_since: BTreeMap::new(),
             scrub_orders: Vec::new(),
             recovery_orders: Vec::new(),

@@ -117,8 +117,8 @@ pub struct PgHost {
     pub queue: VecDeque<Queued>,
     /// The first of them waits.
     pub queue_stalled: bool,
-    /// It waits for the transaction of another PG that makes this one (see `split`).
-    pub unborn: bool,
+    /// Transactions of other PGs that make this one, and come before its own (see `split`).
+    pub unborn: u32,
     /// To be removed when the queue is empty.
     pub doomed: bool,
     /// The newest transaction handed to the store that is not durable.
@@ -187,7 +187,7 @@ impl PgHost {
             key,
             queue: VecDeque::new(),
             queue_stalled: false,
-            unborn: false,
+            unborn: 0,
             doomed: false,
             last_txn: None,
             in_flight: InFlight::default(),
@@ -246,7 +246,7 @@ impl PgHost {
 
     /// Whether other PGs wait for what stands in its queue, or it for another's.
     pub fn is_splitting(&self) -> bool {
-        self.unborn || self.queue.iter().any(|q| !q.births.is_empty())
+        self.unborn > 0 || self.queue.iter().any(|q| !q.births.is_empty())
     }
 
     /// First epoch of the current interval.

@@ -162,6 +162,11 @@ impl Priors {
         }
     }
 
+    /// Adds those of another PG.
+    pub fn join(&mut self, other: &Priors) {
+        other.all.iter().for_each(|prior| self.add(*prior));
+    }
+
     /// A new interval begins.
     pub fn new_interval(&mut self, now: Mono) {
         self.aware.clear();

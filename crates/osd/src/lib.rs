@@ -9,7 +9,7 @@
 //! * `op`, `object_queue`, `pg_op`, `ops`, `write`, `replica`: a client's request from the socket to the answer;
 //! * `queue`: the stored writes of each PG, in order;
 //! * `peering`, `recover`, `part`, `remove`: what becomes of PGs when maps change;
-//! * `split`: PGs become more, when their pool's `pg_num` grows; `recount`: their sums, counted anew;
+//! * `split`, `merge`: PGs become more or fewer, when their pool's `pg_num` changes; `recount`: their sums, counted anew;
 //! * `reserve`, `pace`: whose turn it is to recover, and how fast;
 //! * `unfound`: giving up objects that nobody has;
 //! * `trim`: freeing what removed snapshots held;
@@ -31,6 +31,7 @@ mod host;
 mod lease;
 mod links;
 mod mapstate;
+mod merge;
 mod object;
 mod object_queue;
 pub mod offline;

@@ -22,10 +22,16 @@ impl Daemon {
                 continue;
             }
             let children = self.children_by(pgid, new);
-            if children.is_empty() {
-                self.advance_pg(pgid, old, new, fx);
-            } else {
+            let sources = self.sources_by(pgid, new);
+            if !new.pg_exists(pgid) {
+                // The PG it goes into is not here.
+                self.begin_removal(pgid, fx);
+            } else if !children.is_empty() {
                 self.split_pg(pgid, &children, Some(old), new, fx);
+            } else if !sources.is_empty() {
+                self.merge_pgs(pgid, &sources, Some(old), new, fx);
+            } else {
+                self.advance_pg(pgid, old, new, fx);
             }
             [pgid].into_iter().chain(children).for_each(|p| self.note_trimming(p));
         }
@@ -65,8 +71,13 @@ impl Daemon {
         let pgids: Vec<_> = self.pgs.iter().filter(|(_, h)| behind(h)).map(|(p, _)| *p).collect();
         for pgid in pgids {
             let children = self.children_by(pgid, map);
-            if !children.is_empty() {
+            let sources = self.sources_by(pgid, map);
+            if map.pool(pgid.pool).is_some() && !map.pg_exists(pgid) {
+                self.begin_removal(pgid, fx);
+            } else if !children.is_empty() {
                 self.split_pg(pgid, &children, None, map, fx);
+            } else if !sources.is_empty() {
+                self.merge_pgs(pgid, &sources, None, map, fx);
             } else if let Some(host) = self.pgs.get_mut(&pgid) {
                 host.pg.skip_to(map.epoch, mapping(map, pgid), pool_rules(map, pgid.pool));
             }
@@ -222,10 +233,13 @@ impl Daemon {
         let mut epoch = msg.epoch;
         while epoch < self.maps.epoch() {
             match self.maps.get(epoch) {
-                Some(map)
-                    if mapping(map, msg.pgid) == now && pool_rules(map, msg.pgid.pool) == rules => {
+                Some(map) => {
+                    let was = (&mapping(map, msg.pgid), pool_rules(map, msg.pgid.pool));
+                    if pg::is_new_interval(msg.pgid, was, (&now, rules)) {
+                        return false;
+                    }
                 }
-                _ => return false,
+                None => return false,
             }
             epoch = epoch.next();
         }

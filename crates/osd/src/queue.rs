@@ -129,7 +129,7 @@ impl Daemon {
     }
 
     pub(crate) fn pump_queue(&mut self, pgid: PgId, fx: &mut Effects) {
-        while let Some(host) = self.pgs.get_mut(&pgid) {
+        while let Some(host) = self.pgs.get_mut(&pgid).filter(|h| h.unborn == 0) {
             let Some(first) = host.queue.front_mut() else { break };
             if first.txn.is_empty() {
                 let then = std::mem::take(&mut first.then);
@@ -156,7 +156,7 @@ impl Daemon {
                 }
             }
         }
-        if self.pgs.get(&pgid).is_some_and(|h| h.doomed) {
+        if self.pgs.get(&pgid).is_some_and(|h| h.doomed && !h.is_splitting()) {
             self.begin_removal(pgid, fx);
             return;
         }

@@ -80,7 +80,7 @@ impl Daemon {
         for child in born {
             let mut host = PgHost::new(child);
             (host.started, host.priors) = (started, priors.clone());
-            (host.unborn, host.queue_stalled) = (true, true);
+            host.unborn = 1;
             self.pgs.insert(host.pg.pgid(), host);
         }
         let last = done.len() - 1;
@@ -109,15 +109,16 @@ impl Daemon {
 
     /// The PG's records are there: its own transactions may follow.
     pub(crate) fn is_born(&mut self, pgid: PgId, fx: &mut Effects) {
-        if let Some(host) = self.pgs.get_mut(&pgid).filter(|h| h.unborn) {
-            (host.unborn, host.queue_stalled) = (false, false);
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        host.unborn = host.unborn.saturating_sub(1);
+        if !host.queue_stalled {
             self.pump_queue(pgid, fx);
         }
     }
 }
 
 /// The PG goes to the new map; nothing is said to anybody yet.
-fn take_in(pg: &mut Pg, old: Option<&Rc<OsdMap>>, new: &Rc<OsdMap>) {
+pub fn take_in(pg: &mut Pg, old: Option<&Rc<OsdMap>>, new: &Rc<OsdMap>) {
     let (to, rules) = (mapping(new, pg.pgid()), pool_rules(new, pg.pgid().pool));
     match old {
         Some(old) => pg.catch_up(&View(old), &View(new), to, rules),

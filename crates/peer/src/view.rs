@@ -45,7 +45,8 @@ pub fn pool_rules(map: &OsdMap, pool: PoolId) -> PoolRules {
         size: u32::from(p.size),
         min_size: u32::from(p.min_size),
         pg_num: p.pg_num,
+        pg_num_pending: p.pg_num_pending,
     };
-    let none = PoolRules { size: 0, min_size: 0, pg_num: 0 };
+    let none = PoolRules { size: 0, min_size: 0, pg_num: 0, pg_num_pending: 0 };
     map.pool(pool).map_or(none, rules)
 }

@@ -7,7 +7,7 @@
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
-use types::{Epoch, OsdId};
+use types::{Epoch, OsdId, PgId};
 
 /// OSDs in the order of a mapping. Holes ([`OsdId::NONE`]) occur in erasure-coded PGs only.
 pub type OsdSet = SmallVec<[OsdId; 4]>;
@@ -50,6 +50,8 @@ pub struct PoolRules {
     pub min_size: u32,
     /// PGs of the pool: a change splits or merges.
     pub pg_num: u32,
+    /// What `pg_num` is about to be: less while PGs are made ready to be merged.
+    pub pg_num_pending: u32,
 }
 
 /// A span of epochs with one mapping.
@@ -147,14 +149,23 @@ pub fn maybe_went_rw(old: &Mapping, first: Epoch, rules: PoolRules, map: &dyn Ma
         && map.up_thru(primary) >= first
 }
 
-/// Whether the step from one map to the next starts a new interval.
+/// Whether the step from one map to the next starts a new interval of a PG. Splits and merges of other
+/// PGs of its pool do not.
 pub fn is_new_interval(
-    old: &Mapping,
-    old_rules: PoolRules,
-    new: &Mapping,
-    new_rules: PoolRules,
+    pgid: PgId,
+    (old, old_rules): (&Mapping, PoolRules),
+    (new, new_rules): (&Mapping, PoolRules),
 ) -> bool {
-    old != new || old_rules != new_rules
+    let what_counts =
+        |r: PoolRules| (r.size, r.min_size, bits_of_hash(pgid.seed, r.pg_num), r.is_premerge(pgid));
+    old != new || what_counts(old_rules) != what_counts(new_rules)
+}
+
+/// How many bits of an object's hash must be those of a PG's seed, in a pool of so many.
+fn bits_of_hash(seed: u32, pg_num: u32) -> u32 {
+    let Some(high) = pg_num.checked_ilog2() else { return 0 };
+    let mask = (1u32 << high) - 1;
+    high + u32::from(seed & mask < pg_num & mask)
 }
 
 impl Encode for Interval {

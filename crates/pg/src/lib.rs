@@ -8,12 +8,13 @@
 //! Where to find what: [`PgLog`] and [`Missing`] are the data; `merge` brings two logs together;
 //! `prior` and `choose` are the two decisions of peering; `peering` is its course; `replicate`,
 //! `recovery`, `unfound`, `backfill` and [`scrub`] are what an active PG does; `split` makes several PGs
-//! of one; `persist` is how it is kept.
+//! of one, `join` one of two; `persist` is how it is kept.
 
 mod backfill;
 mod choose;
 mod info;
 mod intervals;
+mod join;
 mod log;
 mod merge;
 mod missing;
@@ -33,7 +34,9 @@ mod unfound;
 pub use backfill::{BackfillWork, Listing};
 pub use choose::{Choice, authoritative, choose};
 pub use info::{History, Notify, ObjectSums, PgInfo};
-pub use intervals::{Interval, MapView, Mapping, OsdSet, PastIntervals, PoolRules};
+pub use intervals::{
+    Interval, MapView, Mapping, OsdSet, PastIntervals, PoolRules, is_new_interval,
+};
 pub use log::{DUPS_TRACKED, Dup, EntryKind, LogEntry, OpReturn, PgLog};
 pub use merge::{LogSegment, Merged, merge_log, peer_missing};
 pub use missing::{Missing, MissingItem};

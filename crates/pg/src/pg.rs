@@ -278,7 +278,7 @@ impl Pg {
         rules: PoolRules,
     ) -> bool {
         assert_eq!(epoch, self.epoch.next(), "{}: maps come one by one", self.info.pgid);
-        let fresh = is_new_interval(&self.mapping, self.rules, &mapping, rules);
+        let fresh = self.ends_interval(&mapping, rules);
         if fresh {
             self.end_interval(old, epoch);
             let h = &mut self.info.history;
@@ -447,9 +447,10 @@ impl Pg {
         self.mapping.acting_primary == Some(self.me)
     }
 
-    /// Whether clients are served: active, and enough copies for a write to be safe.
+    /// Whether clients are served: active, enough copies for a write to be safe, and not about to be
+    /// merged.
     pub fn accepts_io(&self) -> bool {
-        self.stage == Stage::Active && self.has_enough_copies()
+        self.stage == Stage::Active && self.has_enough_copies() && !self.is_premerge()
     }
 
     pub(crate) fn has_enough_copies(&self) -> bool {
@@ -462,7 +463,7 @@ impl Pg {
 
     /// Whether an interval ends when the next map says this.
     pub fn ends_interval(&self, mapping: &Mapping, rules: PoolRules) -> bool {
-        is_new_interval(&self.mapping, self.rules, mapping, rules)
+        is_new_interval(self.info.pgid, (&self.mapping, self.rules), (mapping, rules))
     }
 
     /// Whose copy it is.

@@ -129,7 +129,7 @@ mod tests {
 
     /// A copy with these writes, of which the first ten are trimmed.
     fn copy(versions: impl Iterator<Item = (u32, u64)>) -> Pg {
-        let rules = PoolRules { size: 3, min_size: 2, pg_num: 1 };
+        let rules = PoolRules { size: 3, min_size: 2, pg_num: 1, pg_num_pending: 1 };
         let (history, past) = (History::created(Epoch(1)), PastIntervals::default());
         let pgid = PgId::new(POOL, 0);
         let mut pg = Pg::create(OsdId(0), pgid, history, past, Epoch(7), Mapping::default(), rules);

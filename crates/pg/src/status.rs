@@ -115,6 +115,9 @@ impl Pg {
     fn active_bits(&self, bits: &mut StateBits) {
         let full = self.acting_count() >= self.rules.size as usize;
         *bits |= if self.accepts_io() { StateBits::ACTIVE } else { StateBits::PEERED };
+        if self.is_premerge() {
+            *bits |= StateBits::PREMERGE;
+        }
         if self.degraded_count() > 0 || !full {
             *bits |= StateBits::DEGRADED;
         }

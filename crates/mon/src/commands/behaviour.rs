@@ -72,7 +72,7 @@ fn pools_get_more_pgs_step_by_step() {
     let mut before = 26;
     let mut steps = 0;
     while numbers(&mut bench) != (64, 64, 64, 64) {
-        bench.c.adjust_pgs();
+        bench.c.adjust_pgs(types::Mono(0));
         bench.commit();
         let (pg_num, pgp_num, _, _) = numbers(&mut bench);
         assert!(pgp_num <= pg_num && pg_num - pgp_num <= 10 && pg_num >= before);
@@ -80,6 +80,32 @@ fn pools_get_more_pgs_step_by_step() {
         assert!(steps < 100, "it comes to an end");
     }
     assert!(steps > 5, "in steps: {steps}");
+}
+
+#[test]
+fn pools_get_fewer_pgs_one_by_one() {
+    let mut bench = with_pool();
+    let set = json!({"prefix": "osd pool set", "pool": "p", "var": "pg_num", "val": "11"});
+    assert_eq!(say(&mut bench, set), (0, "set pool 2 pg_num to 11".into()));
+    let pool = |bench: &mut Bench| bench.c.map().pools.values().next().unwrap().clone();
+    let mut steps = 0;
+    loop {
+        let before = pool(&mut bench);
+        if (before.pg_num, before.pgp_num) == (11, 11) {
+            break;
+        }
+        bench.c.adjust_pgs(types::Mono(0));
+        bench.commit();
+        let now = pool(&mut bench);
+        assert!(now.pgp_num <= now.pg_num_pending && now.pg_num_pending + 1 >= now.pg_num);
+        if now.pg_num < before.pg_num {
+            assert_eq!((before.pg_num_pending, now.pg_num + 1), (now.pg_num, before.pg_num));
+            assert_eq!(now.last_pg_merge_meta.source_pgid.seed, now.pg_num);
+        }
+        steps += 1;
+        assert!(steps < 100, "it comes to an end");
+    }
+    assert_eq!(pool(&mut bench).pg_num_pending, 11);
 }
 
 #[test]

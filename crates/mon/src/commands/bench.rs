@@ -187,6 +187,11 @@ impl Bench {
                 state |= StateBits::DEGRADED;
             }
         }
+        if peer::pool_rules(map, pgid.pool).is_premerge(pgid) {
+            state = StateBits::PEERED;
+            state |= StateBits::PREMERGE;
+            state |= StateBits::CLEAN;
+        }
         let primary = |id: Option<OsdId>| id.map_or(-1, |id| id.0);
         PgStat {
             pgid,

@@ -5,4 +5,6 @@ mod messages;
 mod pg_num;
 mod snaps;
 
+pub(crate) use pg_num::Step;
+
 pub(crate) use create::{MAX_SIZE, NewPool, check_name};

@@ -3,21 +3,49 @@
 //! A wish only sets a target. Whenever everything is well the numbers go towards it
 //! ([`Cluster::adjust_pgs`]; with Ceph its mgr does this, `mgr/DaemonServer.cc: adjust_pgs`): first
 //! `pg_num`, which splits PGs where they lie, then `pgp_num`, which moves them, by as much as keeps the
-//! misplaced share of all objects small.
+//! misplaced share of all objects small. Downwards `pgp_num` comes first: PGs are merged when they lie on
+//! the same OSDs, one after the other. A merge begins with `pg_num_pending`: the two PGs take no requests
+//! then. It ends when both are clean, or is given up for a while when one cannot be.
 
 use crate::cluster::Cluster;
 use crate::pgmap::Sums;
 use admin::CommandError;
-use maps::{OsdMap, PgPool, PoolOpt, PoolOptKey};
+use maps::{OsdMap, PgIdExt, PgMergeMeta, PgPool, PoolOpt, PoolOptKey};
 use pg::StateBits;
-use types::{Epoch, Errno, PgId, PoolId};
+use std::time::Duration;
+use types::{Epoch, Errno, Mono, PgId, PoolId};
+
+/// How long two PGs may be quiet until they are merged.
+const QUIET_AT_MOST: Duration = Duration::from_secs(5);
+/// How long a merge that did not come about is not tried again.
+const GIVE_UP_FOR: Duration = Duration::from_secs(5);
+
+/// The last step of a pool, since this mon started.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Step {
+    /// The epoch in which PGs became more, fewer, quiet or not quiet any more.
+    epoch: Epoch,
+    at: Mono,
+    /// No merge begins before.
+    not_before: Mono,
+}
+
+fn is_merging(pool: &PgPool) -> bool {
+    pool.pg_num_pending < pool.pg_num
+}
+
+/// The PG that is merged next, and the one it goes into.
+fn participants(id: PoolId, pool: &PgPool) -> (PgId, PgId) {
+    let source = PgId::new(id, pool.pg_num.saturating_sub(1));
+    (source, source.parent())
+}
 
 impl Cluster {
     /// Sets the `pg_num` that a pool is to have. `false` when it is that already.
     ///
     /// # Errors
     /// In Ceph's words (`OSDMonitor::prepare_command_pool_set`).
-    pub fn want_pg_num(&mut self, id: PoolId, n: i64) -> Result<bool, CommandError> {
+    pub fn want_pg_num(&mut self, now: Mono, id: PoolId, n: i64) -> Result<bool, CommandError> {
         let Some(pool) = self.map().pool(id).cloned() else { return Ok(false) };
         if n == i64::from(pool.pg_num_target) {
             return Ok(false);
@@ -37,13 +65,9 @@ impl Cluster {
             let text = "cannot adjust pg_num while initial PGs are being created";
             return Err(CommandError::new(Errno::EBUSY, text));
         }
-        if wanted < pool.pg_num {
-            return Err(CommandError::unsupported(format_args!(
-                "the pool has {} PGs, and OSDs cannot merge PGs yet",
-                pool.pg_num
-            )));
+        if wanted > pool.pg_num {
+            self.check_pg_num(id, &pool, wanted)?;
         }
-        self.check_pg_num(id, &pool, wanted)?;
         check_bounds(&pool, n)?;
         self.edit_pool(id, |p, _| {
             // pgp_num follows, unless it was set to something else.
@@ -53,7 +77,7 @@ impl Cluster {
             p.pg_num_target = wanted;
             Ok(())
         })?;
-        self.adjust_pgs();
+        self.adjust_pgs(now);
         Ok(true)
     }
 
@@ -61,7 +85,13 @@ impl Cluster {
     ///
     /// # Errors
     /// In Ceph's words.
-    pub fn want_pgp_num(&mut self, id: PoolId, n: i64, at_once: bool) -> Result<(), CommandError> {
+    pub fn want_pgp_num(
+        &mut self,
+        now: Mono,
+        id: PoolId,
+        n: i64,
+        at_once: bool,
+    ) -> Result<(), CommandError> {
         self.edit_pool(id, |p, _| {
             let pgp_num = u32::try_from(n).ok().filter(|n| *n > 0).ok_or_else(|| {
                 let text = format!("specified pgp_num must > 0, but you set to {n}");
@@ -77,7 +107,7 @@ impl Cluster {
             }
             Ok(())
         })?;
-        self.adjust_pgs();
+        self.adjust_pgs(now);
         Ok(())
     }
 
@@ -91,9 +121,11 @@ impl Cluster {
     }
 
     /// Brings the numbers of PGs a step nearer to their targets, where everything is well.
-    pub fn adjust_pgs(&mut self) {
+    pub fn adjust_pgs(&mut self, now: Mono) {
         let map = self.map().clone();
-        let off = |p: &PgPool| p.pg_num != p.pg_num_target || p.pgp_num != p.pgp_num_target;
+        let off = |p: &PgPool| {
+            p.pg_num != p.pg_num_target || p.pgp_num != p.pgp_num_target || is_merging(p)
+        };
         let ids: Vec<_> = map.pools.iter().filter(|(_, p)| off(p)).map(|(id, _)| *id).collect();
         if ids.is_empty() {
             return;
@@ -101,38 +133,132 @@ impl Cluster {
         let sums = self.pgmap.sums(&map);
         for id in ids {
             let Some(pool) = map.pool(id) else { continue };
-            if self.state.creating.contains_key(&id) || !self.all_serve(&map, id, pool) {
-                continue;
+            let step = self.steps.get(&id).copied().unwrap_or_default();
+            let next = if is_merging(pool) {
+                self.end_of_merge(now, &map, id, pool, &step)
+            } else if self.state.creating.contains_key(&id) || !self.all_serve(&map, id, pool) {
+                None
+            } else {
+                self.next_step(now, &map, id, pool, &sums)
+            };
+            if let Some(next) = next {
+                self.make_step(now, id, pool, next);
             }
-            let pg_num = self.next_pg_num(pool);
-            // Never both in one map: PGs are split where they lie.
-            let pgp_num = if pg_num == pool.pg_num { self.next_pgp_num(pool, &sums) } else { None };
-            let epoch = self.state.osdmap.epoch.next();
-            if pg_num != pool.pg_num {
-                self.pg_num_changed.insert(id, epoch);
-            }
-            let edited = self.edit_pool(id, |p, _| {
-                (p.pg_num, p.pg_num_pending) = (pg_num, pg_num);
-                p.pgp_num = pgp_num.unwrap_or(p.pgp_num);
-                p.last_change = epoch;
-                Ok(())
-            });
-            debug_assert!(edited.is_ok(), "a pool that was just there");
         }
     }
 
-    /// Whether every PG of a pool is active since the pool got the number of PGs it has.
-    fn all_serve(&self, map: &OsdMap, id: PoolId, pool: &PgPool) -> bool {
-        let since = self.pg_num_changed.get(&id).copied().unwrap_or(Epoch::ZERO);
-        pool.pgs(id).all(|pgid| self.serves(map, pgid, since))
+    /// Whether PGs of some pool are being merged: every report may bring that further.
+    pub fn is_merging(&self) -> bool {
+        self.state.osdmap.pools.values().any(|p| is_merging(p) || p.pg_num_target < p.pg_num)
     }
 
-    fn serves(&self, map: &OsdMap, pgid: PgId, since: Epoch) -> bool {
+    fn make_step(&mut self, now: Mono, id: PoolId, old: &PgPool, mut next: PgPool) {
+        let epoch = self.state.osdmap.epoch.next();
+        let step = self.steps.entry(id).or_default();
+        if (next.pg_num, next.pg_num_pending) != (old.pg_num, old.pg_num_pending) {
+            (step.epoch, step.at) = (epoch, now);
+        }
+        if is_merging(old) && next.pg_num == old.pg_num {
+            step.not_before = now.after(GIVE_UP_FOR);
+        }
+        next.last_change = epoch;
+        let edited = self.edit_pool(id, |p, _| {
+            *p = next;
+            Ok(())
+        });
+        debug_assert!(edited.is_ok(), "a pool that was just there");
+    }
+
+    /// The next step of a pool whose PGs all serve. Never two kinds in one map.
+    fn next_step(
+        &self,
+        now: Mono,
+        map: &OsdMap,
+        id: PoolId,
+        pool: &PgPool,
+        sums: &Sums,
+    ) -> Option<PgPool> {
+        let mut next = pool.clone();
+        let pg_num = self.next_pg_num(pool);
+        if pg_num > pool.pg_num {
+            (next.pg_num, next.pg_num_pending) = (pg_num, pg_num);
+        } else if pool.pg_num_target < pool.pg_num && self.can_merge(now, map, id, pool) {
+            next.pg_num_pending = pool.pg_num.saturating_sub(1);
+        } else {
+            next.pgp_num = self.next_pgp_num(pool, sums)?;
+        }
+        Some(next)
+    }
+
+    /// Whether the last PG and the one it goes into are clean on the same OSDs.
+    fn can_merge(&self, now: Mono, map: &OsdMap, id: PoolId, pool: &PgPool) -> bool {
+        let pending = pool.pg_num.saturating_sub(1);
+        let step = self.steps.get(&id).copied().unwrap_or_default();
+        if pending == 0 || pool.pgp_num > pending || now < step.not_before {
+            return false;
+        }
+        let (source, target) = participants(id, pool);
+        let bits = StateBits(StateBits::CLEAN.0 | StateBits::ACTIVE.0);
+        let clean = |pgid| self.serves(map, pgid, Epoch::ZERO, bits);
+        let (s, t) = (map.pg_to_up_acting(source), map.pg_to_up_acting(target));
+        clean(source) && clean(target) && s.acting == t.acting && s.up == s.acting && t.up == s.up
+    }
+
+    /// Two PGs are quiet, or about to be: the pool after they are merged, or as it was before.
+    fn end_of_merge(
+        &self,
+        now: Mono,
+        map: &OsdMap,
+        id: PoolId,
+        pool: &PgPool,
+        step: &Step,
+    ) -> Option<PgPool> {
+        let (source, target) = participants(id, pool);
+        let quiet = |pgid| {
+            let bits = StateBits(StateBits::CLEAN.0 | StateBits::PREMERGE.0);
+            self.serves(map, pgid, step.epoch, bits).then(|| self.pgmap.get(pgid)).flatten()
+        };
+        let mut next = pool.clone();
+        if let (Some(s), Some(t)) = (quiet(source), quiet(target))
+            && s.stat.acting == t.stat.acting
+        {
+            next.pg_num = pool.pg_num_pending;
+            next.last_pg_merge_meta = PgMergeMeta {
+                source_pgid: source,
+                ready_epoch: self.state.osdmap.epoch,
+                last_epoch_started: s.stat.mapping_epoch.max(t.stat.mapping_epoch),
+                last_epoch_clean: s.stat.last_epoch_clean.min(t.stat.last_epoch_clean),
+                source_version: s.stat.last_update,
+                target_version: t.stat.last_update,
+            };
+            return Some(next);
+        }
+        // Clients wait: not for a recovery that may take long, nor for ever.
+        let peered = StateBits::PEERED;
+        let hopeless = |pgid| {
+            self.serves(map, pgid, step.epoch, peered)
+                && !self.serves(map, pgid, step.epoch, StateBits::CLEAN)
+        };
+        if hopeless(source) || hopeless(target) || now >= step.at.after(QUIET_AT_MOST) {
+            next.pg_num_pending = pool.pg_num;
+            return Some(next);
+        }
+        None
+    }
+
+    /// Whether every PG of a pool is active. One that is new was not heard of before.
+    fn all_serve(&self, map: &OsdMap, id: PoolId, pool: &PgPool) -> bool {
+        pool.pgs(id).all(|pgid| self.serves(map, pgid, Epoch::ZERO, StateBits::default()))
+    }
+
+    /// Whether a PG was reported to be active or peered, and all of `bits`, in an interval that began
+    /// in `since` or later.
+    fn serves(&self, map: &OsdMap, pgid: PgId, since: Epoch, bits: StateBits) -> bool {
         let entry = self.pgmap.get(pgid);
         let state = self.pgmap.state(map, entry);
         let active = state.has(StateBits::ACTIVE) || state.has(StateBits::PEERED);
         let fresh = entry.is_some_and(|e| e.stat.mapping_epoch >= since);
-        active && fresh && !state.has(StateBits::STALE)
+        active && fresh && state.has(bits) && !state.has(StateBits::STALE)
     }
 
     /// The next `pg_num` on the way to the target.
@@ -145,7 +271,7 @@ impl Cluster {
 
     /// The next `pgp_num` on the way to the target, if it may move now.
     fn next_pgp_num(&self, pool: &PgPool, sums: &Sums) -> Option<u32> {
-        let target = pool.pgp_num_target.min(pool.pg_num);
+        let target = pool.pgp_num_target.min(pool.pg_num).min(pool.pg_num_target);
         let total = &sums.total;
         let is_well = sums.unknown == 0 && sums.inactive() == 0 && total.num_objects_degraded <= 0;
         if target == pool.pgp_num || !is_well {
@@ -159,7 +285,11 @@ impl Cluster {
         }
         let step = ((f64::from(pool.pg_num) * room) as u32).max(1);
         let (low, high) = (pool.pgp_num.saturating_sub(step), pool.pgp_num.saturating_add(step));
-        Some(target.clamp(low.max(1), high))
+        let next = target.clamp(low.max(1), high);
+        // Not far ahead of merges, so that not all PGs that are left to merge lie on few OSDs.
+        let ahead = ((f64::from(pool.pg_num) * room) as u32).max(8);
+        let next = next.max(pool.pg_num.saturating_sub(ahead).min(pool.pgp_num));
+        (next != pool.pgp_num).then_some(next)
     }
 }
 

@@ -68,6 +68,9 @@ impl Server {
                 let report: OsdReport = m.decode()?;
                 if is_senders(sender, report.osd) {
                     self.cluster.report(now, link, report);
+                    if self.cluster.is_merging() {
+                        self.cluster.adjust_pgs(now.mono);
+                    }
                 }
             }
         }

@@ -16,7 +16,7 @@ impl Server {
         c.pgmap.tick(now, &map);
         let sums = c.pgmap.sums(&map);
         c.quotas(now, &sums);
-        c.adjust_pgs();
+        c.adjust_pgs(now.mono);
         let work = sums.total.num_objects_degraded + sums.total.num_objects_misplaced;
         c.slow_out(now, work == 0);
         let checks = c.checks(now, &sums);

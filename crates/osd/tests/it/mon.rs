@@ -5,8 +5,8 @@ use crush::Location;
 use io::net::{ListenAddr, ListenId};
 use io::{Core, Effects, Event, Now, Rng};
 use maps::{
-    BlocklistAddr, FreshOsdMap, Incremental, OsdAddrs, OsdMap, OsdMapFlags, OsdXInfo, PgPool,
-    PoolOpt, PoolOptKey, PoolType,
+    BlocklistAddr, FreshOsdMap, Incremental, OsdAddrs, OsdMap, OsdMapFlags, OsdXInfo, PgIdExt,
+    PgMergeMeta, PgPool, PoolOpt, PoolOptKey, PoolType,
 };
 use peer::{
     FailureKind, OsdAlive, OsdBoot, OsdFailure, OsdGoingDown, OsdPgTemp, OsdReport, PgCreate,
@@ -39,6 +39,8 @@ pub struct TestMon {
     /// PGs that nobody has reported yet.
     newborn: BTreeMap<PgId, Pg>,
     next_global_id: u64,
+    /// The epoch in which PGs were last told to become quiet, to be merged, or to serve again.
+    quiet_since: Epoch,
     /// An OSD whose session ends is marked down.
     pub notices_deaths: bool,
 }
@@ -76,6 +78,7 @@ impl TestMon {
             reports: BTreeMap::new(),
             newborn: BTreeMap::new(),
             next_global_id: 4100,
+            quiet_since: Epoch::ZERO,
             notices_deaths: true,
         }
     }
@@ -102,12 +105,88 @@ impl TestMon {
 
     /// Changes the number of PGs, and of different places for them, with the next map.
     pub fn set_pg_num(&mut self, id: i64, pg_num: u32, pgp_num: u32) {
-        let known = self.next.new_pools.get(&PoolId(id)).or_else(|| self.map.pool(PoolId(id)));
-        let mut pool = known.expect("the pool is there").clone();
-        pool.last_change = self.next.epoch;
+        self.quiet_since = self.next.epoch;
+        let mut pool = self.pool_to_be(id);
         (pool.pg_num, pool.pg_num_target, pool.pg_num_pending) = (pg_num, pg_num, pg_num);
         (pool.pgp_num, pool.pgp_num_target) = (pgp_num, pgp_num);
         self.next.new_pools.insert(PoolId(id), pool);
+    }
+
+    /// Has PGs merged, one by one, until there are so many.
+    pub fn merge_to(&mut self, id: i64, pg_num: u32) {
+        let mut pool = self.pool_to_be(id);
+        pool.pg_num_target = pg_num;
+        pool.pgp_num = pool.pgp_num.min(pg_num);
+        pool.pgp_num_target = pool.pgp_num;
+        self.next.new_pools.insert(PoolId(id), pool);
+    }
+
+    fn pool_to_be(&self, id: i64) -> PgPool {
+        let known = self.next.new_pools.get(&PoolId(id)).or_else(|| self.map.pool(PoolId(id)));
+        let mut pool = known.expect("the pool is there").clone();
+        pool.last_change = self.next.epoch;
+        pool
+    }
+
+    /// Goes on with merging, as the real mon does: the last PG and its target become quiet, then one.
+    fn go_on_merging(&mut self) {
+        let ids: Vec<_> = self.map.pools.keys().copied().collect();
+        for id in ids {
+            if self.next.new_pools.contains_key(&id) {
+                continue;
+            }
+            let pool = self.map.pool(id).expect("it is there");
+            if pool.pg_num_target >= pool.pg_num && pool.pg_num_pending >= pool.pg_num {
+                continue;
+            }
+            let source = PgId::new(id, pool.pg_num - 1);
+            let target = source.parent();
+            let pending = pool.pg_num_pending < pool.pg_num;
+            let both = [source, target].map(|p| self.stats.get(&p).cloned());
+            let [Some(s), Some(t)] = both else { continue };
+            let since = self.quiet_since;
+            let has = |bits: pg::StateBits| {
+                [&s, &t]
+                    .iter()
+                    .all(|p| pg::StateBits(p.state).has(bits) && p.mapping_epoch >= since)
+            };
+            let same = s.acting == t.acting && s.up == s.acting && t.up == t.acting;
+            let mut next = self.pool_to_be(id.0);
+            let serve = [&s, &t].iter().all(|p| {
+                let state = pg::StateBits(p.state);
+                state.has(pg::StateBits::ACTIVE) && state.has(pg::StateBits::CLEAN)
+            });
+            let clean = pg::StateBits::CLEAN;
+            match () {
+                () if !pending && serve && same => next.pg_num_pending -= 1,
+                () if pending && has(clean) && has(pg::StateBits::PREMERGE) && same => {
+                    next.pg_num -= 1;
+                    next.last_pg_merge_meta = PgMergeMeta {
+                        source_pgid: source,
+                        ready_epoch: self.map.epoch,
+                        last_epoch_started: self.map.epoch,
+                        last_epoch_clean: self.map.epoch,
+                        source_version: s.last_update,
+                        target_version: t.last_update,
+                    };
+                    self.stats.remove(&source);
+                }
+                // It cannot be now: they serve again meanwhile.
+                () if pending
+                    && [&s, &t].iter().any(|p| {
+                        let state = pg::StateBits(p.state);
+                        p.mapping_epoch >= since
+                            && state.has(pg::StateBits::PEERED)
+                            && !state.has(clean)
+                    }) =>
+                {
+                    next.pg_num_pending = next.pg_num
+                }
+                () => continue,
+            }
+            self.quiet_since = self.next.epoch;
+            self.next.new_pools.insert(id, next);
+        }
     }
 
     pub fn delete_pool(&mut self, id: i64) {
@@ -305,7 +384,7 @@ impl TestMon {
                 *durable = m.durable_txn.max(*durable);
                 for stat in m.pgs.clone() {
                     let leads = self.map.pg_to_up_acting(stat.pgid).acting_primary == Some(m.osd);
-                    if leads && self.map.pool(stat.pgid.pool).is_some() {
+                    if leads && self.map.pg_exists(stat.pgid) {
                         self.stats.insert(stat.pgid, stat);
                     }
                 }
@@ -337,6 +416,7 @@ impl TestMon {
 
     fn propose(&mut self) {
         self.bring_up();
+        self.go_on_merging();
         if self.next.is_empty() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Pools get more PGs while clients read and write, OSDs crash and copies are filled.
+//! Pools get more PGs, and fewer, while clients read and write, OSDs crash and copies are filled.
 //!
 //! `SPLIT_FIRST=n SPLIT_SEEDS=m` runs other seeds.
 
@@ -131,6 +131,25 @@ impl Load {
         self.c.on_mon(|m| m.set_pg_num(POOL, pg_num, pgp_num));
     }
 
+    /// The numbers of PGs that there are, and that there will be.
+    fn pg_nums(&self) -> (u32, u32) {
+        let mon = self.c.mon.borrow();
+        let pool = mon.map.pool(PoolId(POOL)).expect("the pool is there");
+        (pool.pg_num, pool.pg_num_target)
+    }
+
+    /// Waits until merges are done and everything is clean.
+    #[track_caller]
+    fn wait_merged(&mut self) {
+        self.c.run_until(Duration::from_secs(300), |c| {
+            let mon = c.mon.borrow();
+            let pool = mon.map.pool(PoolId(POOL)).expect("the pool is there");
+            pool.pg_num == pool.pg_num_target
+                && pool.pg_num_pending == pool.pg_num
+                && mon.all_clean()
+        });
+    }
+
     /// Of removed snapshots nothing is left, and the PGs' sums are what the model says.
     #[track_caller]
     fn check_sums(&mut self) {
@@ -163,7 +182,7 @@ impl Load {
             (0..n).all(|i| c.world.is_up(c.osds[i]))
         });
         self.settle();
-        self.c.wait_clean();
+        self.wait_merged();
     }
 }
 
@@ -242,7 +261,75 @@ fn an_osd_that_was_away_splits_step_by_step_when_it_is_back() {
     load.check_sums();
 }
 
-/// Faults at any moment, most of all while PGs split.
+#[test]
+fn a_pool_gets_fewer_pgs_while_clients_write() {
+    let mut load = Load::new(4, 4, 3, 8, &Options::new());
+    load.burst(60);
+    load.take_snap();
+    load.burst(60);
+    load.c.on_mon(|m| m.merge_to(POOL, 3));
+    load.burst(100);
+    load.settle();
+    load.wait_merged();
+    assert_eq!(load.pg_nums(), (3, 3));
+    load.read_everything();
+    load.check_sums();
+    // What was removed before is found through the index, wherever its clones went.
+    load.remove_snap();
+    load.check_sums();
+    load.take_snap();
+    load.burst(60);
+    load.set_pg_num(8, 8);
+    load.burst(60);
+    load.settle();
+    load.c.wait_clean();
+    load.c.on_mon(|m| m.merge_to(POOL, 1));
+    load.burst(60);
+    load.settle();
+    load.wait_merged();
+    (0..4).for_each(|i| load.c.crash(i));
+    (0..4).for_each(|i| load.c.start(i));
+    load.c.wait_clean();
+    load.read_everything();
+    load.remove_snap();
+    load.check_sums();
+    assert_eq!(load.c.mon.borrow().stats.len(), 1);
+}
+
+#[test]
+fn an_osd_that_was_away_while_pgs_were_merged_is_filled() {
+    let mut load = Load::new(6, 4, 3, 8, &Options::new());
+    load.burst(60);
+    load.settle();
+    load.c.wait_clean();
+    // Its copies are whole where nothing is written after it goes, and old elsewhere.
+    load.c.off[3] = true;
+    load.c.crash(3);
+    load.burst(30);
+    load.settle();
+    load.c.on_mon(|m| m.set_weight(OsdId(3), 0));
+    load.c.wait_clean();
+    load.c.on_mon(|m| m.merge_to(POOL, 2));
+    load.burst(60);
+    load.settle();
+    load.wait_merged();
+    load.c.start(3);
+    load.c.on_mon(|m| m.set_weight(OsdId(3), 0x10000));
+    load.burst(30);
+    load.settle();
+    load.c.run_until(Duration::from_secs(60), |c| c.mon.borrow().map.is_up(OsdId(3)));
+    load.c.wait_clean();
+    for gone in [0, 1] {
+        load.c.off[gone] = true;
+        load.c.crash(gone);
+        load.read_everything();
+        load.c.start(gone);
+        load.c.wait_clean();
+    }
+    load.check_sums();
+}
+
+/// Faults at any moment, most of all while PGs split and merge.
 fn chaos(seed: u64) {
     let mut rng = Rng::with_seed(seed);
     let (osds, size) = (rng.i32(3..=5), rng.u8(2..=3));
@@ -255,15 +342,27 @@ fn chaos(seed: u64) {
         set("osd_backfill_scan_max", rng.u64(2..12));
         set("osd_target_transaction_size", rng.u64(1..6));
     }
-    let mut pg_num = rng.u32(1..=4);
+    let pg_num = rng.u32(1..=4);
     let mut load = Load::new(seed, osds, size, pg_num, &options);
-    let mut pgp_num = pg_num;
     for _ in 0..rng.u32(4..14) {
         let requests = rng.u32(5..60);
         load.burst(requests);
-        match rng.u8(0..12) {
-            0..=3 if pg_num < 32 => pg_num += rng.u32(1..=pg_num),
-            4 => pgp_num = rng.u32(pgp_num..=pg_num),
+        let (pg_num, target) = load.pg_nums();
+        let pgp_num = load.c.mon.borrow().map.pool(PoolId(POOL)).map_or(1, |p| p.pgp_num);
+        match rng.u8(0..14) {
+            // Also while others are being merged.
+            0..=3 if pg_num < 32 => {
+                let more = rng.u32(1..=pg_num);
+                load.set_pg_num(pg_num + more, pgp_num);
+            }
+            4 if target == pg_num => {
+                let more = rng.u32(pgp_num..=pg_num);
+                load.set_pg_num(pg_num, more);
+            }
+            8..=10 => {
+                let less = rng.u32(1..=pg_num);
+                load.c.on_mon(|m| m.merge_to(POOL, less));
+            }
             5 => load.take_snap(),
             6 => {
                 let osd = OsdId(rng.i32(0..osds));
@@ -276,7 +375,6 @@ fn chaos(seed: u64) {
             }
             _ => {}
         }
-        load.set_pg_num(pg_num, pgp_num);
         let requests = rng.u32(0..6);
         load.burst(requests);
         // Someone falls, in the middle of it.
@@ -301,7 +399,7 @@ fn chaos(seed: u64) {
 }
 
 #[test]
-fn nothing_is_lost_when_machines_crash_amid_splits() {
+fn nothing_is_lost_when_machines_crash_amid_splits_and_merges() {
     let number = |name, default| {
         std::env::var(name).ok().and_then(|v| v.parse::<u64>().ok()).unwrap_or(default)
     };

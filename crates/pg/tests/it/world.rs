@@ -60,7 +60,7 @@ impl Map {
     }
 
     pub fn rules(&self) -> PoolRules {
-        PoolRules { size: self.size, min_size: self.min_size, pg_num: 1 }
+        PoolRules { size: self.size, min_size: self.min_size, pg_num: 1, pg_num_pending: 1 }
     }
 }
 

@@ -1,4 +1,4 @@
-//! A pool gets more PGs by `ceph osd pool set` while `rados bench` writes and reads, and an OSD is
+//! A pool gets more PGs, and fewer again, by `ceph osd pool set` while `rados bench` writes and reads, and an OSD is
 //! killed meanwhile. Nothing is lost, and all that counts objects agrees.
 
 use super::cluster::{Cluster, is_foreign};
@@ -66,7 +66,7 @@ fn agree(c: &Cluster, pg_num: u64) {
 }
 
 #[test]
-fn pgs_split_under_load() {
+fn pgs_split_and_merge_under_load() {
     if is_foreign() {
         return;
     }
@@ -78,8 +78,8 @@ fn pgs_split_under_load() {
     c.wait_until_clean(PATIENCE);
     let bench = |line: &str| c.rados().args(["-p", POOL, "bench"]).args(line.split(' '));
     bench("2 write -b 4096 -t 16 --no-cleanup --run-name base").ok();
-    let writing = bench("8 write -b 4096 -t 16 --no-cleanup --run-name w").start();
-    let reading = bench("8 rand -t 16 --run-name base").start();
+    let writing = bench("5 write -b 4096 -t 16 --no-cleanup --run-name w").start();
+    let reading = bench("5 rand -t 16 --run-name base").start();
     set(&c, "pg_num", 16);
     let splits = || number(&c, "pg_num") > 4;
     assert!(Deadline::after(PATIENCE).until(LOOK_EVERY, splits), "nothing splits");
@@ -95,9 +95,23 @@ fn pgs_split_under_load() {
         bench(&format!("60 seq -t 16 --run-name {run}")).ok();
     }
     agree(&c, 32);
+    let writing = bench("5 write -b 4096 -t 16 --no-cleanup --run-name m").start();
+    let reading = bench("5 rand -t 16 --run-name w").start();
+    set(&c, "pg_num", 26);
+    let merges = || number(&c, "pg_num") < 32;
+    assert!(Deadline::after(PATIENCE).until(LOOK_EVERY, merges), "nothing is merged");
+    kill_process(Pid::from_raw(c.pid("osd.2")).unwrap(), Signal::KILL).unwrap();
+    c.dev("start").ok();
+    for ran in [writing.wait(), reading.wait()] {
+        assert!(ran.status.success(), "{ran:?}");
+    }
+    settle(&c, 26);
+    for run in ["base", "w", "m"] {
+        bench(&format!("60 seq -t 16 --run-name {run}")).ok();
+    }
     c.kill_all();
     c.dev("start").ok();
     c.wait_until_clean(PATIENCE);
-    bench("60 seq -t 16 --run-name w").ok();
-    agree(&c, 32);
+    bench("60 seq -t 16 --run-name m").ok();
+    agree(&c, 26);
 }

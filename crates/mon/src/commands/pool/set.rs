@@ -53,8 +53,8 @@ fn set(c: &mut Cluster, call: &Call) -> Reply {
         "size" => set_size(c, &wish)?,
         "crush_rule" => set_rule(c, &wish)?,
         "min_size" => c.edit_pool(id, |p, _| set_min_size(p, &wish))?,
-        "pg_num" => set_pg_num(c, &wish)?,
-        "pgp_num" | "pgp_num_actual" => set_pgp_num(c, &wish)?,
+        "pg_num" => set_pg_num(c, call, &wish)?,
+        "pgp_num" | "pgp_num_actual" => set_pgp_num(c, call, &wish)?,
         var if flag(var).is_some() => c.edit_pool(id, |p, _| set_flag(p, &wish))?,
         _ => c.edit_pool(id, |p, map| set_other(p, map, &wish))?,
     };
@@ -182,19 +182,19 @@ fn set_min_size(p: &mut PgPool, wish: &Wish<'_>) -> Result<Said, CommandError> {
     Ok(Said::Set)
 }
 
-fn set_pg_num(c: &mut Cluster, wish: &Wish<'_>) -> Result<Said, CommandError> {
+fn set_pg_num(c: &mut Cluster, call: &Call, wish: &Wish<'_>) -> Result<Said, CommandError> {
     if let Some(p) = c.map().pool(wish.id) {
         wish.check_allowed(p, PoolFlags::NOPGCHANGE, "pg_num")?;
     }
-    let changed = c.want_pg_num(wish.id, wish.int()?)?;
+    let changed = c.want_pg_num(call.now.mono, wish.id, wish.int()?)?;
     Ok(if changed { Said::Set } else { Said::Nothing })
 }
 
-fn set_pgp_num(c: &mut Cluster, wish: &Wish<'_>) -> Result<Said, CommandError> {
+fn set_pgp_num(c: &mut Cluster, call: &Call, wish: &Wish<'_>) -> Result<Said, CommandError> {
     if let Some(p) = c.map().pool(wish.id) {
         wish.check_allowed(p, PoolFlags::NOPGCHANGE, "pgp_num")?;
     }
-    c.want_pgp_num(wish.id, wish.int()?, wish.var == "pgp_num_actual")?;
+    c.want_pgp_num(call.now.mono, wish.id, wish.int()?, wish.var == "pgp_num_actual")?;
     Ok(Said::Set)
 }
 
