@@ -27,6 +27,7 @@ mod scrub;
 mod snaps;
 mod store;
 
+mod thrash;
 mod tool;
 mod unfound;
 mod watch;

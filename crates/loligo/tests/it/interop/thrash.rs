@@ -1,0 +1,356 @@
+//! A thrasher: everything that can happen to a cluster's machines happens to it, one thing after the
+//! other, under a load that checks itself.
+//!
+//! The load: objects with a model, written, appended to and read all the time; fio with checksums on a
+//! block image. After each round the cluster has to get on; after some of them it has to become clean,
+//! and in the end it has to be clean, scrubbed without an error, and every store without damage.
+//!
+//! `LOLIGO_IT_THRASH_SECONDS=3600 LOLIGO_IT_THRASH_SEED=7 cargo test -p loligo --test it thrash --
+//! --nocapture` is an hour of it; each line says what is done.
+
+use super::cluster::{BINARY, Cluster, is_foreign};
+use super::load::{PATIENCE, Shared, StopAtEnd, append, check, wait_for_progress, write_over};
+use super::tool::{Running, Tool};
+use io::Rng;
+use loligo::SyncClient;
+use loligo::conf::ClientConf;
+use loligo::wait::Deadline;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+use types::PoolId;
+
+const SECONDS_ENV: &str = "LOLIGO_IT_THRASH_SECONDS";
+const SEED_ENV: &str = "LOLIGO_IT_THRASH_SEED";
+const DEFAULT_SECONDS: u64 = 20;
+const OSDS: usize = 4;
+const MON: &str = "mon.a";
+const CLEAN_LIMIT: Duration = Duration::from_secs(300);
+const PAUSE: Duration = Duration::from_millis(100);
+/// PGs of the pool, at most: it gets more and more.
+const MAX_PGS: u64 = 128;
+/// Blocks of a store that are damaged in one round.
+const DAMAGED_BLOCKS: usize = 30;
+
+/// What is done to the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Deed {
+    KillOsd,
+    KillTwo,
+    KillAll,
+    KillMon,
+    StopOsd,
+    HangOsd,
+    OutAndIn,
+    Reweight,
+    Size,
+    Split,
+    Scrub,
+    Replace,
+    Damage,
+}
+
+const DEEDS: [Deed; 13] = [
+    Deed::KillOsd,
+    Deed::KillTwo,
+    Deed::KillAll,
+    Deed::KillMon,
+    Deed::StopOsd,
+    Deed::HangOsd,
+    Deed::OutAndIn,
+    Deed::Reweight,
+    Deed::Size,
+    Deed::Split,
+    Deed::Scrub,
+    Deed::Replace,
+    Deed::Damage,
+];
+
+struct Thrasher<'a> {
+    c: &'a Cluster,
+    rng: Rng,
+    done: BTreeMap<Deed, u32>,
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+impl Thrasher<'_> {
+    fn osd(&mut self) -> usize {
+        self.rng.usize(0..OSDS)
+    }
+
+    fn signal(&self, daemon: &str, signal: Signal) {
+        if let Some(pid) = self.running(daemon) {
+            kill_process(pid, signal).unwrap();
+        }
+    }
+
+    fn up(&self, osd: usize) -> bool {
+        self.c.ask("osd dump")["osds"][osd]["up"] == 1
+    }
+
+    fn wait(&self, what: &str, until: impl FnMut() -> bool) {
+        assert!(Deadline::after(PATIENCE).until(PAUSE, until), "{what} does not happen");
+    }
+
+    /// Starts what does not run. It may take longer than a start alone may to become clean.
+    fn heal(&self) {
+        let ran = self.c.dev("start").limit(PATIENCE).run();
+        let only_slow = ran.err.contains("is not ready after");
+        assert!(ran.status.success() || only_slow, "{ran:?}");
+    }
+
+    /// Waits some time, without looking at anything.
+    fn linger(&mut self, most_ms: u64) {
+        let pause = Duration::from_millis(self.rng.u64(0..most_ms));
+        Deadline::after(pause).until(pause, || false);
+    }
+
+    fn do_one(&mut self) {
+        let deed = DEEDS[self.rng.usize(0..DEEDS.len())];
+        let osd = self.osd();
+        eprintln!("thrash: {deed:?} osd.{osd}");
+        *self.done.entry(deed).or_default() += 1;
+        let name = format!("osd.{osd}");
+        match deed {
+            Deed::KillOsd => self.signal(&name, Signal::KILL),
+            Deed::StopOsd => self.signal(&name, Signal::TERM),
+            Deed::KillTwo => {
+                self.signal(&name, Signal::KILL);
+                self.signal(&format!("osd.{}", (osd + 1) % OSDS), Signal::KILL);
+            }
+            Deed::KillAll => {
+                for daemon in (0..OSDS).map(|n| format!("osd.{n}")).chain([MON.to_owned()]) {
+                    self.signal(&daemon, Signal::KILL);
+                }
+            }
+            Deed::KillMon => self.signal(MON, Signal::KILL),
+            Deed::HangOsd => {
+                self.signal(&name, Signal::STOP);
+                self.linger(8000);
+                self.signal(&name, Signal::CONT);
+            }
+            Deed::OutAndIn => {
+                self.c.ceph().args(["osd", "out", &name]).ok();
+                self.linger(6000);
+                self.c.ceph().args(["osd", "in", &name]).ok();
+            }
+            Deed::Reweight => {
+                let weight = ["0.3", "0.7", "1"][self.rng.usize(0..3)];
+                self.c.ceph().args(["osd", "reweight", &name, weight]).ok();
+            }
+            Deed::Size => {
+                let size = ["2", "3"][self.rng.usize(0..2)];
+                self.c.ceph().args(["osd", "pool", "set", "rbd", "size", size]).ok();
+            }
+            Deed::Split => {
+                let now = self.c.ask("osd pool get rbd pg_num")["pg_num"].as_u64().unwrap();
+                let pgs = (now + 16).min(MAX_PGS).to_string();
+                self.c.ceph().args(["osd", "pool", "set", "rbd", "pg_num", &pgs]).ok();
+            }
+            Deed::Scrub => drop(self.c.ceph().args(["osd", "deep-scrub", "all"]).run()),
+            Deed::Replace => self.replace(osd),
+            Deed::Damage => self.damage(osd),
+        }
+        self.linger(3000);
+        self.heal();
+    }
+
+    fn make_clean(&self) {
+        self.heal();
+        // With small weights CRUSH may not find three places among four.
+        for osd in 0..OSDS {
+            self.c.ceph().args(["osd", "reweight", &format!("osd.{osd}"), "1"]).ok();
+        }
+        self.c.wait_until_clean(CLEAN_LIMIT);
+    }
+
+    /// A disk fails for good, and a new one takes its place.
+    fn replace(&mut self, osd: usize) {
+        self.c.ceph().args(["osd", "pool", "set", "rbd", "size", "3"]).ok();
+        self.make_clean();
+        self.signal(&format!("osd.{osd}"), Signal::KILL);
+        self.wait("down", || !self.up(osd));
+        self.anew(osd);
+    }
+
+    fn anew(&self, osd: usize) {
+        let tool = super::replace::replace(self.c, osd as u32);
+        tool.args(["--accept-fewer-copies", "--yes"]).ok();
+        self.make_clean();
+    }
+
+    /// Bits of a store flip while its OSD is off. All other copies are whole then.
+    fn damage(&mut self, osd: usize) {
+        let name = format!("osd.{osd}");
+        self.c.ceph().args(["osd", "pool", "set", "rbd", "size", "3"]).ok();
+        self.make_clean();
+        self.signal(&name, Signal::KILL);
+        self.wait("down", || !self.up(osd));
+        let flipped = self.flip(osd);
+        let settled = Deadline::after(CLEAN_LIMIT).until(PAUSE, || {
+            let start = self.c.dev("start").limit(PATIENCE).run();
+            let refused = || self.c.ceph().args(["health"]).text().contains("are refused");
+            if start.status.success() || self.running(&name).is_none() || refused() {
+                return true;
+            }
+            false
+        });
+        assert!(settled, "osd.{osd} with {flipped} flips is neither clean nor given up");
+        if self.up(osd) && self.running(&name).is_some() {
+            self.scrub_all();
+            return;
+        }
+        // Its own records were hit, or the end of its log: it says so, and is made anew.
+        let log = std::fs::read_to_string(self.c.dir().join(format!("osd.{osd}.log")));
+        let log = log.unwrap_or_default();
+        let last = log.lines().next_back().unwrap_or_default();
+        eprintln!("thrash: osd.{osd} with {flipped} flips does not come: {last}");
+        self.signal(&name, Signal::KILL);
+        self.wait("down", || !self.up(osd));
+        self.anew(osd);
+    }
+
+    fn running(&self, daemon: &str) -> Option<Pid> {
+        let status = self.c.dev("status").arg("--json").run();
+        let status: Value = serde_json::from_slice(&status.out).unwrap_or_default();
+        let pid = status["daemons"][daemon]["pid"].as_i64()?;
+        Pid::from_raw(i32::try_from(pid).ok()?)
+    }
+
+    /// Flips a bit in some blocks that hold something. How many.
+    fn flip(&mut self, osd: usize) -> usize {
+        const BLOCK: u64 = 4096;
+        let path = self.c.dir().join(format!("osd.{osd}/block"));
+        let file = File::options().read(true).write(true).open(path).unwrap();
+        let blocks = file.metadata().unwrap().len() / BLOCK;
+        let mut flipped = 0;
+        for _ in 0..20_000 {
+            let at = self.rng.u64(0..blocks) * BLOCK;
+            let mut block = [0; BLOCK as usize];
+            file.read_exact_at(&mut block, at).unwrap();
+            if block.iter().any(|b| *b != 0) {
+                let place = self.rng.usize(0..block.len());
+                let bit = 1 << self.rng.u8(0..8);
+                file.write_all_at(&[block[place] ^ bit], at + place as u64).unwrap();
+                flipped += 1;
+            }
+            if flipped == DAMAGED_BLOCKS {
+                break;
+            }
+        }
+        file.sync_all().unwrap();
+        flipped
+    }
+
+    /// Reads and compares everything, twice: what the first scrub finds is repaired, the second finds
+    /// nothing.
+    fn scrub_all(&self) {
+        for round in 0..2 {
+            let before = stamps(self.c);
+            let newest = before.values().max().cloned().unwrap_or_default();
+            let order = ["deep-scrub", "repair"][usize::from(round == 0)];
+            for pgid in before.keys() {
+                self.c.ceph().args(["pg", order, pgid]).ok();
+            }
+            let scrubbed = || stamps(self.c).values().all(|s| *s > newest);
+            let over = Deadline::after(CLEAN_LIMIT).until(PAUSE, scrubbed);
+            assert!(over, "{order} of all PGs does not end: {:?}", stamps(self.c));
+            self.c.wait_until_clean(CLEAN_LIMIT);
+        }
+        let errors = || self.c.ask("status")["health"]["checks"]["OSD_SCRUB_ERRORS"].is_object();
+        self.wait("the end of scrub errors", || !errors());
+    }
+}
+
+/// When each PG was last deep-scrubbed.
+fn stamps(c: &Cluster) -> BTreeMap<String, String> {
+    let dump = c.ask("pg dump pgs");
+    let pgs = dump["pg_stats"].as_array().unwrap().iter();
+    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+    pgs.map(|p| (text(&p["pgid"]), text(&p["last_deep_scrub_stamp"]))).collect()
+}
+
+/// Writes a part of the image with checksums and reads it again.
+fn fio(c: &Cluster, round: u32) -> Running {
+    let image = ["--name=thrash", "--ioengine=rbd", "--clientname=admin", "--rbdname=thrash"];
+    let verify = ["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_state_save=0"];
+    let load = ["--pool=rbd", "--rw=randwrite", "--bsrange=4k-64k", "--iodepth=8", "--size=8M"];
+    let tool = Tool::new("fio").env("CEPH_CONF", c.conf()).args(image).args(verify).args(load);
+    let tool = tool.arg(format!("--randseed={round}")).arg("--output-format=json");
+    tool.limit(Duration::from_secs(900)).start()
+}
+
+#[test]
+fn whatever_happens_nothing_is_lost() {
+    if is_foreign() {
+        return;
+    }
+    let time = Duration::from_secs(number(SECONDS_ENV, DEFAULT_SECONDS));
+    let seed = number(SEED_ENV, u64::from(std::process::id()));
+    eprintln!("thrash: seed {seed}, {} s", time.as_secs());
+    let c = Cluster::start(OSDS as u32, "512M");
+    // OSDs are marked down on purpose, and more often than anybody would bear.
+    let conf = ClientConf::load(&c.dir().join("ceph.conf")).unwrap();
+    let client = || SyncClient::connect(&conf, PATIENCE).unwrap();
+    c.ceph().args(["osd", "pool", "set", "rbd", "min_size", "1"]).ok();
+    let rbd = |line: &str| Tool::new("rbd").env("CEPH_CONF", c.conf()).args(line.split(' '));
+    rbd("create thrash --size 64M").ok();
+    let mut reader = client();
+    let pool = reader.pool("rbd").unwrap();
+    let shared = Shared::default();
+    let mut thrasher = Thrasher { c: &c, rng: Rng::with_seed(seed), done: BTreeMap::new() };
+    let over = Deadline::after(time);
+    std::thread::scope(|scope| {
+        let writers: [fn(&mut SyncClient, PoolId, &Shared) -> _; 2] = [write_over, append];
+        let writers = writers.map(|write| {
+            let (mut client, shared) = (client(), &shared);
+            scope.spawn(move || write(&mut client, pool, shared))
+        });
+        let (mut looker, looked) = (client(), &shared);
+        let looking = scope.spawn(move || {
+            while !looked.stopped() {
+                check(&mut looker, pool, looked);
+            }
+        });
+        let stop = StopAtEnd(&shared);
+        let mut round = 0;
+        let mut writing = fio(&c, round);
+        while !over.is_over() {
+            thrasher.do_one();
+            wait_for_progress(&shared);
+            round += 1;
+            if !writing.is_running() {
+                let ran = std::mem::replace(&mut writing, fio(&c, round)).wait();
+                assert!(ran.status.success(), "{ran:?}");
+            }
+            if round.is_multiple_of(5) {
+                thrasher.make_clean();
+            }
+        }
+        thrasher.make_clean();
+        let ran = writing.wait();
+        assert!(ran.status.success(), "{ran:?}");
+        drop(stop);
+        for writer in writers {
+            writer.join().unwrap().unwrap();
+        }
+        looking.join().unwrap();
+    });
+    thrasher.make_clean();
+    thrasher.scrub_all();
+    check(&mut reader, pool, &shared);
+    assert!(shared.is_settled(), "everything was answered");
+    eprintln!("thrash: {} writes, {:?}", shared.acked_writes(), thrasher.done);
+    reader.close().unwrap();
+    c.dev("stop").ok();
+    for osd in 0..OSDS {
+        let store = c.dir().join(format!("osd.{osd}"));
+        Tool::new(BINARY).args(["store", "fsck"]).arg(store).ok();
+    }
+}
