@@ -12,6 +12,7 @@ use io::Effects;
 use peer::{Heartbeat, LeaseAsk, LeaseGrant, OsdFailure, PriorReader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
+use types::testing::{Bug, Probe, hit, planted};
 use types::{AddrVec, EntityType, Epoch, HObject, Mono, OsdId, PgId};
 use wire::messenger::{Dial, ListenerConfig, Policy};
 use wire::msg::{MOsdMap, Message, Payload};
@@ -166,8 +167,9 @@ impl Daemon {
         is_first: bool,
         fx: &mut Effects,
     ) -> bool {
-        let wait = !self.may_read(pgid, fx);
+        let wait = !self.may_read(pgid, fx) && !planted(Bug::ReadWithoutLease);
         if wait {
+            hit(Probe::LeaseWaited);
             *self.leases.waiting.entry((pgid, head.clone())).or_default() |= is_first;
             self.pgs.get_mut(&pgid).into_iter().for_each(|h| h.dirty = true);
         }
@@ -266,6 +268,7 @@ impl Daemon {
         let over_at = host.priors.over_at();
         let waits = over_at > self.now.mono;
         if waits {
+            hit(Probe::IntervalWaited);
             let wake = self.leases.wake_at.get_or_insert(over_at);
             *wake = (*wake).min(over_at);
         }

@@ -9,6 +9,7 @@ use crate::tracker::Mark;
 use io::Effects;
 use pg::Readiness;
 use store::{ReadSet, StoreError};
+use types::testing::{Bug, Probe, hit, planted};
 use types::{Errno, HObject, PgId};
 use wire::msg::MOsdOpReply;
 
@@ -49,11 +50,16 @@ impl Daemon {
         let Some(op) = self.ops.get_mut(&id) else { return true };
         let Some(host) = self.pgs.get_mut(&pgid) else { return true };
         let Some(dup) = host.pg.log().find_request(&op.reqid) else { return false };
+        if planted(Bug::DupApplied) {
+            return false;
+        }
         if let Some(write) = host.in_flight.get_mut(dup.version) {
+            hit(Probe::DuplicateInFlight);
             op.trace.mark(self.now.mono, Mark::WaitingForDuplicate);
             write.duplicates.push(id);
             return true;
         }
+        hit(Probe::DuplicateAnswered);
         let epoch = self.maps.epoch();
         let mut reply = MOsdOpReply::answer(&op.request, epoch);
         reply.result = dup.result;
@@ -97,7 +103,7 @@ impl Daemon {
             let blocked = if op.class.writes {
                 queue.reading > 0 || (op.class.reads && queue.writing > 0)
             } else {
-                queue.writing > 0
+                queue.writing > 0 && !planted(Bug::ReadOfUncommitted)
             };
             let (now, settings) = (self.now.mono, &self.limits.scrub);
             let held = op.class.writes && host.scrub.holds(head);
@@ -113,9 +119,10 @@ impl Daemon {
                         || host.pg.write_readiness(head) == Readiness::Ready
                         || host.interrupt_push(head)
                 }
-                Readiness::Missing => false,
+                Readiness::Missing => planted(Bug::MissingServedAbsent) && !op.class.writes,
             };
             if !usable {
+                hit(Probe::MissingWaited);
                 op.trace.mark(self.now.mono, Mark::WaitingForRecovery);
                 self.hurry(pgid, head);
                 self.hurry_steps(pgid, head, fx);
@@ -215,6 +222,7 @@ impl Daemon {
         let Some(op) = self.ops.get_mut(&id) else { return Ran::Done };
         match stop {
             Stop::Miss(miss) => {
+                hit(Probe::StoreMissed);
                 op.trace.mark(now, Mark::WaitingForRead);
                 let write = op.class.writes;
                 op.is_reading = !write;

@@ -198,6 +198,11 @@ impl Daemon {
             _ => return false,
         };
         if !self.is_of_current_interval(msg) {
+            // Or of one whose maps are too old to be in memory. A primary that still waits for us
+            // in it says so again, with the map that it then has.
+            if matches!(msg.body, Body::Activate { .. }) {
+                self.answer_absent(from, msg, fx);
+            }
             return false;
         }
         let rules = pool_rules(&map, msg.pgid.pool);

@@ -17,6 +17,7 @@ use peer::{
 use pg::{BackfillWork, Fx, Gate, Listing, Need, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ReadSet, StoreError};
+use types::testing::{Probe, hit};
 use types::{Epoch, Eversion, HObject, Mono, OsdId, PgId};
 use wire::msg::Payload;
 
@@ -340,6 +341,7 @@ impl Daemon {
         }
         host.transfers.sending.remove(&(from, m.object.clone()));
         host.recovered.0 += 1;
+        hit(Probe::Pushed);
         self.run_pg(m.pgid, fx, |pg, _, out| {
             pg.backfill_moved(from, &m.object);
             pg.pushed(from, &m.object, m.version, out);
@@ -430,6 +432,7 @@ impl Daemon {
             return;
         }
         host.recovered.0 += 1;
+        hit(Probe::Pulled);
         self.run_pg(pgid, fx, |pg, _, out| pg.pulled(&object, out));
         self.begin_waiting_pushes(pgid, &object, fx);
         self.release_object(pgid, &object, fx);

@@ -14,6 +14,7 @@ use crate::recover::Sending;
 use io::Effects;
 use peer::Push;
 use store::StoreError;
+use types::testing::{Probe, hit};
 use types::{HObject, OsdId, PgId};
 use wire::msg::Payload;
 
@@ -40,6 +41,7 @@ impl Daemon {
         let record = host.pg.repair(&object, version)?;
         tracing::warn!("osd.{}: pg {pgid}: {object} is fetched anew: {error}", self.cfg.id);
         self.perf.repairs += 1;
+        hit(Probe::DamageFound);
         let mut txn = host.transaction();
         host.put_meta(&mut txn, vec![record]);
         host.dirty = true;
@@ -135,6 +137,7 @@ impl Daemon {
         fx: &mut Effects,
     ) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        hit(Probe::SourceFailed);
         if let Some(record) = host.pg.source_failed(object, from) {
             tracing::error!(
                 "osd.{}: pg {pgid}: no copy of {object} is whole; what cannot be read is answered \

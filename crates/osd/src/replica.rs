@@ -6,7 +6,9 @@ use io::Effects;
 use peer::{RepAck, RepOp};
 use pg::{MetaOp, log_key};
 use store::Transaction;
+use types::testing::{Bug, Probe, hit, planted};
 use types::{Eversion, OsdId};
+use wire::msg::Payload;
 
 impl Daemon {
     pub(crate) fn on_rep_op(&mut self, from: OsdId, m: RepOp, fx: &mut Effects) {
@@ -36,6 +38,7 @@ impl Daemon {
         };
         let Some(version) = records.last().map(|r| r.entry.version) else { return };
         if version <= host.pg.last_update() {
+            hit(Probe::RepOpAgain);
             // Sent again after a lost session: it is here already.
             let then = vec![Then::RepAck(from, RepAck { pgid, interval: m.interval, version })];
             let empty = host.transaction();
@@ -60,6 +63,7 @@ impl Daemon {
         let mut meta: Vec<_> = versions
             .iter()
             .zip(m.records)
+            .filter(|_| !planted(Bug::LostLogRecord))
             .map(|(v, record)| MetaOp::Put(log_key(*v), record))
             .collect();
         meta.extend(behind.meta);
@@ -69,7 +73,11 @@ impl Daemon {
         host.put_meta(&mut txn, meta);
         self.perf.replica_writes += 1;
         self.pacer.client_came(self.now.mono);
-        let then = vec![Then::RepAck(from, RepAck { pgid, interval: m.interval, version })];
+        let ack = RepAck { pgid, interval: m.interval, version };
+        if planted(Bug::ReplicaAckBeforeDurable) {
+            self.send_peer(from, ack.encode(), fx);
+        }
+        let then = vec![Then::RepAck(from, ack)];
         self.submit(pgid, txn, then, fx);
     }
 }

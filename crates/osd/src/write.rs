@@ -13,6 +13,7 @@ use pg::{
 };
 use smallvec::SmallVec;
 use store::{ReadSet, SubmitError, Transaction};
+use types::testing::{Probe, hit};
 use types::{Epoch, Errno, Eversion, HObject, OsdId, PgId, ReqId, UTime};
 use wire::msg::{MOsdOpReply, Payload, Pieces, ReplyOps, flags};
 
@@ -86,6 +87,7 @@ impl Daemon {
                 Err(())
             }
             Err(SubmitError::Busy) => {
+                hit(Probe::StoreBusy);
                 self.mark_op(id, Mark::WaitingForStore);
                 self.blocked.push(Waiter::Op(id, attempt));
                 Err(())

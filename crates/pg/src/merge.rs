@@ -11,6 +11,7 @@ use crate::log::{Dup, EntryKind, LogEntry, PgLog};
 use crate::missing::Missing;
 use denc::{Decode, Encode};
 use std::collections::BTreeMap;
+use types::testing::{Bug, Probe, hit, planted};
 use types::{Eversion, HObject};
 
 /// A stretch of a log, as it is sent.
@@ -95,13 +96,18 @@ pub fn merge_log(
     let common = newest_common(log, seg);
     let divergent = log.rewind(common);
     merged.divergent = divergent.iter().map(|e| e.version).collect();
+    if !divergent.is_empty() {
+        hit(Probe::DivergentEntries);
+    }
     for entry in seg.entries.iter().filter(|e| e.version > common) {
         if entry.changes_object() && entry.object < info.last_backfill {
             missing.note(entry);
-            if entry.kind == EntryKind::Delete {
+            if entry.kind == EntryKind::Delete && !planted(Bug::LostDelete) {
+                hit(Probe::DeleteRecovered);
                 merged.remove.push(entry.object.clone());
             }
         }
+        hit(Probe::LogMerged);
         merged.added.push(entry.version);
         log.append(entry.clone());
     }
@@ -142,6 +148,9 @@ fn merge_divergent(
     missing: &mut Missing,
     remove: &mut Vec<HObject>,
 ) {
+    if planted(Bug::DivergentKept) {
+        return;
+    }
     let mut by_object: BTreeMap<&HObject, &LogEntry> = BTreeMap::new();
     for entry in divergent.iter().filter(|e| e.changes_object()) {
         // The first divergent entry of an object knows the last version that counts.

@@ -19,6 +19,7 @@ use crate::persist::{
 use crate::pg::{Ctx, Fx, Notice, Peer, Pg, Stage};
 use crate::prior::Prior;
 use std::collections::{BTreeMap, BTreeSet};
+use types::testing::{Bug, Probe, hit, planted};
 use types::{Epoch, Eversion, HObject, OsdId};
 
 impl Pg {
@@ -61,6 +62,7 @@ impl Pg {
         if !self.is_primary() || from == self.me {
             return;
         }
+        let absent = n.info.is_absent();
         let learned = self.info.history.merge(&n.info.history);
         self.info_dirty |= learned;
         if learned || !n.past.is_empty() {
@@ -83,6 +85,14 @@ impl Pg {
             Stage::Down | Stage::Incomplete if !known => self.start_peering(ctx, fx),
             // It may have what nobody else has.
             Stage::Active if !known && !self.missing.is_empty() => self.ask_late_holder(from, fx),
+            // It could not tell whether the activation is of this interval, and has begun no copy.
+            Stage::Activating { waiting } if waiting.contains(&from) && absent => {
+                hit(Probe::ActivatedAgain);
+                self.peers.insert(from, Peer::new(PgInfo::absent(self.info.pgid), 0));
+                let body = self.activation_for(from);
+                let interval = self.info.history.same_interval_since;
+                self.send_when_durable(from, interval, body, fx);
+            }
             _ => {}
         }
     }
@@ -117,10 +127,12 @@ impl Pg {
             return;
         }
         if !self.prior.blocked_by.is_empty() {
+            hit(Probe::Down);
             self.set_stage(Stage::Down, ctx);
             return;
         }
         let Some(choice) = self.choice() else {
+            hit(Probe::Incomplete);
             self.set_stage(Stage::Incomplete, ctx);
             return;
         };
@@ -145,6 +157,7 @@ impl Pg {
 
     pub(crate) fn ask_for_acting(&mut self, choice: &Choice, ctx: &Ctx<'_>, fx: &mut Fx) {
         let want = self.pg_temp_for(choice);
+        hit(Probe::PgTempWanted);
         fx.want_pg_temp = Some(want.clone());
         self.set_stage(Stage::WaitActing { want }, ctx);
     }
@@ -338,12 +351,13 @@ impl Pg {
 
     pub(crate) fn check_up_thru(&mut self, ctx: &Ctx<'_>, fx: &mut Fx) {
         let since = self.info.history.same_interval_since;
-        if ctx.map.up_thru(self.me) >= since {
+        if ctx.map.up_thru(self.me) >= since || planted(Bug::UpThruIgnored) {
             self.activate(ctx, fx);
             return;
         }
         fx.want_up_thru = Some(self.epoch);
         if self.stage != Stage::WaitUpThru {
+            hit(Probe::UpThruWaited);
             self.set_stage(Stage::WaitUpThru, ctx);
         }
     }
@@ -380,6 +394,7 @@ impl Pg {
         };
         peer.info.last_update = self.info.last_update;
         if let Some(backfill) = self.backfills.get_mut(&osd) {
+            hit(if restart { Probe::BackfillBegan } else { Probe::BackfillResumed });
             *backfill = Backfill::starting_at(peer.info.last_backfill.clone());
         }
         // From now on it has a copy, if it had none.

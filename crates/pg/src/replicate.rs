@@ -8,6 +8,7 @@ use crate::persist::{
 use crate::pg::{Pg, Stage};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
+use types::testing::{Bug, Probe, hit, planted};
 use types::{Epoch, Eversion, HObject, OsdId};
 
 /// Bounds of the log's length, in entries.
@@ -61,6 +62,8 @@ impl Pg {
             acting.map(|osd| Target { osd, with_data: !self.is_behind(osd, &head) }).collect();
         for (osd, backfill) in &self.backfills {
             let with_data = backfill.has_passed(object) && !self.is_behind(*osd, &head);
+            hit(if with_data { Probe::WriteBehindCursor } else { Probe::WriteBeyondCursor });
+            let with_data = with_data && !planted(Bug::BackfillMissesWrite);
             out.push(Target { osd: *osd, with_data });
         }
         out
@@ -96,6 +99,7 @@ impl Pg {
 
     /// Trims the log; the record changes go into the transaction of the write that caused it.
     pub fn trim(&mut self, to: Eversion) -> Vec<MetaOp> {
+        hit(Probe::LogTrimmed);
         let forgotten = self.log.trim(to.min(self.log.head()));
         self.info.log_tail = self.log.tail();
         let mut ops = vec![put_tail(self.log.tail())];
@@ -253,6 +257,9 @@ impl<T> InFlight<T> {
 
     /// The newest version that every member has durable.
     pub fn committed(&self) -> Eversion {
+        if planted(Bug::EarlyAck) {
+            return self.durable.values().max().copied().unwrap_or_default();
+        }
         self.durable.values().min().copied().unwrap_or_default()
     }
 

@@ -1,5 +1,6 @@
 //! One simulated disk: what is durable, what is only visible, and what a crash makes of it.
 
+use crate::world::BadDisk;
 use bytes::Bytes;
 use io::disk::{DeviceInfo, DiskError};
 use io::{AlignedBuf, BLOCK_BYTES, Rng};
@@ -13,6 +14,15 @@ type Block = Box<[u8; BLOCK_BYTES]>;
 
 fn blank() -> Block {
     Box::new([0; BLOCK_BYTES])
+}
+
+/// What a crash made of blocks that were not flushed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CrashLeft {
+    /// Blocks that are as they were before.
+    pub lost: u64,
+    /// Blocks that are partly old and partly new.
+    pub torn: u64,
 }
 
 /// A disk. Cloning it is an image of its durable and its visible state.
@@ -102,7 +112,8 @@ impl SimDisk {
 
     /// The power fails: of each block that was not flushed every sector is old or new. `in_flight`
     /// are writes that had not completed.
-    pub fn crash(&mut self, in_flight: Vec<(u64, Bytes)>, rng: &mut Rng) {
+    pub fn crash(&mut self, in_flight: Vec<(u64, Bytes)>, rng: &mut Rng) -> CrashLeft {
+        let mut left = CrashLeft::default();
         for (offset, data) in in_flight {
             // It may not have begun at all.
             if rng.bool() {
@@ -111,11 +122,15 @@ impl SimDisk {
         }
         for (at, new) in std::mem::take(&mut self.visible) {
             match rng.u32(..3) {
-                0 => {}
+                0 => left.lost += 1,
                 1 => drop(self.durable.insert(at, new)),
-                _ => self.tear(at, &new, rng),
+                _ => {
+                    left.torn += 1;
+                    self.tear(at, &new, rng);
+                }
             }
         }
+        left
     }
 
     fn tear(&mut self, at: u64, new: &Block, rng: &mut Rng) {
@@ -135,6 +150,55 @@ impl SimDisk {
         let bit = rng.usize(..BLOCK_BYTES * 8);
         block[bit / 8] ^= 1 << (bit % 8);
         Some(at * BLOCK_BYTES as u64)
+    }
+
+    /// A block that was ever written, is on the disk, and that `hits` accepts.
+    fn some_block(&self, hits: fn(u64, &[u8]) -> bool, rng: &mut Rng) -> Option<u64> {
+        let known = self.durable.iter();
+        let all: Vec<u64> = known
+            .filter(|(at, b)| hits(**at * BLOCK_BYTES as u64, &b[..]))
+            .map(|(at, _)| *at)
+            .collect();
+        (!all.is_empty()).then(|| all[rng.usize(..all.len())])
+    }
+
+    /// Flips a bit of a durable block that `hits` accepts (by its place in bytes and its content).
+    /// Returns where.
+    pub fn rot(&mut self, hits: fn(u64, &[u8]) -> bool, rng: &mut Rng) -> Option<u64> {
+        let at = self.some_block(hits, rng)?;
+        let bit = rng.usize(..BLOCK_BYTES * 8);
+        for block in [self.durable.get_mut(&at), self.visible.get_mut(&at)].into_iter().flatten() {
+            block[bit / 8] ^= 1 << (bit % 8);
+        }
+        Some(at * BLOCK_BYTES as u64)
+    }
+
+    /// What a bad disk does instead of a write, if anything.
+    pub(crate) fn mistreat(
+        &mut self,
+        bad: &BadDisk,
+        offset: u64,
+        data: &[u8],
+        rng: &mut Rng,
+    ) -> Option<&'static str> {
+        let places = Self::blocks(offset, data.len());
+        let all = places.clone().zip(data.chunks_exact(BLOCK_BYTES));
+        if !all.into_iter().all(|(at, b)| (bad.hits)(at * BLOCK_BYTES as u64, b)) {
+            return None;
+        }
+        let draw = rng.u32(..1_000_000);
+        if draw < bad.lost_ppm {
+            return Some("write lost");
+        }
+        if draw - bad.lost_ppm >= bad.misdirected_ppm {
+            return None;
+        }
+        let to = self.some_block(bad.hits, rng).filter(|to| !places.contains(to))?;
+        let mut block = blank();
+        block.copy_from_slice(&data[..BLOCK_BYTES]);
+        self.visible.remove(&to);
+        self.durable.insert(to, block);
+        Some("write misdirected")
     }
 
     /// Flips a bit in every block that begins so. Returns their offsets.

@@ -14,7 +14,7 @@ mod osd_node;
 mod shared;
 mod world;
 
-pub use disk::SimDisk;
+pub use disk::{CrashLeft, SimDisk};
 pub use osd_node::SimOsd;
 pub use shared::Shared;
-pub use world::{Boot, Faults, NodeId, World};
+pub use world::{BadDisk, Boot, DELAY_MS, FaultCounts, Faults, NodeId, World};

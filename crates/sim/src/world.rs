@@ -28,7 +28,26 @@ pub struct Faults {
     pub break_ppm: u32,
     /// A disk operation takes up to 100 times as long.
     pub slow_disk_ppm: u32,
+    /// A piece of what is sent takes up to [`DELAY_MS`] longer; other connections overtake it.
+    pub delay_ppm: u32,
 }
+
+/// How long a delayed piece may take.
+pub const DELAY_MS: u64 = 300;
+
+/// How a bad disk treats writes of blocks that [`BadDisk::hits`] accepts. Both per million writes.
+#[derive(Clone, Copy, Debug)]
+pub struct BadDisk {
+    /// The write goes to another such block instead.
+    pub misdirected_ppm: u32,
+    /// The write is not done at all.
+    pub lost_ppm: u32,
+    /// Which blocks, by their place in bytes and what they hold.
+    pub hits: fn(u64, &[u8]) -> bool,
+}
+
+/// How often what went wrong, by kind.
+pub type FaultCounts = BTreeMap<&'static str, u64>;
 
 /// What is going to happen.
 #[derive(Debug)]
@@ -71,6 +90,9 @@ struct Node {
     exit: Option<Exit>,
     /// What its wall clock is ahead.
     skew: Duration,
+    bad_disk: Option<BadDisk>,
+    /// Its disks take so many times as long.
+    slow: u64,
 }
 
 /// Machines, a network between them, and a clock.
@@ -85,8 +107,13 @@ pub struct World {
     cuts: BTreeSet<(NodeId, NodeId)>,
     /// From the first node nothing reaches the second, and neither is told.
     silent: BTreeSet<(NodeId, NodeId)>,
-    /// What will arrive when the silence is over, in order.
+    /// Machines whose processes are stopped, as by SIGSTOP.
+    paused: BTreeSet<NodeId>,
+    /// What will arrive when the silence or the pause is over, in order.
     held: Vec<(NodeId, u64, Due)>,
+    /// The newest of what was sent between two machines and has arrived.
+    newest: BTreeMap<(NodeId, NodeId), u64>,
+    counts: FaultCounts,
     next_port: u16,
     disk_ops: u64,
     events: u64,
@@ -109,7 +136,10 @@ impl World {
             faults: Faults::default(),
             cuts: BTreeSet::new(),
             silent: BTreeSet::new(),
+            paused: BTreeSet::new(),
             held: Vec::new(),
+            newest: BTreeMap::new(),
+            counts: FaultCounts::new(),
             next_port: 40_000,
             disk_ops: 0,
             events: 0,
@@ -137,6 +167,8 @@ impl World {
             timer: None,
             exit: None,
             skew: Duration::ZERO,
+            bad_disk: None,
+            slow: 1,
         });
         NodeId(self.nodes.len() - 1)
     }
@@ -216,10 +248,47 @@ impl World {
             return;
         }
         self.silent.remove(&(from, to));
+        self.release();
+    }
+
+    /// Lets what was held come through, as far as it now does.
+    fn release(&mut self) {
         let now = self.now;
         for (node, life, due) in std::mem::take(&mut self.held) {
             self.seq += 1;
             self.due.insert((now, self.seq), (node, life, due));
+        }
+    }
+
+    /// Stops the process of a machine, as SIGSTOP does, or lets it go on: its connections stay open,
+    /// and when it goes on everything is there that came meanwhile.
+    pub fn set_paused(&mut self, node: NodeId, paused: bool) {
+        if paused {
+            self.paused.insert(node);
+        } else if self.paused.remove(&node) {
+            self.release();
+        }
+    }
+
+    /// Makes the first disk of a machine a bad one, or a good one again.
+    pub fn set_bad_disk(&mut self, node: NodeId, bad: Option<BadDisk>) {
+        self.nodes[node.0].bad_disk = bad;
+    }
+
+    /// The disks of a machine take so many times as long from now on; 1: as ever.
+    pub fn set_slow_disks(&mut self, node: NodeId, times: u64) {
+        self.nodes[node.0].slow = times;
+    }
+
+    /// What went wrong so far, by kind.
+    pub fn counts(&self) -> &FaultCounts {
+        &self.counts
+    }
+
+    /// Something went wrong, so many times.
+    pub fn count(&mut self, what: &'static str, times: u64) {
+        if times > 0 {
+            *self.counts.entry(what).or_default() += times;
         }
     }
 
@@ -253,6 +322,7 @@ impl World {
 
     /// The power of a machine fails.
     pub fn crash(&mut self, node: NodeId) {
+        self.set_paused(node, false);
         let conns: Vec<_> = self.nodes[node.0].ends.keys().copied().collect();
         for conn in conns {
             self.break_conn(node, conn);
@@ -271,12 +341,17 @@ impl World {
                 per_disk[op.device].push((offset, data.concat().into()));
             }
         }
+        let (mut lost, mut torn) = (0, 0);
         for (disk, writes) in n.disks.iter_mut().zip(per_disk) {
-            disk.crash(writes, &mut self.rng);
+            let left = disk.crash(writes, &mut self.rng);
+            lost += left.lost;
+            torn += left.torn;
         }
         if let Some(kv) = &mut n.kv {
             kv.crash();
         }
+        self.count("unflushed block lost", lost);
+        self.count("unflushed block torn", torn);
     }
 
     /// Asks the core of a machine for an orderly end.
@@ -338,9 +413,9 @@ impl World {
     }
 
     fn step(&mut self) {
-        let Some(((at, _), (node, life, due))) = self.due.pop_first() else { return };
+        let Some(((at, seq), (node, life, due))) = self.due.pop_first() else { return };
         self.now = self.now.max(at);
-        if !self.silent.is_empty() && self.is_lost(node, &due) {
+        if self.paused.contains(&node) || (!self.silent.is_empty() && self.is_lost(node, &due)) {
             self.held.push((node, life, due));
             return;
         }
@@ -358,7 +433,13 @@ impl World {
                 }
             }
             Due::Net(event) => self.give(node, vec![Event::Net(event)]),
-            Due::Arrive(_, conn, data) => self.arrive(node, conn, data),
+            Due::Arrive(from, conn, data) => {
+                let newest = self.newest.entry((from, node)).or_default();
+                let overtaken = u64::from(seq < *newest);
+                *newest = seq.max(*newest);
+                self.count("message overtaken", overtaken);
+                self.arrive(node, conn, data);
+            }
             Due::PeerClosed(_, conn, why) => self.peer_closed(node, conn, why),
             Due::Dial { from, conn, addr } => self.dialled(node, from, conn, addr),
             Due::DiskDone(id) => self.disk_done(node, id),
@@ -543,11 +624,16 @@ impl World {
             return;
         };
         if self.rng.u32(..1_000_000) < self.faults.break_ppm {
+            self.count("connection broken", 1);
             self.break_conn(node, conn);
             return;
         }
         for piece in cut(data, &mut self.rng) {
-            let wait = self.latency();
+            let mut wait = self.latency();
+            if self.faults.delay_ppm > 0 && self.rng.u32(..1_000_000) < self.faults.delay_ppm {
+                wait += Duration::from_millis(self.rng.u64(1..DELAY_MS));
+                self.count("message delayed", 1);
+            }
             let Some(end) = self.nodes[node.0].ends.get_mut(&conn) else { return };
             let at = self.now.after(wait).max(end.last_arrival);
             end.last_arrival = at;
@@ -620,9 +706,10 @@ impl World {
             | DiskOp::Flush { dev }
             | DiskOp::Discard { dev, .. } => dev.0,
         });
-        let mut micros = self.rng.u64(10..200);
+        let mut micros = self.rng.u64(10..200) * self.nodes[node.0].slow;
         if self.rng.u32(..1_000_000) < self.faults.slow_disk_ppm {
             micros *= 100;
+            self.count("disk operation slow", 1);
         }
         self.nodes[node.0].in_flight.insert(id, InFlight { device, token, op });
         self.at(node, Duration::from_micros(micros), Due::DiskDone(id));
@@ -631,11 +718,18 @@ impl World {
     fn disk_done(&mut self, node: NodeId, id: u64) {
         let n = &mut self.nodes[node.0];
         let Some(InFlight { device, token, op }) = n.in_flight.remove(&id) else { return };
+        let bad = n.bad_disk.filter(|_| device == 0);
         let disk = &mut n.disks[device];
+        let mut went_wrong = None;
         let result = match op {
             DiskOp::Read { offset, len, .. } => disk.read(offset, len),
             DiskOp::Write { offset, data, durable, .. } => {
-                disk.write(offset, &data.concat(), durable).map(|()| Bytes::new())
+                let data = data.concat();
+                went_wrong = bad.and_then(|b| disk.mistreat(&b, offset, &data, &mut self.rng));
+                match went_wrong {
+                    Some(_) => Ok(Bytes::new()),
+                    None => disk.write(offset, &data, durable).map(|()| Bytes::new()),
+                }
             }
             DiskOp::Flush { .. } => {
                 disk.flush();
@@ -643,6 +737,9 @@ impl World {
             }
             DiskOp::Discard { .. } => Ok(Bytes::new()),
         };
+        if let Some(what) = went_wrong {
+            self.count(what, 1);
+        }
         self.give(node, vec![Event::Disk(DiskDone { token, result })]);
     }
 }

@@ -8,6 +8,7 @@ mod addr;
 mod errno;
 mod ids;
 mod object;
+pub mod testing;
 mod time;
 mod uuid;
 mod version;

@@ -7,6 +7,7 @@ use super::finish::CloneChange;
 use super::{Run, Stop};
 use crate::object::{CloneState, ObjectMeta, Ranges, SNAPSET_ATTR, SnapPlace};
 use bytes::Bytes;
+use types::testing::{Bug, Probe, hit, planted};
 use types::{Errno, SnapId};
 use wire::msg::OsdOp;
 use wire::msg::op_data::{CloneInfo, ListSnapsOut};
@@ -17,7 +18,8 @@ impl Run<'_> {
         let seq = self.now.meta.snap_seq;
         let newest = self.snapc.snaps.first().copied();
         let taken = newest.is_some_and(|snap| snap > seq);
-        if self.now.exists && taken {
+        if self.now.exists && taken && !planted(Bug::CloneSkipped) {
+            hit(Probe::CloneMade);
             let snaps: Vec<_> = self.snapc.snaps.iter().copied().filter(|s| *s > seq).collect();
             let id = self.snapc.seq;
             let clone = self.head.at_snap(id).to_key();
@@ -51,6 +53,7 @@ impl Run<'_> {
         self.now.size = 0;
         self.disconnect_watches();
         if !self.snapset.clones.is_empty() {
+            hit(Probe::Whiteout);
             self.txn.touch(&key);
             self.now.meta.whiteout = true;
             self.snapset_changed = true;
@@ -90,6 +93,10 @@ impl Run<'_> {
         let clone_key = clone.to_key();
         let stored = self.reader.object(&clone_key)?.ok_or(Errno::EIO)?;
         self.change();
+        hit(Probe::RolledBack);
+        if planted(Bug::RollbackLost) && self.now.exists {
+            return Ok(0);
+        }
         let key = self.head_key.clone();
         self.txn.clone_object(&clone_key, &key);
         self.snapset_changed |= !self.snapset.clones.is_empty();
@@ -142,6 +149,7 @@ impl Run<'_> {
         }
         let key = self.head.at_snap(id).to_key();
         let meta = self.reader.object(&key)?.ok_or(Errno::EIO)?.meta;
+        hit(Probe::CloneTrimmed);
         self.trimmed_snaps = gone;
         self.snapset_changed = true;
         if left.is_empty() {

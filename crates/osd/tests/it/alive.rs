@@ -74,7 +74,11 @@ fn nobody_is_accused_in_peace() {
     let epoch = c.mon.borrow().map.epoch;
     // Broken connections to the mon are another matter.
     c.on_mon(|m| m.notices_deaths = false);
-    c.world.set_faults(sim::Faults { break_ppm: 1000, slow_disk_ppm: 10_000 });
+    c.world.set_faults(sim::Faults {
+        break_ppm: 1000,
+        slow_disk_ppm: 10_000,
+        ..sim::Faults::default()
+    });
     c.pass(60 * SECOND);
     assert_eq!(c.mon.borrow().map.epoch, epoch);
 }

@@ -55,7 +55,9 @@ impl Chaos {
         }
         c.wait_clean();
         if rng.bool() {
-            c.world.set_faults(sim::Faults { break_ppm: rng.u32(0..2000), slow_disk_ppm: 1000 });
+            let break_ppm = rng.u32(0..2000);
+            let faults = sim::Faults { break_ppm, slow_disk_ppm: 1000, ..sim::Faults::default() };
+            c.world.set_faults(faults);
         }
         let (model, expected) = (Model::default(), BTreeMap::new());
         let snapc = SnapContext::default();

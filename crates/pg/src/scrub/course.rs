@@ -2,6 +2,7 @@
 
 use super::{ScrubObject, ScrubRecord, Source, Verdict, judge};
 use std::collections::{BTreeMap, BTreeSet};
+use types::testing::{Bug, Probe, hit, planted};
 use types::{Eversion, HObject, Mono, OsdId, UTime};
 
 /// Inconsistent objects of one PG that are remembered to be listed.
@@ -274,7 +275,10 @@ impl Scrub {
                 self.course.omap_entries += digests.omap_entries;
                 self.course.omap_bytes += digests.omap_bytes;
             }
-            if let Some(verdict) = judge(object, self.me, copies, |v| is_deleted(object, v)) {
+            hit(Probe::Scrubbed);
+            let verdict = judge(object, self.me, copies, |v| is_deleted(object, v));
+            if let Some(verdict) = verdict.filter(|_| !planted(Bug::BlindScrub)) {
+                hit(Probe::ScrubFoundError);
                 let (shallow, deep) = verdict.count();
                 self.course.shallow_errors += shallow;
                 self.course.deep_errors += deep;

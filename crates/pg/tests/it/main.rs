@@ -2,4 +2,5 @@
 #![allow(clippy::unwrap_used)]
 
 mod chaos;
+mod late;
 mod world;

@@ -15,6 +15,7 @@ use io::disk::DiskError;
 use io::{BLOCK_BYTES, Effects};
 use smallvec::SmallVec;
 use std::sync::Arc;
+use types::testing::{Bug, planted};
 use types::{HashMap, Mono, ObjectKey};
 
 /// Which part of a fetch a read is.
@@ -203,7 +204,7 @@ impl Store {
             },
             Piecewise::Data { object, offset, step, start, crcs } => {
                 for (i, (block, crc)) in bytes.chunks_exact(BLOCK_BYTES).zip(crcs).enumerate() {
-                    if block_crc(block) != *crc {
+                    if block_crc(block) != *crc && !planted(Bug::NoChecksums) {
                         let offset = offset + i as u64 * step;
                         return Err(self.bad_block(object, offset, start + i as u64));
                     }

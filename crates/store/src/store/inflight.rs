@@ -9,6 +9,7 @@ use io::{BLOCK_BYTES, Effects};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use types::HashMap;
+use types::testing::{Bug, planted};
 
 /// The device of data and metadata.
 pub(crate) const DATA: DevId = DevId(0);
@@ -128,6 +129,7 @@ impl<T> Io<T> {
         }
         let token = self.start(what, range);
         let offset = block * BLOCK_BYTES as u64;
+        let durable = durable && !planted(Bug::SkippedFlush);
         fx.disk.push((token, DiskOp::Write { dev, offset, data, durable }));
     }
 

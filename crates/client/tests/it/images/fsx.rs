@@ -55,7 +55,12 @@ impl Fsx {
         let mut c = Cluster::new(seed, rng.usize(2..=3), 1);
         let restless = rng.bool();
         if rng.bool() {
-            c.world.set_faults(sim::Faults { break_ppm: rng.u32(0..1000), slow_disk_ppm: 1000 });
+            let break_ppm = rng.u32(0..1000);
+            c.world.set_faults(sim::Faults {
+                break_ppm,
+                slow_disk_ppm: 1000,
+                ..sim::Faults::default()
+            });
         }
         let loud = std::env::var_os("IMAGE_SAY").is_some();
         let mut fsx = Fsx { c, rng, images: Vec::new(), made: 0, loud, restless };

@@ -1,0 +1,56 @@
+//! Messages that come late.
+
+use crate::world::{Map, PGID};
+use pg::{Body, Ctx, Fx, History, Notify, PastIntervals, Pg, PgInfo, PgMsg, Stage};
+use types::{Epoch, OsdId, UTime};
+
+const ME: OsdId = OsdId(1);
+const OTHER: OsdId = OsdId(2);
+
+fn hear(pg: &mut Pg, map: &Map, body: Body) -> Fx {
+    let mut fx = Fx::default();
+    let interval = pg.info().history.same_interval_since;
+    let msg = PgMsg { pgid: PGID, epoch: Epoch(map.epoch), interval, body };
+    pg.on_msg(OTHER, msg, &Ctx { map, now: UTime::ZERO }, &mut fx);
+    fx
+}
+
+fn absent() -> Body {
+    let info = PgInfo::absent(PGID);
+    Body::Notify(Box::new(Notify { info, past: PastIntervals::default(), missing: 0 }))
+}
+
+/// How often the other OSD is told to begin a copy.
+fn activations(fx: &Fx) -> usize {
+    let is_one = |b: &Body| matches!(b, Body::Activate { backfill: true, .. });
+    fx.send_durable.iter().filter(|(to, m)| *to == OTHER && is_one(&m.body)).count()
+}
+
+/// An OSD hears of an activation so late that it cannot tell whether the interval is the current one,
+/// and says that it has no copy. The primary must not wait for it for ever.
+#[test]
+fn an_activation_that_came_too_late_comes_again() {
+    let mut map = Map { epoch: 5, size: 2, min_size: 1, order: vec![1, 2], ..Map::default() };
+    map.up = [1, 2].into();
+    map.up_thru = [(1, 9)].into();
+    let past = PastIntervals::default();
+    let history = History::created(Epoch(5));
+    let mut pg = Pg::create(ME, PGID, history, past, Epoch(5), map.mapping(), map.rules());
+    let mut fx = Fx::default();
+    pg.start(&Ctx { map: &map, now: UTime::ZERO }, &mut fx);
+    let fx = hear(&mut pg, &map, absent());
+    assert!(fx.want_pg_temp.is_some(), "it acts alone until the other is filled");
+    let old = map.clone();
+    map.epoch = 6;
+    map.pg_temp = vec![1];
+    let (mapping, rules) = (map.mapping(), map.rules());
+    pg.on_map(&old, &Ctx { map: &map, now: UTime::ZERO }, mapping, rules, &mut Fx::default());
+    assert_eq!(activations(&hear(&mut pg, &map, absent())), 1);
+    assert!(matches!(pg.stage(), Stage::Activating { .. }));
+    assert_eq!(activations(&hear(&mut pg, &map, absent())), 1);
+    let info = pg.info().clone();
+    pg.on_durable(Epoch(6), &Ctx { map: &map, now: UTime::ZERO }, &mut Fx::default());
+    hear(&mut pg, &map, Body::Activated(Box::new(info)));
+    assert_eq!(*pg.stage(), Stage::Active);
+    assert_eq!(activations(&hear(&mut pg, &map, absent())), 0, "it is over");
+}

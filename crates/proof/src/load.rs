@@ -1,0 +1,401 @@
+//! The load: clients that ask for things, and the history of what they asked and heard.
+
+use crate::linear::{Record, Verdict, Violation, check};
+use crate::object::{
+    Action, Answer, Body, Object, Op, Snap, State, Tag, fill, key_name, key_of, tag_of_value,
+    tags_of, value_of,
+};
+use crate::plan::{Kind, Plan};
+use bytes::Bytes;
+use client::{ClientError, ObjectOp, OpReply, RequestId};
+use io::Rng;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::rc::Rc;
+use std::time::Duration;
+use types::{Errno, PoolId, SnapId};
+use wire::msg::SnapContext;
+use wire::msg::op_data::Values;
+
+/// Requests of one client to one object that may be under way at once: what keeps checking cheap.
+const MAX_OPEN_PER_OBJECT: usize = 3;
+/// Requests to one object that may stay without an answer for ever.
+const MAX_UNANSWERED: usize = 3;
+/// Snapshots kept at once.
+pub const MAX_SNAPS: usize = 4;
+
+/// A request that is under way.
+struct Open {
+    object: u64,
+    /// Its place in the object's history.
+    at: usize,
+}
+
+/// What one object went through.
+#[derive(Default)]
+struct History {
+    records: Vec<Record<Op>>,
+    /// When each was asked and answered, in simulated time: for people.
+    times: Vec<(Duration, Option<Duration>)>,
+    unanswered: usize,
+}
+
+/// All that is asked and answered.
+pub struct Load {
+    pool: PoolId,
+    slot_bytes: usize,
+    slots: u8,
+    objects: u64,
+    histories: BTreeMap<u64, History>,
+    open: BTreeMap<(usize, RequestId), Open>,
+    clock: u64,
+    /// Whether an object may be unreadable for a while.
+    disks_rot: bool,
+    next_tag: Tag,
+    /// Snapshots that exist, newest first.
+    snaps: Rc<Vec<Snap>>,
+    seq: Snap,
+    /// Answers so far.
+    pub answered: u64,
+    /// Reads that failed because no good copy could be reached.
+    pub unreadable: u64,
+}
+
+impl Load {
+    /// Nothing yet.
+    pub fn new(plan: &Plan, pool: PoolId) -> Self {
+        Load {
+            pool,
+            slot_bytes: plan.slot_bytes,
+            slots: plan.slots,
+            objects: plan.objects,
+            histories: BTreeMap::new(),
+            open: BTreeMap::new(),
+            clock: 0,
+            disks_rot: plan.has(Kind::Rot) || plan.has(Kind::Misdirects),
+            next_tag: 1,
+            snaps: Rc::default(),
+            seq: 0,
+            answered: 0,
+            unreadable: 0,
+        }
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// Requests under way.
+    pub fn open(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Requests of a client that are under way.
+    pub fn open_of(&self, client: usize) -> usize {
+        self.open.range((client, RequestId(0))..=(client, RequestId(u64::MAX))).count()
+    }
+
+    /// Snapshots that exist, newest first.
+    pub fn snaps(&self) -> &[Snap] {
+        &self.snaps
+    }
+
+    /// The requests under way, for people.
+    pub fn tell_open(&self) -> String {
+        let mut text = String::new();
+        for open in self.open.values() {
+            let _ = write!(text, "object{}:", open.object);
+            self.tell(open.object, &[open.at], &mut text);
+        }
+        text
+    }
+
+    /// Whether only reads of heads are under way: then a snapshot may go.
+    pub fn may_remove_snap(&self) -> bool {
+        self.open.values().all(|o| {
+            let record = &self.histories[&o.object].records[o.at];
+            record.op.action == Action::Read(None)
+        })
+    }
+
+    /// A snapshot was made.
+    pub fn snap_made(&mut self, snap: Snap) {
+        self.seq = self.seq.max(snap);
+        Rc::make_mut(&mut self.snaps).insert(0, snap);
+    }
+
+    /// A snapshot is not wanted any more.
+    pub fn forget_snap(&mut self, snap: Snap) {
+        Rc::make_mut(&mut self.snaps).retain(|s| *s != snap);
+    }
+
+    fn tag(&mut self) -> Tag {
+        self.next_tag += 1;
+        self.next_tag
+    }
+
+    /// Any request. The first client mostly reads: with writes of its own under way it would see
+    /// less of others' mistakes.
+    fn draw(&mut self, client: usize, rng: &mut Rng) -> Action {
+        if client == 0 && rng.u8(..) < 240 {
+            return Action::Read(None);
+        }
+        let slots = self.slots;
+        let at = rng.u8(0..slots);
+        let n = rng.u8(1..=slots - at);
+        let key = rng.u8(0..6);
+        let snap = |rng: &mut Rng, snaps: &[Snap]| {
+            (!snaps.is_empty()).then(|| snaps[rng.usize(0..snaps.len())])
+        };
+        match rng.u8(0..22) {
+            0..=5 => Action::Read(None),
+            6 | 7 => Action::Read(snap(rng, &self.snaps)),
+            8..=10 => Action::Write(at, n, self.tag()),
+            11 => Action::WriteFull(n, self.tag()),
+            12 | 13 => Action::Append(self.tag()),
+            14 => Action::Truncate(at),
+            15 => Action::Zero(at, n),
+            16 => Action::Remove,
+            17 => Action::CreateExclusive,
+            18 => Action::OmapSet(key, self.tag()),
+            19 if rng.bool() => Action::OmapRemove(key),
+            19 => Action::SetXattr(key, self.tag()),
+            20 => match snap(rng, &self.snaps) {
+                Some(snap) => Action::Rollback(snap),
+                None => Action::SetXattr(key, self.tag()),
+            },
+            _ => Action::WriteWithOmap(at, n, self.tag(), key),
+        }
+    }
+
+    /// Draws a request to an object that has room for one.
+    pub fn next(&mut self, client: usize, rng: &mut Rng) -> Option<(u64, Op, ObjectOp)> {
+        let object = rng.u64(0..self.objects);
+        let of_object = self.open.iter().filter(|((c, _), o)| *c == client && o.object == object);
+        let open = of_object.count();
+        let history = self.histories.entry(object).or_default();
+        if open >= MAX_OPEN_PER_OBJECT || history.unanswered >= MAX_UNANSWERED {
+            return None;
+        }
+        let action = self.draw(client, rng);
+        Some(self.request(client, object, action))
+    }
+
+    /// This request.
+    pub fn request(&self, client: usize, object: u64, action: Action) -> (u64, Op, ObjectOp) {
+        let op = Op { client, action, snaps: self.snaps.clone(), seq: self.seq, answer: None };
+        let request = self.object_op(object, &op);
+        (object, op, request)
+    }
+
+    fn bytes(&self, n: u8, tag: Tag) -> Bytes {
+        let mut out = Vec::with_capacity(usize::from(n) * self.slot_bytes);
+        (0..n).for_each(|_| fill(tag, self.slot_bytes, &mut out));
+        out.into()
+    }
+
+    fn object_op(&self, object: u64, op: &Op) -> ObjectOp {
+        let snapc = SnapContext {
+            seq: SnapId(self.seq),
+            snaps: self.snaps.iter().map(|s| SnapId(*s)).collect(),
+        };
+        let name = client::Object::new(self.pool, format!("object{object}"));
+        let ask = ObjectOp::new(name);
+        let place = |slot: u8| u64::from(slot) * self.slot_bytes as u64;
+        let one = |key: u8, tag: Tag| -> Values {
+            BTreeMap::from([(key_name(key).as_str().into(), value_of(tag))])
+        };
+        if let Action::Read(snap) = &op.action {
+            let all = ask.read(0, 0).omap_values("", "", 1000).get_xattrs();
+            return snap.map_or(all.clone(), |s| all.at_snap(SnapId(s)));
+        }
+        let ask = match &op.action {
+            Action::Read(_) => ask,
+            Action::Write(at, n, tag) => ask.write(place(*at), self.bytes(*n, *tag)),
+            Action::WriteFull(n, tag) => ask.write_full(self.bytes(*n, *tag)),
+            Action::Append(tag) => ask.append(self.bytes(1, *tag)),
+            Action::Truncate(n) => ask.truncate(place(*n)),
+            Action::Zero(at, n) => ask.zero(place(*at), place(*n)),
+            Action::Remove => ask.remove(),
+            Action::CreateExclusive => ask.create(true),
+            Action::OmapSet(key, tag) => ask.set_omap(&one(*key, *tag)),
+            Action::OmapRemove(key) => {
+                ask.remove_omap_keys(&[key_name(*key).as_str().into()].into_iter().collect())
+            }
+            Action::SetXattr(key, tag) => ask.set_xattr(&key_name(*key), &value_of(*tag)),
+            Action::Rollback(snap) => ask.rollback(SnapId(*snap)),
+            Action::WriteWithOmap(at, n, tag, key) => {
+                ask.write(place(*at), self.bytes(*n, *tag)).set_omap(&one(*key, *tag))
+            }
+        };
+        ask.with_snaps(snapc)
+    }
+
+    /// A request was sent.
+    pub fn sent(&mut self, object: u64, op: Op, id: RequestId, now: Duration) {
+        let client = op.client;
+        let record = Record { invoked: self.tick(), answered: None, op };
+        let history = self.histories.entry(object).or_default();
+        history.records.push(record);
+        history.times.push((now, None));
+        self.open.insert((client, id), Open { object, at: history.records.len() - 1 });
+    }
+
+    /// A request was answered.
+    ///
+    /// # Errors
+    /// A story, when the answer cannot be right whatever happened.
+    pub fn answer(
+        &mut self,
+        client: usize,
+        id: RequestId,
+        outcome: Result<OpReply, ClientError>,
+        now: Duration,
+    ) -> Result<(), String> {
+        let Some(Open { object, at }) = self.open.remove(&(client, id)) else { return Ok(()) };
+        let answered = self.tick();
+        let slot_bytes = self.slot_bytes;
+        let history = self.histories.get_mut(&object).expect("it was asked for");
+        let record = &mut history.records[at];
+        let is_read = matches!(record.op.action, Action::Read(_));
+        let answer = match outcome {
+            Ok(reply) if is_read => body_of(&reply, slot_bytes).map(|b| Answer::Saw(Rc::new(b))),
+            Ok(_) => Ok(Answer::Done),
+            Err(why) if is_read && why.errno == Errno::EIO && self.disks_rot => {
+                // Nothing was seen: the good copies are away.
+                self.unreadable += 1;
+                self.answered += 1;
+                return Ok(());
+            }
+            Err(why) => Ok(Answer::Failed(why.errno)),
+        };
+        history.times[at].1 = Some(now);
+        self.answered += 1;
+        match answer {
+            Ok(answer) => {
+                record.op.answer = Some(answer);
+                record.answered = Some(answered);
+                Ok(())
+            }
+            Err(why) => {
+                let mut text =
+                    format!("object{object}: a read returned what nobody wrote: {why}\n");
+                self.tell(object, &[at], &mut text);
+                Err(text)
+            }
+        }
+    }
+
+    /// A client died: what it had asked for will never be answered.
+    pub fn abandon(&mut self, client: usize) {
+        let gone: Vec<_> = self.open.keys().copied().filter(|(c, _)| *c == client).collect();
+        for key in gone {
+            let Some(open) = self.open.remove(&key) else { continue };
+            let history = self.histories.get_mut(&open.object).expect("it was asked for");
+            let is_read = matches!(history.records[open.at].op.action, Action::Read(_));
+            history.unanswered += usize::from(!is_read);
+        }
+    }
+
+    /// Objects that were ever asked for.
+    pub fn objects(&self) -> Vec<u64> {
+        self.histories.keys().copied().collect()
+    }
+
+    /// Checks every object's history.
+    ///
+    /// # Errors
+    /// The story of the first one that nothing explains.
+    pub fn check(&self) -> Result<(), String> {
+        for (object, history) in &self.histories {
+            // A read that saw nothing says nothing.
+            let says =
+                |r: &Record<Op>| r.op.answer.is_some() || !matches!(r.op.action, Action::Read(_));
+            let places: Vec<usize> =
+                (0..history.records.len()).filter(|i| says(&history.records[*i])).collect();
+            let records: Vec<_> = places.iter().map(|i| history.records[*i].clone()).collect();
+            match check::<Object>(State::default(), &records) {
+                Verdict::Linearizable => {}
+                Verdict::TooHard => return Err(format!("object{object}: the check is too hard")),
+                Verdict::Violated(v) => {
+                    let done = v.done.iter().map(|i| places[*i]).collect();
+                    let stuck = places[v.stuck];
+                    return Err(self.story(*object, &Violation { done, stuck }));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What matters of a violation: what was done last, and what was open when the impossible
+    /// answer came.
+    fn story(&self, object: u64, v: &Violation) -> String {
+        const SHOWN: usize = 8;
+        let records = &self.histories[&object].records;
+        let stuck = &records[v.stuck];
+        let mut text = format!(
+            "object{object} is not linearizable: no order of its {} requests explains the answer of \
+             the last one below\nthe best order ends so:\n",
+            records.len()
+        );
+        let last = &v.done[v.done.len().saturating_sub(SHOWN)..];
+        self.tell(object, last, &mut text);
+        let open: Vec<usize> = (0..records.len())
+            .filter(|i| {
+                let r = &records[*i];
+                let began = stuck.answered.is_none_or(|a| r.invoked < a);
+                *i != v.stuck && began && !v.done.contains(i)
+            })
+            .collect();
+        if !open.is_empty() {
+            text.push_str("open at that moment, or never answered:\n");
+            self.tell(object, &open, &mut text);
+        }
+        text.push_str("impossible:\n");
+        self.tell(object, &[v.stuck], &mut text);
+        text
+    }
+
+    fn tell(&self, object: u64, which: &[usize], text: &mut String) {
+        let history = &self.histories[&object];
+        for i in which {
+            let op = &history.records[*i].op;
+            let (asked, answered) = history.times[*i];
+            let until = answered.map_or("never".to_owned(), |t| format!("{:.6}", t.as_secs_f64()));
+            let answer = match &op.answer {
+                None => "?".to_owned(),
+                Some(Answer::Done) => "done".to_owned(),
+                Some(Answer::Failed(why)) => format!("{why}"),
+                Some(Answer::Saw(body)) => {
+                    format!("{:?} omap {:?} xattrs {:?}", body.slots, body.omap, body.xattrs)
+                }
+            };
+            let _ = writeln!(
+                text,
+                "  {:.6}..{until} client {} {:?} (snaps {:?}): {answer}",
+                asked.as_secs_f64(),
+                op.client,
+                op.action,
+                op.snaps
+            );
+        }
+    }
+}
+
+/// What a read saw.
+fn body_of(reply: &OpReply, slot_bytes: usize) -> Result<Body, String> {
+    let text = |e: ClientError| e.to_string();
+    let slots = tags_of(&reply.bytes(0).map_err(text)?, slot_bytes)?;
+    let omap = reply.omap_values(1).map_err(text)?;
+    let xattrs = reply.values(2).map_err(text)?;
+    Ok(Body { slots, omap: tags_by_key(&omap.values)?, xattrs: tags_by_key(&xattrs)? })
+}
+
+fn tags_by_key(values: &Values) -> Result<BTreeMap<u8, Tag>, String> {
+    let one = |(key, value): (&types::ByteString, &Bytes)| {
+        let tag = tag_of_value(value).ok_or_else(|| format!("the value of {key} is nobody's"))?;
+        Ok((key_of(key.as_bytes()).ok_or_else(|| format!("{key} is nobody's key"))?, tag))
+    };
+    values.iter().map(one).collect()
+}

@@ -1,0 +1,193 @@
+//! What a seed draws: the cluster, the load, and which faults there are and how many.
+
+use io::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Kinds of faults, each on or off for a seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Connections break.
+    Breaks,
+    /// Messages take long, and other connections overtake them.
+    Delays,
+    /// Two machines cannot reach each other, and know it.
+    Partitions,
+    /// From one machine nothing arrives at another; connections stay open.
+    OneWay,
+    /// A machine is alone with some of the others.
+    Islands,
+    /// The power of an OSD fails.
+    Crashes,
+    /// The power of all fails at once.
+    Blackouts,
+    /// An OSD is stopped in order.
+    Stops,
+    /// An OSD dies while it recovers objects.
+    RecoveryCrashes,
+    /// A process hangs for a while.
+    Pauses,
+    /// The mon's power fails.
+    MonCrashes,
+    /// A client dies with requests under way.
+    ClientCrashes,
+    /// Disk operations take up to 100 times as long.
+    SlowDisks,
+    /// Bits flip on one OSD's disk.
+    Rot,
+    /// Writes of one OSD's disk go elsewhere, or nowhere.
+    Misdirects,
+    /// Disks are small, and the mon takes them for nearly full or full.
+    Full,
+    /// Clocks differ.
+    Skew,
+    /// Weights, affinities, upmaps, pg_temp, out and in, many at once.
+    MapStorms,
+    /// Flags: noout, norecover, nobackfill, ...
+    Flags,
+    /// The pool's size and min_size change.
+    Resizes,
+    /// Scrubs in the middle of it all.
+    Scrubs,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Kind; 21] = [
+        Kind::Breaks,
+        Kind::Delays,
+        Kind::Partitions,
+        Kind::OneWay,
+        Kind::Islands,
+        Kind::Crashes,
+        Kind::Blackouts,
+        Kind::Stops,
+        Kind::RecoveryCrashes,
+        Kind::Pauses,
+        Kind::MonCrashes,
+        Kind::ClientCrashes,
+        Kind::SlowDisks,
+        Kind::Rot,
+        Kind::Misdirects,
+        Kind::Full,
+        Kind::Skew,
+        Kind::MapStorms,
+        Kind::Flags,
+        Kind::Resizes,
+        Kind::Scrubs,
+    ];
+
+    /// The kind of this name.
+    pub fn parse(name: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|k| format!("{k:?}").eq_ignore_ascii_case(name))
+    }
+}
+
+/// What a seed draws.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// It.
+    pub seed: u64,
+    /// OSDs.
+    pub osds: usize,
+    /// Copies.
+    pub size: u8,
+    /// Copies without which nothing is written.
+    pub min_size: u8,
+    /// PGs.
+    pub pg_num: u32,
+    /// Clients that load the cluster.
+    pub clients: usize,
+    /// Objects they share.
+    pub objects: u64,
+    /// Bytes of a slot.
+    pub slot_bytes: usize,
+    /// Slots of an object at most, about.
+    pub slots: u8,
+    /// Turns of the first phase.
+    pub turns: u32,
+    /// Longest turn in ms.
+    pub turn_ms: u64,
+    /// Requests sent in a turn at most.
+    pub burst: usize,
+    /// Requests under way at most.
+    pub window: usize,
+    /// Bytes of each disk.
+    pub disk_bytes: u64,
+    /// Whether the pool is compressed.
+    pub compression: Option<&'static str>,
+    /// The faults.
+    pub kinds: BTreeSet<Kind>,
+    /// Of 256 turns, in how many something happens for each kind.
+    pub rate: u8,
+    /// What the OSDs' configuration says.
+    pub options: BTreeMap<String, String>,
+}
+
+impl Plan {
+    /// What this seed draws.
+    pub fn new(seed: u64) -> Self {
+        let mut rng = Rng::with_seed(seed ^ 0x5eed_0001);
+        let osds = rng.usize(3..=7);
+        let size = if rng.u8(0..4) == 0 { 2 } else { 3 };
+        let min_size = if size == 2 { rng.u8(1..=2) } else { [1, 2, 2, 2][rng.usize(0..4)] };
+        let likely = rng.u8(1..=5);
+        let mut kinds: BTreeSet<Kind> =
+            Kind::ALL.into_iter().filter(|_| rng.u8(0..10) < likely).collect();
+        if min_size < 2 {
+            // What was written while the others were away has one copy only: it must not rot.
+            kinds.remove(&Kind::Rot);
+            kinds.remove(&Kind::Misdirects);
+        }
+        if kinds.contains(&Kind::Rot) || kinds.contains(&Kind::Misdirects) {
+            // With fewer copies than min_size promises the bad disk's could be the only one.
+            kinds.remove(&Kind::Resizes);
+        }
+        let slot_bytes = [64, 1000, 4096, 6008, 20_000][rng.usize(0..5)];
+        let full = kinds.contains(&Kind::Full);
+        Plan {
+            seed,
+            osds,
+            size,
+            min_size,
+            pg_num: 1 << rng.u32(0..=4),
+            clients: rng.usize(2..=4),
+            objects: rng.u64(2..=12),
+            slot_bytes,
+            slots: rng.u8(3..=10),
+            turns: rng.u32(40..250),
+            turn_ms: [5, 20, 60, 150][rng.usize(0..4)],
+            burst: rng.usize(3..16),
+            window: rng.usize(12..64),
+            disk_bytes: if full { 28 << 20 } else { 64 << 20 },
+            compression: (rng.u8(0..4) == 0).then(|| ["lz4", "zstd"][rng.usize(0..2)]),
+            kinds,
+            rate: rng.u8(4..30),
+            options: options(&mut rng),
+        }
+    }
+
+    /// Whether there are such faults.
+    pub fn has(&self, kind: Kind) -> bool {
+        self.kinds.contains(&kind)
+    }
+}
+
+/// Small numbers meet every boundary: logs that are trimmed before a copy is back, objects in many
+/// parts, listings of few objects.
+fn options(rng: &mut Rng) -> BTreeMap<String, String> {
+    let mut options = BTreeMap::new();
+    if rng.u8(0..4) == 0 {
+        return options;
+    }
+    let mut set = |name: &str, value: u64| drop(options.insert(name.into(), value.to_string()));
+    set("osd_target_pg_log_entries_per_osd", 1);
+    set("osd_min_pg_log_entries", rng.u64(1..60));
+    set("osd_pg_log_trim_min", rng.u64(1..10));
+    set("osd_recovery_max_active", rng.u64(1..6));
+    set("osd_recovery_max_chunk", rng.u64(4096..80_000));
+    set("osd_recovery_max_omap_chunk", rng.u64(16..5000));
+    set("osd_recovery_max_omap_entries_per_chunk", rng.u64(1..8));
+    set("osd_backfill_scan_max", rng.u64(2..12));
+    set("osd_target_transaction_size", rng.u64(1..6));
+    options
+}

@@ -1,0 +1,376 @@
+//! One seed: safety under faults first; then everything works again and must become whole.
+
+use crate::faults::Faults;
+use crate::load::{Load, MAX_SNAPS};
+use crate::object::Action;
+use crate::plan::{Kind, Plan};
+use crate::rig::{Rig, TICK};
+use client::{Completion, Outcome, RequestId};
+use io::Rng;
+use serde_json::Value;
+use sim::FaultCounts;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use types::testing::{Probe, hits_of, take_hits};
+use types::{PoolId, SnapId};
+
+/// Until all requests are answered once everything works again.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
+/// Until all PGs are active and clean once everything works again.
+const CLEAN_WITHIN: Duration = Duration::from_secs(180);
+/// Until all PGs have been scrubbed once they are clean.
+const SCRUBBED_WITHIN: Duration = Duration::from_secs(120);
+
+/// What a run was.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What was wrong, if anything.
+    pub failure: Option<String>,
+    /// Simulated time.
+    pub time: Duration,
+    /// Events.
+    pub events: u64,
+    /// Equal for two runs that were the same.
+    pub fingerprint: u64,
+    /// Requests whose answers were checked.
+    pub checked: u64,
+    /// Reads that failed because no good copy could be reached.
+    pub unreadable: u64,
+    /// What went wrong, by kind.
+    pub faults: FaultCounts,
+    /// Rare paths that were taken.
+    pub probes: BTreeMap<Probe, u64>,
+}
+
+struct Run {
+    rig: Rig,
+    plan: Plan,
+    rng: Rng,
+    load: Load,
+    faults: Faults,
+    pool: PoolId,
+    /// Snapshots that are being made.
+    making: Vec<RequestId>,
+    loud: bool,
+}
+
+/// Runs a plan. Panics of the product are the caller's.
+pub fn run(plan: &Plan, loud: bool) -> Report {
+    take_hits();
+    let mut run = Run::new(plan, loud);
+    let failure = run.all().err();
+    let world = &run.rig.world;
+    Report {
+        failure,
+        time: world.now(),
+        events: world.events(),
+        fingerprint: world.fingerprint(),
+        checked: run.load.answered,
+        unreadable: run.load.unreadable,
+        faults: world.counts().clone(),
+        probes: take_hits(),
+    }
+}
+
+impl Run {
+    fn new(plan: &Plan, loud: bool) -> Self {
+        let mut rig = Rig::new(plan.seed, plan.osds, plan.clients, plan.disk_bytes, &plan.options);
+        let up = rig.wait(Duration::from_secs(30), 20 * TICK, |rig| {
+            rig.ask(r#"{"prefix":"status","format":"json"}"#)["osdmap"]["num_up_osds"].as_u64()
+                == Some(rig.osds.len() as u64)
+        });
+        assert!(up, "the OSDs did not come up");
+        let (size, pg_num) = (plan.size, plan.pg_num);
+        rig.ask(&format!(
+            r#"{{"prefix":"osd pool create","pool":"p","pg_num":{pg_num},"size":{size},"autoscale_mode":"off"}}"#
+        ));
+        rig.ask(&crate::faults::pool_set("min_size", plan.min_size));
+        if let Some(algorithm) = plan.compression {
+            for (var, val) in [("compression_mode", "force"), ("compression_algorithm", algorithm)]
+            {
+                rig.ask(&format!(
+                    r#"{{"prefix":"osd pool set","pool":"p","var":"{var}","val":"{val}"}}"#
+                ));
+            }
+        }
+        let pool = PoolId(1);
+        let mut run = Run {
+            load: Load::new(plan, pool),
+            faults: Faults::new(plan, loud),
+            rng: Rng::with_seed(plan.seed ^ 0x10ad),
+            plan: plan.clone(),
+            rig,
+            pool,
+            making: Vec::new(),
+            loud,
+        };
+        run.wait_clean().unwrap_or_else(|why| panic!("at the beginning: {why}"));
+        run
+    }
+
+    fn all(&mut self) -> Result<(), String> {
+        self.faults.begin(&mut self.rig);
+        for _ in 0..self.plan.turns {
+            self.issue();
+            self.snapshots();
+            // Often so short that faults meet what has just been sent.
+            let longest_us = if self.rng.bool() { 1500 } else { self.plan.turn_ms * 1000 };
+            let pause = Duration::from_micros(self.rng.u64(0..longest_us));
+            self.rig.pass(pause);
+            self.hear()?;
+            self.faults.turn(&mut self.rig);
+            self.replace_clients();
+        }
+        self.heal()?;
+        self.read_everything()?;
+        self.load.check()?;
+        self.scrub()?;
+        Ok(())
+    }
+
+    fn issue(&mut self) {
+        for _ in 0..self.rng.usize(0..=self.plan.burst) {
+            let client = self.rng.usize(0..self.plan.clients);
+            // Each has its own share: one that is cut off does not stop the others.
+            if self.load.open_of(client) >= self.plan.window / self.plan.clients {
+                continue;
+            }
+            let Some((object, op, request)) = self.load.next(client, &mut self.rng) else {
+                continue;
+            };
+            let now = self.rig.world.now();
+            let sent = self.rig.as_user(client, |now, c| c.submit(now, request));
+            if let Ok(id) = sent {
+                self.load.sent(object, op, id, now);
+            }
+        }
+    }
+
+    fn snapshots(&mut self) {
+        let (pool, operator) = (self.pool, self.rig.operator());
+        if self.rng.u8(..) < 16 && self.load.snaps().len() + self.making.len() < MAX_SNAPS {
+            let id = self.rig.as_user(operator, |now, c| c.create_own_snap(now, pool));
+            self.making.push(id);
+        }
+        if self.rng.u8(..) < 16 && self.making.is_empty() && self.load.may_remove_snap() {
+            let snaps = self.load.snaps();
+            if !snaps.is_empty() {
+                let snap = snaps[self.rng.usize(0..snaps.len())];
+                self.load.forget_snap(snap);
+                self.rig.as_user(operator, |now, c| c.delete_own_snap(now, pool, SnapId(snap)));
+            }
+        }
+    }
+
+    /// Takes what the clients heard.
+    fn hear(&mut self) -> Result<(), String> {
+        let now = self.rig.world.now();
+        for client in 0..self.plan.clients {
+            for Completion { id, outcome } in self.rig.done(client) {
+                if let Outcome::Op(outcome) = outcome {
+                    self.load.answer(client, id, outcome, now)?;
+                }
+            }
+        }
+        let operator = self.rig.operator();
+        for Completion { id, outcome } in self.rig.done(operator) {
+            let made = self.making.iter().position(|m| *m == id);
+            match (made, outcome) {
+                (Some(at), Outcome::PoolOp(result)) => {
+                    self.making.remove(at);
+                    if let Ok(Some(snap)) = result {
+                        self.load.snap_made(snap);
+                    }
+                }
+                (_, Outcome::Command(Ok(reply))) if self.loud && reply.status < 0 => {
+                    eprintln!("a command failed: {} {}", reply.status, reply.outs);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn replace_clients(&mut self) {
+        if self.plan.has(Kind::ClientCrashes) && self.rng.u8(..) < 8 {
+            let client = self.rng.usize(0..self.plan.clients);
+            self.load.abandon(client);
+            self.rig.done(client);
+            self.rig.replace_user(client);
+            self.rig.world.count("client crash", 1);
+        }
+    }
+
+    /// Everything works again: everything is answered, and all PGs become clean.
+    fn heal(&mut self) -> Result<(), String> {
+        self.faults.end_all(&mut self.rig);
+        let end = self.rig.world.now() + ANSWERED_WITHIN;
+        while self.load.open() > 0 || !self.making.is_empty() {
+            if self.rig.world.now() > end {
+                let clients = 0..self.plan.clients;
+                let waits: Vec<_> =
+                    clients.map(|c| self.rig.as_user(c, |_, c| c.waiting())).collect();
+                return Err(format!(
+                    "{} requests are not answered {ANSWERED_WITHIN:?} after everything works \
+                     again: {waits:?}\n{}{}",
+                    self.load.open(),
+                    self.load.tell_open(),
+                    self.pgs()
+                ));
+            }
+            self.rig.pass(10 * TICK);
+            self.hear()?;
+        }
+        self.wait_clean()
+    }
+
+    fn pg_stats(&mut self) -> Vec<Value> {
+        let stats = self.rig.ask(r#"{"prefix":"pg ls","format":"json"}"#);
+        stats["pg_stats"].as_array().cloned().unwrap_or_default()
+    }
+
+    fn pgs(&mut self) -> String {
+        let one = |s: &Value| {
+            format!(
+                "  {} {} up {} acting {} errors {}\n",
+                s["pgid"], s["state"], s["up"], s["acting"], s["stat_sum"]["num_scrub_errors"]
+            )
+        };
+        self.pg_stats().iter().map(one).collect()
+    }
+
+    fn wait_clean(&mut self) -> Result<(), String> {
+        let end = self.rig.world.now() + CLEAN_WITHIN;
+        loop {
+            let (size, osds) = (self.plan.size, self.plan.osds as u64);
+            let stats = self.pg_stats();
+            let state_ok = |s: &Value| {
+                let words = s["state"].as_str().unwrap_or_default();
+                let has = |word: &str| words.split('+').any(|w| w == word);
+                has("active") && has("clean")
+            };
+            let full = |s: &Value| s["acting"].as_array().map(Vec::len) == Some(usize::from(size));
+            if stats.len() == self.plan.pg_num as usize
+                && stats.iter().all(|s| state_ok(s) && full(s))
+                && self.rig.running() as u64 == osds
+            {
+                return Ok(());
+            }
+            if self.rig.world.now() > end {
+                return Err(format!(
+                    "not clean {CLEAN_WITHIN:?} after everything works again:\n{}",
+                    self.pgs()
+                ));
+            }
+            self.rig.pass(100 * TICK);
+            self.hear()?;
+        }
+    }
+
+    /// Reads all heads and snapshots; the answers belong to the history.
+    fn read_everything(&mut self) -> Result<(), String> {
+        for object in self.load.objects() {
+            let snaps: Vec<_> = self.load.snaps().iter().map(|s| Some(*s)).chain([None]).collect();
+            for snap in snaps {
+                let (object, op, request) = self.load.request(0, object, Action::Read(snap));
+                let now = self.rig.world.now();
+                let sent = self.rig.as_user(0, |now, c| c.submit(now, request));
+                let id = sent.map_err(|e| e.to_string())?;
+                self.load.sent(object, op, id, now);
+            }
+        }
+        let end = self.rig.world.now() + ANSWERED_WITHIN;
+        while self.load.open() > 0 {
+            if self.rig.world.now() > end {
+                return Err(format!("a last read is not answered\n{}", self.pgs()));
+            }
+            self.rig.pass(TICK);
+            self.hear()?;
+        }
+        Ok(())
+    }
+
+    /// All copies of all PGs are compared, and found equal; after rot, once they were repaired.
+    fn scrub(&mut self) -> Result<(), String> {
+        if self.plan.has(Kind::Rot) || self.plan.has(Kind::Misdirects) {
+            self.scrub_all("repair")?;
+            self.wait_clean()?;
+        }
+        self.scrub_all("deep-scrub")?;
+        let bad = |s: &Value| s["stat_sum"]["num_scrub_errors"].as_u64() != Some(0);
+        if self.pg_stats().iter().any(bad) {
+            return Err(format!("scrub found inconsistencies:\n{}", self.pgs()));
+        }
+        let Some(bad_osd) = self.faults.bad_osd() else { return Ok(()) };
+        self.read_all_of(bad_osd)
+    }
+
+    /// What scrub called good on the bad disk is good: nothing of it must need repair when it is
+    /// read. So its OSD leads wherever it can.
+    fn read_all_of(&mut self, bad_osd: usize) -> Result<(), String> {
+        for osd in (0..self.plan.osds).filter(|o| *o != bad_osd) {
+            self.rig.ask(&crate::faults::affinity(osd, 0.0));
+        }
+        self.wait_clean()?;
+        let before = hits_of(Probe::DamageFound);
+        self.read_everything()?;
+        self.load.check()?;
+        match hits_of(Probe::DamageFound) - before {
+            0 => Ok(()),
+            n => Err(format!("{n} objects were damaged after scrub had found everything good")),
+        }
+    }
+
+    fn scrub_all(&mut self, how: &str) -> Result<(), String> {
+        let stamps = |stats: Vec<Value>| -> BTreeMap<String, String> {
+            let one = |s: &Value| (s["pgid"].to_string(), s["last_deep_scrub_stamp"].to_string());
+            stats.iter().map(one).collect()
+        };
+        // Stamps are wall-clock times: let the clock go on.
+        let before = stamps(self.pg_stats());
+        let end = self.rig.world.now() + SCRUBBED_WITHIN;
+        let mut asked_at = None;
+        loop {
+            let now = self.rig.world.now();
+            if asked_at.is_none_or(|at| now > at + Duration::from_secs(10)) {
+                self.rig.ask(&format!(r#"{{"prefix":"osd pool {how}","who":["p"]}}"#));
+                asked_at = Some(now);
+            }
+            let after = stamps(self.pg_stats());
+            if before.iter().all(|(pg, stamp)| after.get(pg).is_some_and(|s| s != stamp)) {
+                return Ok(());
+            }
+            if now > end {
+                return Err(format!("not scrubbed within {SCRUBBED_WITHIN:?}:\n{}", self.pgs()));
+            }
+            self.rig.pass(200 * TICK);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_gives_the_same_run() {
+        for seed in 1..6 {
+            let plan = Plan::new(seed);
+            let (one, other) = (run(&plan, false), run(&plan, false));
+            assert_eq!(one.failure, None);
+            assert!(one.checked > 50 && one.events > 1000);
+            assert_eq!(one.fingerprint, other.fingerprint);
+            assert_eq!((one.events, one.checked), (other.events, other.checked));
+            assert_eq!((one.faults, one.probes), (other.faults, other.probes));
+        }
+    }
+
+    /// A check that finds nothing is no check.
+    #[test]
+    fn a_planted_bug_is_found() {
+        types::testing::plant(Some(types::testing::Bug::CloneSkipped));
+        let found = (1..30).any(|seed| run(&Plan::new(seed), false).failure.is_some());
+        types::testing::plant(None);
+        assert!(found);
+    }
+}

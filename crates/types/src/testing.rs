@@ -1,0 +1,176 @@
+//! What the product does for its own tests: probes on rare paths, and bugs that can be planted.
+//!
+//! Both exist in builds with debug assertions only; in others [`hit`] does nothing and [`planted`] is
+//! `false` at compile time. Both are per thread: a simulated cluster lives on one.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+/// An enum whose variants have a name and a sentence for people.
+macro_rules! named {
+    ($(#[$doc:meta])* $name:ident { $($(#[doc = $what:literal])+ $variant:ident,)+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum $name { $($(#[doc = $what])+ $variant,)+ }
+
+        impl $name {
+            /// All of them.
+            pub const ALL: &[$name] = &[$($name::$variant,)+];
+
+            /// What it is, in a sentence.
+            pub fn what(self) -> &'static str {
+                match self { $($name::$variant => concat!($($what,)+).trim_ascii(),)+ }
+            }
+        }
+    };
+}
+
+named! {
+    /// A rare path that tests should have been on.
+    Probe {
+        /// entries of a log turned out divergent and were taken back
+        DivergentEntries,
+        /// a copy took another one's log
+        LogMerged,
+        /// a copy's log no longer reached the others': it is backfilled
+        BackfillBegan,
+        /// a backfill went on from where it was broken off
+        BackfillResumed,
+        /// a write reached a copy that is being backfilled, before its cursor
+        WriteBehindCursor,
+        /// a write reached a copy that is being backfilled, beyond its cursor
+        WriteBeyondCursor,
+        /// a log was trimmed
+        LogTrimmed,
+        /// an acting set other than the up set was asked for
+        PgTempWanted,
+        /// a PG was down: it waits for an OSD that may know of newer writes
+        Down,
+        /// a PG was incomplete: nobody has all of it
+        Incomplete,
+        /// a PG waited for the mon to note that its primary is alive
+        UpThruWaited,
+        /// a copy that could not tell the interval of its activation was activated again
+        ActivatedAgain,
+        /// a new interval waited until reads under the old one's leases have ended
+        IntervalWaited,
+        /// a read waited for a lease
+        LeaseWaited,
+        /// a request was recognised as sent again, and answered from the log
+        DuplicateAnswered,
+        /// a request sent again met itself in flight
+        DuplicateInFlight,
+        /// a write was sent to a replica again, which has it already
+        RepOpAgain,
+        /// a request waited for an object that is missing here
+        MissingWaited,
+        /// an object was pulled from another copy
+        Pulled,
+        /// an object was pushed to another copy
+        Pushed,
+        /// a copy lacked the object it was asked for, or a part of it
+        SourceFailed,
+        /// a deletion was recovered
+        DeleteRecovered,
+        /// a damaged object was found and is fetched from another copy
+        DamageFound,
+        /// an OSD restarted to be given an object that is damaged
+        RestartForRepair,
+        /// the store asked for something to be read first
+        StoreMissed,
+        /// the store was busy and a request waited for it
+        StoreBusy,
+        /// a clone was made for a snapshot
+        CloneMade,
+        /// a removed snapshot's clone was trimmed
+        CloneTrimmed,
+        /// an object was rolled back to a snapshot
+        RolledBack,
+        /// a whiteout kept the clones of a removed object
+        Whiteout,
+        /// a scrub compared copies
+        Scrubbed,
+        /// a scrub found an inconsistency
+        ScrubFoundError,
+    }
+}
+
+named! {
+    /// A bug that a test plants, to see that the others find it.
+    Bug {
+        /// the store calls writes durable before they are flushed
+        SkippedFlush,
+        /// a write is answered when the primary alone has it
+        EarlyAck,
+        /// a replica acknowledges before its store has the write
+        ReplicaAckBeforeDurable,
+        /// reads do not wait for leases
+        ReadWithoutLease,
+        /// reads do not wait for writes that are in flight
+        ReadOfUncommitted,
+        /// a replica takes a write and forgets its log entry's record
+        LostLogRecord,
+        /// divergent entries leave their objects as they are
+        DivergentKept,
+        /// the longest log counts, whichever interval it is from
+        WrongAuthority,
+        /// a backfill's cursor jumps over an object
+        BackfillJump,
+        /// a deletion is not recovered
+        LostDelete,
+        /// a request that was sent again is applied again
+        DupApplied,
+        /// min_size does not count
+        NoMinSize,
+        /// a write after a snapshot makes no clone
+        CloneSkipped,
+        /// a PG does not wait for up_thru
+        UpThruIgnored,
+        /// a rollback of an object does nothing
+        RollbackLost,
+        /// scrub says that copies are equal without looking
+        BlindScrub,
+        /// a missing object is served as if it did not exist
+        MissingServedAbsent,
+        /// checksums of blocks are not verified
+        NoChecksums,
+        /// a pushed object comes without its omap
+        OmapNotPushed,
+        /// writes to a copy under backfill are left out though the cursor has passed
+        BackfillMissesWrite,
+    }
+}
+
+thread_local! {
+    static HITS: RefCell<BTreeMap<Probe, u64>> = const { RefCell::new(BTreeMap::new()) };
+    static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+}
+
+/// This path was taken.
+#[inline]
+pub fn hit(probe: Probe) {
+    if cfg!(debug_assertions) {
+        HITS.with_borrow_mut(|hits| *hits.entry(probe).or_default() += 1);
+    }
+}
+
+/// How often each path was taken on this thread since the last call.
+pub fn take_hits() -> BTreeMap<Probe, u64> {
+    HITS.take()
+}
+
+/// How often a path was taken on this thread since [`take_hits`].
+pub fn hits_of(probe: Probe) -> u64 {
+    HITS.with_borrow(|hits| hits.get(&probe).copied().unwrap_or(0))
+}
+
+/// From now on this thread's daemons have this bug, or none.
+pub fn plant(bug: Option<Bug>) {
+    PLANTED.set(bug);
+}
+
+/// Whether the daemons here have this bug.
+#[inline]
+pub fn planted(bug: Bug) -> bool {
+    cfg!(debug_assertions) && PLANTED.get() == Some(bug)
+}
