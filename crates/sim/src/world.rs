@@ -663,6 +663,11 @@ impl World {
     fn close(&mut self, node: NodeId, conn: ConnId) {
         let Some(end) = self.nodes[node.0].ends.remove(&conn) else { return };
         if let Some((to, there)) = end.peer {
+            // What the peer still sends reaches nobody, least of all the machine's next life, whose
+            // connections have the same numbers: it may hear of the end much later.
+            if let Some(theirs) = self.nodes[to.0].ends.get_mut(&there) {
+                theirs.peer = None;
+            }
             let wait = self.latency();
             let at = self.now.after(wait).max(end.last_arrival);
             self.at_time(to, at, Due::PeerClosed(node, there, CloseReason::Eof));
