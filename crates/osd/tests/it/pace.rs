@@ -98,7 +98,11 @@ fn recover(seed: u64, share: &str, with_client: bool) -> (Duration, Duration) {
     write_all(&mut c, 60, 300_000, 1);
     stop(&mut c, 0);
     write_all(&mut c, 60, 300_000, 2);
-    c.world.set_faults(sim::Faults { break_ppm: 0, slow_disk_ppm: 1_000_000 });
+    c.world.set_faults(sim::Faults {
+        break_ppm: 0,
+        slow_disk_ppm: 1_000_000,
+        ..sim::Faults::default()
+    });
     c.start(0);
     let begin = c.world.now();
     c.run_until(20 * SECOND, |c| c.mon.borrow().map.is_up(OsdId(0)));
@@ -140,7 +144,11 @@ fn misplaced_copies_are_counted_down_to_none() {
     c.wait_clean();
     write_all(&mut c, 60, 5000, 1);
     let holder = c.mon.borrow().stats.values().next().expect("a PG").acting[0];
-    c.world.set_faults(sim::Faults { break_ppm: 0, slow_disk_ppm: 1_000_000 });
+    c.world.set_faults(sim::Faults {
+        break_ppm: 0,
+        slow_disk_ppm: 1_000_000,
+        ..sim::Faults::default()
+    });
     c.on_mon(|m| m.set_weight(holder, 0));
     let mut seen = Vec::new();
     c.run_until(120 * SECOND, |c| {

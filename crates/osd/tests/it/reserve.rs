@@ -59,7 +59,11 @@ fn moves(stat: &PgStat) -> bool {
 fn watch(c: &mut Cluster, most: usize) -> (StateBits, Vec<PgId>) {
     let (mut seen, mut order) = (StateBits::default(), Vec::new());
     let mut clean = BTreeSet::new();
-    c.world.set_faults(sim::Faults { break_ppm: 0, slow_disk_ppm: 1_000_000 });
+    c.world.set_faults(sim::Faults {
+        break_ppm: 0,
+        slow_disk_ppm: 1_000_000,
+        ..sim::Faults::default()
+    });
     c.run_until(300 * SECOND, |c| {
         let mon = c.mon.borrow();
         let mut moving: BTreeMap<i32, usize> = BTreeMap::new();
@@ -73,7 +77,7 @@ fn watch(c: &mut Cluster, most: usize) -> (StateBits, Vec<PgId>) {
         assert!(moving.values().all(|n| *n <= most), "{}", mon.states());
         mon.all_clean()
     });
-    c.world.set_faults(sim::Faults { break_ppm: 0, slow_disk_ppm: 0 });
+    c.world.set_faults(sim::Faults { break_ppm: 0, slow_disk_ppm: 0, ..sim::Faults::default() });
     (seen, order)
 }
 
