@@ -25,7 +25,8 @@ use types::PoolId;
 
 const SECONDS_ENV: &str = "LOLIGO_IT_THRASH_SECONDS";
 const SEED_ENV: &str = "LOLIGO_IT_THRASH_SEED";
-const DEFAULT_SECONDS: u64 = 20;
+const DEFAULT_SECONDS: u64 = 15;
+const DEFAULT_SEED: u64 = 1;
 const OSDS: usize = 4;
 const MON: &str = "mon.a";
 const CLEAN_LIMIT: Duration = Duration::from_secs(300);
@@ -292,7 +293,7 @@ fn whatever_happens_nothing_is_lost() {
         return;
     }
     let time = Duration::from_secs(number(SECONDS_ENV, DEFAULT_SECONDS));
-    let seed = number(SEED_ENV, u64::from(std::process::id()));
+    let seed = number(SEED_ENV, DEFAULT_SEED);
     eprintln!("thrash: seed {seed}, {} s", time.as_secs());
     let c = Cluster::start(OSDS as u32, "512M");
     // OSDs are marked down on purpose, and more often than anybody would bear.
