@@ -230,6 +230,10 @@ impl Daemon {
         for object in touched {
             self.pump_object(pgid, &object, fx);
         }
+        if self.pgs.get(&pgid).is_some_and(|h| h.pg.awaits_clean()) {
+            self.run_pg(pgid, fx, |pg, _, out| pg.recovered(out));
+            self.note_recovering(pgid);
+        }
     }
 
     fn committed(&mut self, pgid: PgId, version: Eversion, write: Write, fx: &mut Effects) {

@@ -437,6 +437,22 @@ impl Pg {
         here && self.backfills.is_empty() && self.members().all(complete)
     }
 
+    /// Whether recovery is over and nobody has said so yet: also a write may end it, by deleting the last
+    /// object that a copy was missing.
+    pub fn awaits_clean(&self) -> bool {
+        let history = &self.info.history;
+        self.stage == Stage::Active
+            && history.last_epoch_clean < history.same_interval_since
+            && self.is_primary()
+            && self.is_recovered()
+    }
+
+    /// As the primary: see [`Pg::awaits_clean`].
+    pub fn recovered(&mut self, fx: &mut Fx) {
+        self.check_clean(fx);
+        self.flush_info(fx);
+    }
+
     /// How many copies of objects members are missing (without those being filled).
     pub fn degraded_count(&self) -> u64 {
         let theirs = self.members().filter_map(|o| self.peers.get(&o)?.missing.as_ref());
