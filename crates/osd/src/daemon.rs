@@ -20,6 +20,7 @@ use crate::perf::Perf;
 use crate::remove::Removal;
 use crate::reserve::Places;
 use crate::scrub::Scrubs;
+use crate::space::Space;
 use crate::tracker::History;
 use io::disk::DiskDone;
 use io::net::NetEvent;
@@ -123,6 +124,7 @@ pub struct Daemon {
     pub(crate) durable: HashMap<TxnId, Vec<Then>>,
     /// Whoever was told "busy" by the store.
     pub(crate) blocked: Vec<Waiter>,
+    pub(crate) space: Space,
     pub(crate) map_queue: VecDeque<crate::host::Queued>,
     pub(crate) map_queue_stalled: bool,
     pub(crate) copies: Copies,
@@ -198,6 +200,7 @@ impl Daemon {
             last_fetch: 0,
             durable: HashMap::default(),
             blocked: Vec::new(),
+            space: Space::default(),
             map_queue: VecDeque::new(),
             map_queue_stalled: false,
             copies: Copies::default(),
@@ -349,7 +352,7 @@ impl Daemon {
     }
 
     /// The store takes writes again.
-    fn on_writable(&mut self, fx: &mut Effects) {
+    pub(crate) fn on_writable(&mut self, fx: &mut Effects) {
         for waiter in std::mem::take(&mut self.blocked) {
             let none = Ok(ReadSet::new());
             match waiter {

@@ -52,6 +52,7 @@ mod replica;
 mod report;
 mod reserve;
 mod scrub;
+mod space;
 mod split;
 mod tracker;
 mod trim;

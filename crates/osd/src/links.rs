@@ -397,9 +397,7 @@ impl Daemon {
                     self.on_rep_op(from, m, fx);
                 }
             }),
-            RepAck::TYPE => message.decode().map(|m: RepAck| {
-                self.durable_on(m.pgid, m.interval, from, m.version, fx);
-            }),
+            RepAck::TYPE => message.decode().map(|m: RepAck| self.on_rep_ack(from, m, fx)),
             LeaseAsk::TYPE => message.decode().map(|m: LeaseAsk| self.on_lease_ask(from, &m, fx)),
             LeaseGrant::TYPE => {
                 message.decode().map(|m: LeaseGrant| self.on_lease_grant(from, &m, fx))

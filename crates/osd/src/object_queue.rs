@@ -7,11 +7,13 @@ use crate::host::OpId;
 use crate::ops::{self, Reader, Scene, Stop};
 use crate::tracker::Mark;
 use io::Effects;
+use maps::{OsdMap, PgPool};
 use pg::Readiness;
 use store::{ReadSet, StoreError};
 use types::testing::{Bug, Probe, hit, planted};
 use types::{Errno, HObject, PgId};
-use wire::msg::MOsdOpReply;
+use wire::msg::op::OpCode;
+use wire::msg::{MOsdOp, MOsdOpReply};
 
 /// What became of an attempt to run a request.
 enum Ran {
@@ -117,6 +119,8 @@ impl Daemon {
                 Readiness::Degraded => {
                     !op.class.writes
                         || host.pg.write_readiness(head) == Readiness::Ready
+                        || (removes(&op.request, self.maps.current())
+                            && !host.pg.is_on_its_way(head))
                         || host.interrupt_push(head)
                 }
                 Readiness::Missing => planted(Bug::MissingServedAbsent) && !op.class.writes,
@@ -180,10 +184,11 @@ impl Daemon {
         // What a write takes from a clone, every copy must take from its own. Of the head itself some
         // copies may only note that they miss it.
         let head = op.head();
+        let removes = removes(&op.request, self.maps.current());
         let is_ready = |o: &HObject| match pg.readiness(o) {
             Readiness::Ready => true,
             Readiness::Degraded if op.class.writes && *o == head => {
-                pg.write_readiness(o) == Readiness::Ready
+                removes || pg.write_readiness(o) == Readiness::Ready
             }
             Readiness::Degraded => !op.class.writes,
             Readiness::Missing => false,
@@ -427,4 +432,12 @@ impl Daemon {
             self.pump_all(pgid, fx);
         }
     }
+}
+
+/// Whether a request leaves nothing of an object: then nobody needs to have it, and the space it takes
+/// may be what others wait for.
+fn removes(request: &MOsdOp, map: &OsdMap) -> bool {
+    let no_snaps = |p: &PgPool| p.snaps.is_empty() && request.snapc.snaps.is_empty();
+    let deletes = |op: &wire::msg::OsdOp| op.code == OpCode::DELETE;
+    map.pool(request.pgid.pgid.pool).is_some_and(no_snaps) && request.ops.iter().all(deletes)
 }

@@ -230,7 +230,7 @@ impl Daemon {
     }
 
     /// Whether a write must wait, or was refused, because the cluster or the pool is full.
-    fn must_hold_for_space(&mut self, id: OpId) -> bool {
+    pub(crate) fn must_hold_for_space(&mut self, id: OpId) -> bool {
         let Some(op) = self.ops.get(&id) else { return true };
         let map = self.maps.current();
         let Some(pool) = map.pool(op.pgid().pool) else { return false };

@@ -113,6 +113,13 @@ pub const OSD: &[OptionDef] = &[
     )
     .at_least(0.0),
     OptionDef::new(
+        "osd_failsafe_full_ratio",
+        Float,
+        "0.97",
+        "an OSD that is as full as this counts as full, whatever 'ceph osd set-full-ratio' says",
+    )
+    .within(0.1, 1.0),
+    OptionDef::new(
         "bdev_enable_discard",
         Bool,
         "false",
@@ -181,6 +188,8 @@ pub struct Limits {
     pub history: HistoryLimits,
     /// From here on a request counts as blocked.
     pub complaint: Duration,
+    /// An OSD as full as this is full.
+    pub failsafe_full_ratio: f64,
     /// The disk is told which space is free.
     pub discard: bool,
     /// How often other OSDs are asked whether they are there.
@@ -234,6 +243,7 @@ impl Limits {
                 slow: seconds("osd_op_history_slow_op_threshold"),
             },
             complaint: seconds("osd_op_complaint_time"),
+            failsafe_full_ratio: settings.float("osd_failsafe_full_ratio"),
             discard: settings.bool("bdev_enable_discard"),
             heartbeat_interval: seconds("osd_heartbeat_interval"),
             heartbeat_grace: seconds("osd_heartbeat_grace"),

@@ -169,7 +169,7 @@ impl Daemon {
             SubmitError::Busy => self.blocked.push(Waiter::Queue(pgid)),
             SubmitError::NoSpace => {
                 // Even the reserve is used up: wait for space, and say so.
-                self.perf.no_space += 1;
+                self.lacks_space(0);
                 self.blocked.push(Waiter::Queue(pgid));
             }
             SubmitError::Invalid(why) => {

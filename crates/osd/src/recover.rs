@@ -346,6 +346,7 @@ impl Daemon {
             pg.backfill_moved(from, &m.object);
             pg.pushed(from, &m.object, m.version, out);
         });
+        self.commit(m.pgid, fx);
         self.release_object(m.pgid, &m.object, fx);
     }
 

@@ -4,7 +4,7 @@ use crate::daemon::Daemon;
 use crate::host::Then;
 use io::Effects;
 use peer::{RepAck, RepOp};
-use pg::{MetaOp, log_key};
+use pg::{LogRecord, MetaOp, log_key};
 use store::Transaction;
 use types::testing::{Bug, Probe, hit, planted};
 use types::{Eversion, OsdId};
@@ -13,6 +13,8 @@ use wire::msg::Payload;
 impl Daemon {
     pub(crate) fn on_rep_op(&mut self, from: OsdId, m: RepOp, fx: &mut Effects) {
         let pgid = m.pgid;
+        let bytes = (m.data.iter().map(bytes::Bytes::len).sum::<usize>() + m.txn.len()) as u64;
+        let no_room = self.must_leave_out(bytes);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         if !host.started || !host.pg.accepts_write(from, m.interval) {
             return;
@@ -40,13 +42,23 @@ impl Daemon {
         if version <= host.pg.last_update() {
             hit(Probe::RepOpAgain);
             // Sent again after a lost session: it is here already.
-            let then = vec![Then::RepAck(from, RepAck { pgid, interval: m.interval, version })];
+            let missed = |r: &&LogRecord| host.pg.missing().contains(&r.entry.object);
+            let missed = records.iter().filter(missed).map(|r| r.entry.version).collect();
+            let ack = RepAck { pgid, interval: m.interval, version, missed };
+            let then = vec![Then::RepAck(from, ack)];
             let empty = host.transaction();
             self.submit(pgid, empty, then, fx);
             return;
         }
         let versions: Vec<Eversion> = records.iter().map(|r| r.entry.version).collect();
-        let behind = match host.pg.append_as_replica(records, !m.txn.is_empty()) {
+        let mut missed = Vec::new();
+        if !m.txn.is_empty() && (no_room || host.pg.misses_base_of(&records)) {
+            hit(Probe::WriteLeftOut);
+            txn = Transaction::default();
+            missed.clone_from(&versions);
+        }
+        let with_data = !m.txn.is_empty() && missed.is_empty();
+        let behind = match host.pg.append_as_replica(records, with_data) {
             Ok(behind) => behind,
             Err(why) => {
                 tracing::error!("osd.{}: pg {pgid}: a write from osd.{from}: {why}", self.cfg.id);
@@ -73,9 +85,13 @@ impl Daemon {
         host.put_meta(&mut txn, meta);
         self.perf.replica_writes += 1;
         self.pacer.client_came(self.now.mono);
-        let ack = RepAck { pgid, interval: m.interval, version };
+        let left_out = !missed.is_empty();
+        let ack = RepAck { pgid, interval: m.interval, version, missed };
         if planted(Bug::ReplicaAckBeforeDurable) {
-            self.send_peer(from, ack.encode(), fx);
+            self.send_peer(from, ack.clone().encode(), fx);
+        }
+        if left_out && no_room {
+            self.lacks_space(bytes);
         }
         let then = vec![Then::RepAck(from, ack)];
         self.submit(pgid, txn, then, fx);

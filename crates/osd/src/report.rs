@@ -39,6 +39,7 @@ impl Daemon {
         }
         self.next_tick = now.after(Duration::from_millis(TICK_MS));
         self.store.set_discard(self.limits.discard);
+        self.look_at_space(fx);
         if !matches!(self.life, Life::Loading(_)) && self.listens() {
             self.dial_mon(fx);
         }
@@ -133,6 +134,7 @@ impl Daemon {
             compressed: self.store.compressed().map(pool_compressed).collect(),
             durable_txn: self.store.durable_txn(),
             wall: self.now.wall,
+            full: self.is_full(),
         };
         self.send_mon(report.encode());
     }

@@ -375,7 +375,7 @@ impl Daemon {
         backfill: bool,
         fx: &mut Effects,
     ) {
-        if backfill && self.has_no_space_to_be_filled() {
+        if self.is_full() || (backfill && self.has_no_space_to_be_filled()) {
             self.say_place(m.pgid, from, Place::TooFull, fx);
             return;
         }
@@ -392,7 +392,8 @@ impl Daemon {
         let ratio = f64::from(map.backfillfull_ratio);
         let usage = self.store.usage();
         let used = usage.total.saturating_sub(usage.available) as f64;
-        state.contains(OsdState::BACKFILLFULL)
+        self.is_full()
+            || state.contains(OsdState::BACKFILLFULL)
             || state.contains(OsdState::FULL)
             || (ratio > 0.0 && used >= ratio * usage.total as f64)
     }
@@ -406,7 +407,7 @@ impl Daemon {
             .places
             .known
             .iter()
-            .filter(|(_, g)| g.backfill)
+            .filter(|(_, g)| g.backfill || self.is_full())
             .map(|(pgid, g)| (*pgid, g.primary))
             .collect();
         for (pgid, primary) in filling {

@@ -7,7 +7,7 @@ use crate::ops::{Change, Finished, MAX_WRITE_OUTPUT_BYTES, Versioned, WatchEffec
 use crate::tracker::Mark;
 use bytes::Bytes;
 use io::Effects;
-use peer::RepOp;
+use peer::{RepAck, RepOp};
 use pg::{
     EntryKind, LogEntry, LogLimits, LogRecord, MetaOp, MissingItem, ObjectSums, OpReturn, log_key,
 };
@@ -92,17 +92,31 @@ impl Daemon {
                 self.blocked.push(Waiter::Op(id, attempt));
                 Err(())
             }
-            Err(SubmitError::NoSpace) => {
-                self.perf.no_space += 1;
-                self.refuse_op(id, Errno::ENOSPC);
-                Ok(())
-            }
+            Err(SubmitError::NoSpace) => self.wait_for_space(id, attempt),
             Err(SubmitError::Invalid(why)) => {
                 tracing::error!("osd.{}: pg {pgid}: a write was refused: {why}", self.cfg.id);
                 self.refuse_op(id, Errno::EINVAL);
                 Ok(())
             }
         }
+    }
+
+    /// The store has no space for a write: it waits, unless it asked not to, or its client knows by the
+    /// map that it has to send it again.
+    fn wait_for_space(&mut self, id: OpId, attempt: u32) -> Result<(), ()> {
+        let Some(op) = self.ops.get(&id) else { return Ok(()) };
+        let (bytes, asked) = (op.bytes as u64, op.request.has_flag(flags::FULL_TRY));
+        self.lacks_space(bytes);
+        if asked {
+            self.refuse_op(id, Errno::ENOSPC);
+            return Ok(());
+        }
+        if self.must_hold_for_space(id) {
+            return Ok(());
+        }
+        self.mark_op(id, Mark::WaitingForStore);
+        self.blocked.push(Waiter::Op(id, attempt));
+        Err(())
     }
 
     pub(crate) fn mark_op(&mut self, id: OpId, mark: Mark) {
@@ -218,7 +232,35 @@ impl Daemon {
             op.trace.mark(self.now.mono, mark);
         }
         host.in_flight.durable(osd, version);
+        self.commit(pgid, fx);
+    }
+
+    /// A replica has the write up to `m.version`; of some of it only the log.
+    pub(crate) fn on_rep_ack(&mut self, from: OsdId, m: RepAck, fx: &mut Effects) {
+        let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
+        if host.interval() == m.interval
+            && !m.missed.is_empty()
+            && let Some(write) = host.in_flight.get_mut(m.version)
+        {
+            let object = write.object.clone();
+            host.pg.taken_without_data(from, &m.missed);
+            host.dirty = true;
+            if !host.pg.enough_have(&object) {
+                host.in_flight.hold(m.version);
+            }
+            self.note_recovering(m.pgid);
+            self.report_soon();
+        }
+        self.durable_on(m.pgid, m.interval, from, m.version, fx);
+    }
+
+    /// Answers what every member has in its log, and enough of them as a whole.
+    pub(crate) fn commit(&mut self, pgid: PgId, fx: &mut Effects) {
         let mut touched: SmallVec<[HObject; 4]> = SmallVec::new();
+        if let Some(host) = self.pgs.get_mut(&pgid) {
+            let pg = &host.pg;
+            host.in_flight.release(|write| pg.enough_have(&write.object));
+        }
         while let Some(host) = self.pgs.get_mut(&pgid) {
             let Some((version, write)) = host.in_flight.pop_committed() else { break };
             if let Some(queue) = host.objects.get_mut(&write.object) {

@@ -212,7 +212,7 @@ pub struct PoolCompressed {
 
 /// OSD to mon: how I am. Every few seconds, and at once when a PG's state changes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 3, compat = 1)]
+#[denc(v = 4, compat = 1)]
 pub struct OsdReport {
     /// Who.
     pub osd: OsdId,
@@ -239,6 +239,9 @@ pub struct OsdReport {
     /// What its clock says.
     #[denc(since = 3)]
     pub wall: UTime,
+    /// It takes no more data, whatever the ratios of the map are.
+    #[denc(since = 4)]
+    pub full: bool,
 }
 payload!(OsdReport, 5);
 

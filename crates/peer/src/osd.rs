@@ -89,8 +89,8 @@ impl Payload for RepOp {
 }
 
 /// Replica to primary: every write up to `version` is durable here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 2, compat = 1)]
 pub struct RepAck {
     /// Which PG.
     pub pgid: PgId,
@@ -98,6 +98,10 @@ pub struct RepAck {
     pub interval: Epoch,
     /// Up to here.
     pub version: Eversion,
+    /// Entries of this write that were logged without their data, for lack of space: their objects
+    /// are missing here.
+    #[denc(since = 2)]
+    pub missed: Vec<Eversion>,
 }
 payload!(RepAck, 18);
 

@@ -118,10 +118,14 @@ impl Pg {
         if ready != Readiness::Degraded || self.is_on_its_way(object) {
             return ready;
         }
+        if self.enough_have(object) { Readiness::Ready } else { ready }
+    }
+
+    /// Whether so many of the acting set have the object that a write of it is safe on them alone.
+    pub fn enough_have(&self, object: &HObject) -> bool {
         let has = |osd: &&OsdId| **osd == self.me || self.surely_has(**osd, object);
         let copies = self.mapping.acting.iter().filter(has).count();
-        let enough = self.rules.min_size.max(self.rules.size.min(2)) as usize;
-        if copies >= enough { Readiness::Ready } else { ready }
+        copies >= self.rules.min_size.max(self.rules.size.min(2)) as usize
     }
 
     fn surely_has(&self, osd: OsdId, object: &HObject) -> bool {

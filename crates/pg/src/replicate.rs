@@ -7,7 +7,7 @@ use crate::persist::{
 };
 use crate::pg::{Pg, Stage};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::testing::{Bug, Probe, hit, planted};
 use types::{Epoch, Eversion, HObject, OsdId};
 
@@ -187,6 +187,27 @@ impl Pg {
             && interval == self.info.history.same_interval_since
     }
 
+    /// As the primary: a replica logged these entries without their data. It misses the objects now.
+    pub fn taken_without_data(&mut self, osd: OsdId, versions: &[Eversion]) {
+        let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) else {
+            return;
+        };
+        for entry in versions.iter().filter_map(|v| self.log.get(*v)) {
+            let later = self.log.entries().rev().take_while(|e| e.version > entry.version);
+            let deletes = |e: &LogEntry| e.kind == EntryKind::Delete && e.object == entry.object;
+            if !later.into_iter().any(deletes) {
+                missing.note(entry);
+            }
+        }
+    }
+
+    /// As a replica: whether this copy misses what a write is made upon, so that it can only be logged.
+    pub fn misses_base_of(&self, records: &[LogRecord]) -> bool {
+        let misses = |o: &HObject| self.missing.contains(o) || self.missing.contains(&o.head());
+        let deletes = |r: &LogRecord| r.entry.kind == EntryKind::Delete;
+        records.iter().any(|r| misses(&r.entry.object)) && !records.iter().all(deletes)
+    }
+
     /// As a replica: takes in the entries of a write whose records are handed to the store. Without
     /// the write's data this copy misses the objects from now on, unless a backfill has yet to bring
     /// them anyway.
@@ -227,18 +248,27 @@ impl Pg {
 pub struct InFlight<T> {
     writes: VecDeque<(Eversion, T)>,
     durable: BTreeMap<OsdId, Eversion>,
+    /// Of these too few members have the data, though all may have them in their logs.
+    held: BTreeSet<Eversion>,
+    /// Those of them that all have in their logs: later ones do not wait for them.
+    parked: BTreeMap<Eversion, T>,
 }
 
 impl<T> Default for InFlight<T> {
     fn default() -> Self {
-        InFlight { writes: VecDeque::new(), durable: BTreeMap::new() }
+        InFlight {
+            writes: VecDeque::new(),
+            durable: BTreeMap::new(),
+            held: BTreeSet::new(),
+            parked: BTreeMap::new(),
+        }
     }
 }
 
 impl<T> InFlight<T> {
     /// Starts an interval with these members; nothing may be in flight.
     pub fn begin(&mut self, members: impl IntoIterator<Item = OsdId>, at: Eversion) {
-        assert!(self.writes.is_empty(), "writes of an old interval are taken out first");
+        assert!(self.is_empty(), "writes of an old interval are taken out first");
         self.durable = members.into_iter().map(|o| (o, at)).collect();
     }
 
@@ -265,14 +295,43 @@ impl<T> InFlight<T> {
 
     /// The oldest write, if every member has it.
     pub fn pop_committed(&mut self) -> Option<(Eversion, T)> {
+        let released = self.parked.keys().find(|v| !self.held.contains(v)).copied();
+        if let Some(version) = released {
+            return self.parked.remove_entry(&version);
+        }
         let all = self.committed();
-        self.writes.pop_front_if(|(v, _)| *v <= all)
+        while let Some((version, what)) = self.writes.pop_front_if(|(v, _)| *v <= all) {
+            if !self.held.contains(&version) {
+                return Some((version, what));
+            }
+            self.parked.insert(version, what);
+        }
+        None
+    }
+
+    /// A write is not committed before [`InFlight::release`], whoever has it in its log.
+    pub fn hold(&mut self, version: Eversion) {
+        self.held.insert(version);
+    }
+
+    /// Lets go of the held writes of which `enough` says so.
+    pub fn release(&mut self, enough: impl Fn(&T) -> bool) {
+        if self.held.is_empty() {
+            return;
+        }
+        let flying = self.writes.iter().map(|(v, what)| (v, what));
+        for (version, what) in flying.chain(&self.parked) {
+            if enough(what) {
+                self.held.remove(version);
+            }
+        }
     }
 
     /// The write of this version, if it is in flight.
     pub fn get_mut(&mut self, version: Eversion) -> Option<&mut T> {
         let i = self.writes.partition_point(|(v, _)| *v < version);
-        self.writes.get_mut(i).filter(|(v, _)| *v == version).map(|(_, t)| t)
+        let flying = self.writes.get_mut(i).filter(|(v, _)| *v == version).map(|(_, t)| t);
+        flying.or_else(|| self.parked.get_mut(&version))
     }
 
     /// Members that have not made `version` durable: who is waited for.
@@ -283,15 +342,17 @@ impl<T> InFlight<T> {
     /// Forgets all writes: the interval is over.
     pub fn clear(&mut self) {
         self.writes.clear();
+        self.held.clear();
+        self.parked.clear();
     }
 
     /// How many writes are in flight.
     pub fn len(&self) -> usize {
-        self.writes.len()
+        self.writes.len() + self.parked.len()
     }
 
     /// Whether none is.
     pub fn is_empty(&self) -> bool {
-        self.writes.is_empty()
+        self.writes.is_empty() && self.parked.is_empty()
     }
 }

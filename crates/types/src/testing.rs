@@ -74,6 +74,10 @@ named! {
         DeleteRecovered,
         /// a damaged object was found and is fetched from another copy
         DamageFound,
+        /// data was refused for lack of space
+        NoSpace,
+        /// a replica logged a write without its data, for lack of space or of what it is made upon
+        WriteLeftOut,
         /// an OSD restarted to be given an object that is damaged
         RestartForRepair,
         /// the store asked for something to be read first

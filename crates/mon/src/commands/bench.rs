@@ -154,6 +154,7 @@ impl Bench {
                 pgs,
                 durable_txn: 1,
                 wall: self.now.wall,
+                full: false,
             };
             self.c.report(self.now, wire::LinkId(u64::from(id.0.unsigned_abs())), report);
         }

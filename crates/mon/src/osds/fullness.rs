@@ -26,6 +26,7 @@ impl Cluster {
             let stat = self.pgmap.osd(id).cloned().filter(|s| s.space.total > 0);
             let Some(stat) = stat else { continue };
             let wanted = match stat.fullness() {
+                _ if stat.full => OsdState::FULL,
                 f if full > 0.0 && f >= full => OsdState::FULL,
                 f if back > 0.0 && f >= back => OsdState::BACKFILLFULL,
                 f if near > 0.0 && f >= near => OsdState::NEARFULL,

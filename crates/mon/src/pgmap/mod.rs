@@ -60,6 +60,8 @@ pub(crate) struct OsdStat {
     pub compressed: Vec<PoolCompressed>,
     /// How far its clock is ahead of ours, in milliseconds, give or take the way of its report.
     pub clock_ahead_ms: i64,
+    /// It says itself that it takes no more data.
+    pub full: bool,
 }
 
 impl OsdStat {

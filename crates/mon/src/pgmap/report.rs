@@ -31,6 +31,7 @@ impl PgMap {
             seq,
             compressed: report.compressed,
             clock_ahead_ms: unix_ms(report.wall) - unix_ms(now.wall),
+            full: report.full,
         };
         self.osds.insert(report.osd, stat);
         self.version += 1;

@@ -146,6 +146,7 @@ fn osds_that_do_not_belong_here_stay_out_of_the_map() {
         pgs: Vec::new(),
         durable_txn: 0,
         wall: types::UTime::ZERO,
+        full: true,
     };
     let wants = vec![(types::PgId::new(types::PoolId(9), 9), vec![OsdId(-5), OsdId(i32::MAX)])];
     let said = [

@@ -34,6 +34,11 @@ pub struct Cluster {
 impl Cluster {
     /// A running cluster of `osds` OSDs, each on a host of its own.
     pub fn new(seed: u64, osds: i32, options: &Options) -> Self {
+        Cluster::with_disks(seed, &vec![DISK_BYTES; osds as usize], options)
+    }
+
+    /// One with disks of these sizes.
+    pub fn with_disks(seed: u64, disks: &[u64], options: &Options) -> Self {
         if std::env::var_os("OSD_TRACE").is_some() {
             let level = tracing_subscriber::filter::LevelFilter::TRACE;
             let logs = tracing_subscriber::fmt().with_max_level(level).without_time();
@@ -41,13 +46,16 @@ impl Cluster {
         }
         let mut world = World::new(seed);
         let mon_addr = SocketAddr::new(World::ip(NodeId(0)), 3300);
-        let mon = Rc::new(RefCell::new(TestMon::new(FSID, mon_addr, osds, osds)));
+        let count = disks.len() as i32;
+        let mon = Rc::new(RefCell::new(TestMon::new(FSID, mon_addr, count, count)));
         let mons = AddrVec::msgr2(mon_addr, 0);
         let shared = mon.clone();
         let boot = Box::new(move |_: &[_], _| Box::new(Shared(shared.clone())) as Box<dyn Core>);
         let mon_node = world.add_node(&[], false, boot);
-        let osds: Vec<_> =
-            (0..osds).map(|id| add_osd(&mut world, OsdId(id), mons.clone(), options)).collect();
+        let osd = |(id, bytes): (i32, &u64)| {
+            add_osd(&mut world, OsdId(id), mons.clone(), *bytes, options)
+        };
+        let osds: Vec<_> = (0..).zip(disks).map(osd).collect();
         let client = Rc::new(RefCell::new(TestClient::new(mons, 77, seed)));
         let shared = client.clone();
         let boot = Box::new(move |_: &[_], _| Box::new(Shared(shared.clone())) as Box<dyn Core>);
@@ -149,9 +157,15 @@ impl Cluster {
     }
 }
 
-fn add_osd(world: &mut World, id: OsdId, mons: AddrVec, options: &Options) -> NodeId {
+fn add_osd(
+    world: &mut World,
+    id: OsdId,
+    mons: AddrVec,
+    disk_bytes: u64,
+    options: &Options,
+) -> NodeId {
     let (mons, options) = (vec![mons], options.clone());
-    world.add_osd(SimOsd { id, cluster: FSID, mons, disk_bytes: DISK_BYTES, options })
+    world.add_osd(SimOsd { id, cluster: FSID, mons, disk_bytes, options })
 }
 
 /// The output of the operation `i` of an answer.

@@ -7,6 +7,7 @@ mod chaos;
 mod client;
 mod cluster;
 mod compress;
+mod full;
 mod model;
 mod mon;
 mod pace;

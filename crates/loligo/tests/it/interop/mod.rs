@@ -5,6 +5,7 @@ mod crash;
 mod dev;
 mod failures;
 mod fio;
+mod full;
 mod hostile;
 mod images;
 mod library;

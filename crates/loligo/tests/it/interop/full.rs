@@ -1,0 +1,154 @@
+//! One OSD's disk is filled to the last byte under `rados bench`, fio and objects with a model: no
+//! daemon dies, clients wait or get ENOSPC as they asked, deletions bring everything back, and what was
+//! acknowledged is there.
+//!
+//! `LOLIGO_IT_FULL_ROUNDS=20` fills and empties it so often.
+
+use super::cluster::{BINARY, Cluster, is_foreign};
+use super::load::{PATIENCE, Shared, StopAtEnd, append, check, wait_for_progress, write_over};
+use super::tool::{Running, Tool};
+use client::{ClientError, Object, ObjectOp};
+use loligo::SyncClient;
+use loligo::conf::ClientConf;
+use loligo::wait::Deadline;
+use std::time::Duration;
+use types::{Errno, PoolId};
+
+const ROUNDS_ENV: &str = "LOLIGO_IT_FULL_ROUNDS";
+const DEFAULT_ROUNDS: u32 = 1;
+const OSDS: u32 = 3;
+/// The one with the small disk.
+const SMALL: u32 = 2;
+const LARGE_DISK: &str = "1G";
+const SMALL_DISK: &str = "256M";
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long it stays full.
+const FULL_TIME: Duration = Duration::from_secs(3);
+
+fn rounds() -> u32 {
+    let given = std::env::var(ROUNDS_ENV).ok();
+    given.and_then(|n| n.parse().ok()).unwrap_or(DEFAULT_ROUNDS)
+}
+
+fn until(what: &str, f: impl FnMut() -> bool) {
+    assert!(Deadline::after(PATIENCE).until(LOOK_EVERY, f), "{what}");
+}
+
+/// A cluster of which one disk is smaller, and nothing but its end stops anybody.
+fn uneven() -> Cluster {
+    let c = Cluster::start(SMALL, LARGE_DISK);
+    let more = ["--osds", "3", "--osd-size", SMALL_DISK];
+    c.dev("start").args(more).ok();
+    no_ratios(&c);
+    c.ceph().args(["osd", "pool", "set", "rbd", "size", "3"]).ok();
+    c.ceph().args(["osd", "pool", "set", "rbd", "min_size", "2"]).ok();
+    c.wait_until_clean(PATIENCE);
+    c
+}
+
+fn no_ratios(c: &Cluster) {
+    for ratio in ["full", "backfillfull", "nearfull"] {
+        c.ceph().args(["osd", &format!("set-{ratio}-ratio"), "1"]).ok();
+    }
+    c.ceph().args(["config", "set", "osd", "osd_failsafe_full_ratio", "1"]).ok();
+}
+
+fn is_full(c: &Cluster) -> bool {
+    c.ask("health")["checks"]["OSD_FULL"].is_object()
+}
+
+fn bench(c: &Cluster, line: &str) -> Tool {
+    let tool = c.rados().args(["-p", "rbd", "bench"]).args(line.split(' '));
+    tool.limit(Duration::from_secs(300))
+}
+
+fn fio(c: &Cluster) -> Running {
+    let image = ["--name=full", "--ioengine=rbd", "--clientname=admin", "--rbdname=full"];
+    let verify = ["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_state_save=0"];
+    let load = ["--pool=rbd", "--rw=randwrite", "--bsrange=4k-64k", "--iodepth=16", "--size=48M"];
+    let tool = Tool::new("fio").env("CEPH_CONF", c.conf()).args(image).args(verify).args(load);
+    tool.arg("--output-format=json").limit(Duration::from_secs(300)).start()
+}
+
+/// A write that does not want to wait fails with ENOSPC.
+fn assert_refuses(client: &mut SyncClient, pool: PoolId) {
+    let mut last: Result<(), ClientError> = Ok(());
+    until("no write is refused", || {
+        let op = ObjectOp::new(Object::new(pool, "hasty")).write_full(vec![7; 2 << 20]);
+        last = client.op(op.full_try()).map(drop);
+        last.is_err()
+    });
+    assert_eq!(last.unwrap_err().errno, Errno::ENOSPC);
+}
+
+fn pids(c: &Cluster) -> Vec<i32> {
+    (0..OSDS).map(|osd| c.pid(&format!("osd.{osd}"))).chain([c.pid("mon.a")]).collect()
+}
+
+/// Fills the disk, keeps it full, and empties it.
+fn fill_and_empty(c: &Cluster, client: &mut SyncClient, pool: PoolId, round: u32) {
+    let filling = bench(c, &format!("20 write -t 16 --no-cleanup --run-name fill-{round}")).start();
+    let verified = fio(c);
+    until("it is not full", || is_full(c));
+    eprintln!("round {round}: full");
+    let before = pids(c);
+    Deadline::after(FULL_TIME).until(LOOK_EVERY, || false);
+    assert_refuses(client, pool);
+    assert_eq!(pids(c), before, "a daemon has died");
+    // What fills it is deleted, by the client that does not wait for space.
+    filling.kill();
+    let names = c.rados().args(["-p", "rbd", "ls"]).text();
+    let names: Vec<&str> = names.lines().filter(|n| n.starts_with("benchmark_data")).collect();
+    assert!(names.len() > 20, "{names:?}");
+    let remove = c.rados().args(["-p", "rbd", "--force-full", "rm"]).args(&names);
+    remove.limit(PATIENCE).ok();
+    until("it is full for ever", || !is_full(c));
+    // What waited has gone on.
+    let ran = verified.wait();
+    assert!(ran.status.success(), "{ran:?}");
+    c.rados().args(["-p", "rbd", "cleanup", "--prefix", "benchmark_data"]).run();
+    c.wait_until_clean(PATIENCE);
+    assert_eq!(pids(c), before, "a daemon has died");
+}
+
+#[test]
+fn a_disk_filled_to_the_last_byte_stops_nothing() {
+    if is_foreign() {
+        return;
+    }
+    let c = uneven();
+    let rbd = Tool::new("rbd").env("CEPH_CONF", c.conf());
+    rbd.args(["create", "full", "--size", "64M"]).ok();
+    let conf = ClientConf::load(c.conf()).unwrap();
+    let client = || SyncClient::connect(&conf, PATIENCE).unwrap();
+    let mut reader = client();
+    let pool = reader.pool("rbd").unwrap();
+    let shared = Shared::default();
+    std::thread::scope(|scope| {
+        let writers: [fn(&mut SyncClient, PoolId, &Shared) -> _; 2] = [write_over, append];
+        let writers = writers.map(|write| {
+            let (mut client, shared) = (client(), &shared);
+            scope.spawn(move || write(&mut client, pool, shared))
+        });
+        let stop = StopAtEnd(&shared);
+        for round in 0..rounds() {
+            fill_and_empty(&c, &mut reader, pool, round);
+            wait_for_progress(&shared);
+            check(&mut reader, pool, &shared);
+        }
+        drop(stop);
+        for writer in writers {
+            writer.join().unwrap().unwrap();
+        }
+    });
+    check(&mut reader, pool, &shared);
+    assert!(shared.is_settled(), "everything was answered");
+    eprintln!("{} writes acknowledged", shared.acked_writes());
+    reader.close().unwrap();
+    c.wait_until_clean(PATIENCE);
+    c.dev("stop").ok();
+    for osd in 0..OSDS {
+        let store = c.dir().join(format!("osd.{osd}"));
+        Tool::new(BINARY).args(["store", "fsck"]).arg(store).ok();
+    }
+}

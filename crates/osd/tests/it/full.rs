@@ -1,0 +1,137 @@
+//! Disks that are full to the last byte: nothing stops, nothing acknowledged is lost, and deletions
+//! bring everything back.
+
+use crate::basic::{read, write_full};
+use crate::client::object;
+use crate::cluster::{Cluster, Options, output};
+use std::collections::BTreeMap;
+use std::time::Duration;
+use types::{Errno, HObject, OsdId};
+use wire::msg::op::{Extent, OpCode};
+use wire::msg::{OsdOp, SnapContext, flags};
+
+const MIB: u64 = 1 << 20;
+const OBJECT_BYTES: usize = 300_000;
+/// The last OSD's disk is full of so many, and the others have room for twice as many.
+const OBJECTS: usize = 120;
+const IN_FLIGHT: usize = 16;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn name(i: usize) -> HObject {
+    object(1, &format!("object-{i}"))
+}
+
+fn content(i: usize) -> Vec<u8> {
+    (0..OBJECT_BYTES).map(|b| (b / 4096 + i * 7 + 1) as u8).collect()
+}
+
+fn remove() -> OsdOp {
+    OsdOp::new(OpCode::DELETE, Extent::default())
+}
+
+/// Nothing but the end of the disk stops anybody.
+fn cluster(seed: u64, disks: &[u64]) -> Cluster {
+    let options = Options::from([("osd_failsafe_full_ratio".into(), "1".into())]);
+    let mut c = Cluster::with_disks(seed, disks, &options);
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 8));
+    c.wait_clean();
+    c
+}
+
+fn is_full(c: &Cluster, osd: i32) -> bool {
+    c.mon.borrow().reports.get(&OsdId(osd)).is_some_and(|r| r.full)
+}
+
+/// Sends writes of objects from `from` on, a few at a time, until `until`. Which are answered.
+fn fill(c: &mut Cluster, until: impl Fn(&Cluster, usize) -> bool) -> (Vec<usize>, Vec<u64>) {
+    let (mut done, mut flying) = (Vec::new(), BTreeMap::new());
+    let mut next = 0;
+    let end = c.world.now() + PATIENCE;
+    while !until(c, done.len()) {
+        assert!(c.world.now() < end, "{} answered, {} sent", done.len(), next);
+        while flying.len() < IN_FLIGHT {
+            let write = vec![write_full(&content(next))];
+            flying.insert(c.on_client(|cl| cl.request(name(next), write, true)), next);
+            next += 1;
+        }
+        c.pass(Duration::from_millis(1));
+        let mut client = c.client.borrow_mut();
+        flying.retain(|tid, i| match client.done.remove(tid) {
+            None => true,
+            Some(reply) => {
+                assert_eq!(reply.result, 0, "object {i}");
+                done.push(*i);
+                false
+            }
+        });
+    }
+    (done, flying.into_keys().collect())
+}
+
+#[track_caller]
+fn assert_whole(c: &mut Cluster, objects: &[usize]) {
+    for i in objects {
+        let got = c.call(name(*i), vec![read(0, 0)], false);
+        assert_eq!(got.result, 0, "object {i}");
+        assert!(output(&got, 0) == content(*i), "object {i} has other bytes");
+    }
+}
+
+#[test]
+fn a_full_replica_logs_writes_and_is_brought_them_later() {
+    for seed in 0..3 {
+        let mut c = cluster(seed, &[64 * MIB, 64 * MIB, 30 * MIB]);
+        // What it leads waits; the rest goes on without it.
+        let (done, flying) = fill(&mut c, |c, n| is_full(c, 2) && n >= OBJECTS);
+        assert_whole(&mut c, &done);
+        let (gone, kept) = done.split_at(done.len() * 2 / 3);
+        for i in gone {
+            assert_eq!(c.call(name(*i), vec![remove()], true).result, 0, "object {i}");
+        }
+        for tid in flying {
+            assert_eq!(c.wait_for(tid).result, 0);
+        }
+        c.run_until(PATIENCE, |c| !is_full(c, 2));
+        c.wait_clean();
+        assert_whole(&mut c, kept);
+        // It has what it left out.
+        for off in [0, 1] {
+            c.off[off] = true;
+            c.crash(off);
+            assert_whole(&mut c, kept);
+            c.start(off);
+            c.wait_clean();
+        }
+    }
+}
+
+#[test]
+fn when_all_are_full_writes_wait_or_fail_as_they_asked() {
+    for seed in 0..3 {
+        let mut c = cluster(seed, &[32 * MIB; 3]);
+        let (done, flying) = fill(&mut c, |c, _| (0..3).all(|osd| is_full(c, osd)));
+        let asked = flags::WRITE | flags::FULL_TRY;
+        let write = || vec![write_full(&content(9))];
+        let tries: Vec<u64> = (0..20)
+            .map(|i| name(1_000_000 + i))
+            .map(|o| c.on_client(|cl| cl.request_with(o, write(), asked, SnapContext::default())))
+            .collect();
+        c.run_until(PATIENCE, |c| {
+            let client = c.client.borrow();
+            let refused = |tid| client.done.get(tid).is_some_and(|r| r.result == -Errno::ENOSPC.0);
+            tries.iter().any(refused)
+        });
+        assert_whole(&mut c, &done);
+        // What waits goes on by itself when others are gone, deleted one by one.
+        let (gone, kept) = done.split_at(done.len() * 2 / 3);
+        for i in gone {
+            assert_eq!(c.call(name(*i), vec![remove()], true).result, 0, "object {i}");
+        }
+        for tid in flying {
+            assert_eq!(c.wait_for(tid).result, 0);
+        }
+        c.run_until(PATIENCE, |c| (0..3).all(|osd| !is_full(c, osd)));
+        c.wait_clean();
+        assert_whole(&mut c, kept);
+    }
+}
