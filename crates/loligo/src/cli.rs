@@ -111,6 +111,11 @@ pub struct DevStart {
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     pub port: Option<u16>,
 
+    /// Each OSD is a machine of its own: it runs in the network namespace PREFIX and its number, and
+    /// has the address 10.77.0.10 plus its number; the monitor has 10.77.0.1
+    #[arg(long, value_name = "PREFIX", hide = true)]
+    pub namespaces: Option<String>,
+
     /// Bytes of each new OSD's disk: 10G, 512M [default: 10G, or what the disk has room for]
     #[arg(long, value_name = "SIZE")]
     pub osd_size: Option<Bytes>,

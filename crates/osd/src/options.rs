@@ -123,8 +123,8 @@ pub const OSD: &[OptionDef] = &[
         "bdev_enable_discard",
         Bool,
         "false",
-        "tell the disk which space is free; of a store in a file, that goes back to the file system, \
-         which must have it when it is wanted again",
+        "tell the disk which space is free; a store in a file keeps the file's blocks, so that a full \
+         file system never stops it",
     )
     .basic(),
     OptionDef::new(

@@ -40,7 +40,7 @@
 //! [`Store::usage`] says what every block is used for; [`FsckReport::space`], of a store that is not
 //! open, also what of the data is padding. A discard ([`Config::discard`], [`Store::set_discard`])
 //! frees the blocks of a file in its file system: when that is full, writing them again fails, which
-//! is [`StoreEvent::Fatal`].
+//! is [`StoreEvent::Fatal`]. OSDs therefore discard on block devices only.
 //!
 //! One window is left: until [`Config::mark_interval_ms`] after the last transaction of a burst, a
 //! rotten or lost last batch of the log cannot be told from one that was never finished.

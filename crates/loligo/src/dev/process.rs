@@ -45,15 +45,24 @@ pub fn start(layout: &Layout, state: &State, daemon: DaemonId) -> Result<Started
     let log_path = layout.log(daemon);
     let log = OpenOptions::new().create(true).append(true).open(&log_path).context(what)?;
     let log_from = log.metadata().map_or(0, |m| m.len());
-    let mut command = Command::new(std::env::current_exe().context(what)?);
+    let program = std::env::current_exe().context(what)?;
+    let mut command = Command::new(&program);
     match daemon {
         DaemonId::Mon => {
             command.args(["mon", "--name", MON_NAME, "--addr", &state.mon_addr().to_string()]);
             command.args(MON_OPTIONS.iter().flat_map(|option| ["--set", option]));
         }
         DaemonId::Osd(id) => {
+            let namespace = state.namespace(id);
+            if let Some((name, _)) = &namespace {
+                command = Command::new("ip");
+                command.args(["netns", "exec", name]).arg(&program);
+            }
             command.args(["osd", "--id", &id.to_string()]);
             command.args(["--mon", &state.mon_addr().to_string()]);
+            if let Some((_, addr)) = namespace {
+                command.args(["--addr", &addr.to_string()]);
+            }
             // Each OSD is a host of its own for CRUSH: copies go to different OSDs.
             command.args(["--host", &format!("host{id}")]);
         }

@@ -78,6 +78,9 @@ fn shape(state: &mut State, args: &DevStart, layout: &Layout) -> Result<(), Fail
         let why = format!("its monitor is known by port {}, not {port}", state.port);
         return refuse(why, "Leave out --port, or make another cluster in another folder.");
     }
+    if args.namespaces.is_some() && state.osds.is_empty() {
+        state.namespaces.clone_from(&args.namespaces);
+    }
     let have = state.osds.len() as u32;
     let want = args.osds.unwrap_or(if have == 0 { DEFAULT_OSDS } else { have });
     if want < have {

@@ -22,6 +22,9 @@ pub struct State {
     pub fsid: String,
     /// The monitor's port on loopback.
     pub port: u16,
+    /// Network namespaces of its OSDs, without their numbers; the default: all of it on loopback.
+    #[serde(default)]
+    pub namespaces: Option<String>,
     /// Whether it was up and clean once: then the monitor's store must be there.
     #[serde(default)]
     pub has_run: bool,
@@ -45,7 +48,15 @@ impl State {
     pub fn new(port: u16) -> Self {
         let random = u128::from(entropy()) << 64 | u128::from(entropy());
         let fsid = Uuid::from_random(random).to_string();
-        State { kind: KIND.into(), format: FORMAT, fsid, port, has_run: false, osds: Vec::new() }
+        State {
+            kind: KIND.into(),
+            format: FORMAT,
+            fsid,
+            port,
+            namespaces: None,
+            has_run: false,
+            osds: Vec::new(),
+        }
     }
 
     /// The cluster's id.
@@ -58,7 +69,15 @@ impl State {
 
     /// The monitor's address.
     pub fn mon_addr(&self) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.port))
+        let ip = if self.namespaces.is_some() { [10, 77, 0, 1] } else { [127, 0, 0, 1] };
+        SocketAddr::from((ip, self.port))
+    }
+
+    /// The network namespace of an OSD and its address there, if it has them.
+    pub fn namespace(&self, osd: u32) -> Option<(String, SocketAddr)> {
+        let name = format!("{}{osd}", self.namespaces.as_ref()?);
+        let last = u8::try_from(osd).ok()?.checked_add(10)?;
+        Some((name, SocketAddr::from(([10, 77, 0, last], 0))))
     }
 
     /// All daemons, the monitor first.

@@ -4,6 +4,7 @@ use super::tool::Tool;
 use loligo::SyncClient;
 use loligo::conf::ClientConf;
 use loligo::wait::Deadline;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -87,10 +88,19 @@ fn guarded_dir() -> PathBuf {
 impl Cluster {
     /// A new cluster of a test's own.
     pub fn start(osds: u32, osd_size: &str) -> Self {
+        Cluster::start_with(osds, osd_size, &[])
+    }
+
+    /// One whose OSDs are in the network namespaces `prefix` and their numbers.
+    pub fn of_machines(osds: u32, osd_size: &str, prefix: &str) -> Self {
+        Cluster::start_with(osds, osd_size, &["--namespaces", prefix])
+    }
+
+    fn start_with(osds: u32, osd_size: &str, more: &[&str]) -> Self {
         let cluster = Cluster::unborn();
         let port = free_port().to_string();
         let made = ["--osds", &osds.to_string(), "--port", &port, "--osd-size", osd_size];
-        cluster.dev("start").args(made).ok();
+        cluster.dev("start").args(made).args(more).ok();
         cluster.ceph().args(["config", "set", "mon", "mon_allow_pool_delete", "true"]).ok();
         cluster
     }
@@ -112,6 +122,13 @@ impl Cluster {
         Tool::new(BINARY).args(["dev", command]).arg("--dir").arg(self.dir())
     }
 
+    /// The mon's port.
+    pub fn mon_port(&self) -> u16 {
+        let state = std::fs::read(self.dir().join("loligo-dev.json")).unwrap();
+        let state: Value = serde_json::from_slice(&state).unwrap();
+        state["port"].as_u64().unwrap() as u16
+    }
+
     /// Resident bytes of each OSD; none of a cluster that is somebody else's.
     pub fn osd_memory(&self) -> Vec<(String, u64)> {
         if self.dir.is_none() {
@@ -129,9 +146,29 @@ impl Cluster {
         status["daemons"][daemon]["pid"].as_i64().unwrap() as i32
     }
 
+    /// The process of a daemon, if it runs.
+    pub fn pid_of(&self, daemon: &str) -> Option<Pid> {
+        let status = self.dev("status").arg("--json").run();
+        let status: Value = serde_json::from_slice(&status.out).unwrap_or_default();
+        let pid = status["daemons"][daemon]["pid"].as_i64()?;
+        Pid::from_raw(i32::try_from(pid).ok()?)
+    }
+
+    /// Sends a daemon a signal, if it runs.
+    pub fn signal(&self, daemon: &str, signal: Signal) {
+        if let Some(pid) = self.pid_of(daemon) {
+            kill_process(pid, signal).unwrap();
+        }
+    }
+
+    /// `kill -9` of a daemon that runs.
+    pub fn kill(&self, daemon: &str) {
+        let pid = self.pid_of(daemon).unwrap_or_else(|| panic!("{daemon} does not run"));
+        kill_process(pid, Signal::KILL).unwrap();
+    }
+
     /// `kill -9` of all daemons at once.
     pub fn kill_all(&self) {
-        use rustix::process::{Pid, Signal, kill_process};
         let status = self.dev("status").arg("--json").json();
         let daemons = status["daemons"].as_object().unwrap().values();
         for pid in daemons.map(|d| d["pid"].as_i64().unwrap()) {

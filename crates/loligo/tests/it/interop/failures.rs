@@ -6,7 +6,7 @@
 use super::cluster::Cluster;
 use super::tool::Ran;
 use loligo::wait::Deadline;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -49,8 +49,7 @@ fn clients_hardly_notice_an_osd_that_goes() {
         let reading = bench("9 rand -t 16 --run-name base").start();
         let busy = || objects(&c) > before + 100;
         assert!(Deadline::after(PATIENCE).until(LOOK_EVERY, busy), "nothing is written");
-        let pid = Pid::from_raw(c.pid("osd.1")).unwrap();
-        kill_process(pid, signal).unwrap();
+        c.signal("osd.1", signal);
         let wrote = longest_ms(writing.wait());
         let read = longest_ms(reading.wait());
         let most_ms = if strict { promised_ms } else { here_ms };
@@ -59,7 +58,7 @@ fn clients_hardly_notice_an_osd_that_goes() {
         assert!(Deadline::after(PATIENCE).until(LOOK_EVERY, || up_osds(&c) == 2), "{way}");
         if signal == Signal::STOP {
             // It finds out by itself that it was marked down, and comes back.
-            kill_process(pid, Signal::CONT).unwrap();
+            c.signal("osd.1", Signal::CONT);
         } else {
             c.dev("start").ok();
         }

@@ -1,6 +1,6 @@
 //! One OSD's disk is filled to the last byte under `rados bench`, fio and objects with a model: no
 //! daemon dies, clients wait or get ENOSPC as they asked, deletions bring everything back, and what was
-//! acknowledged is there.
+//! acknowledged is there. And the file system below an OSD's file is filled by others: nobody notices.
 //!
 //! `LOLIGO_IT_FULL_ROUNDS=20` fills and empties it so often.
 
@@ -11,6 +11,9 @@ use client::{ClientError, Object, ObjectOp};
 use loligo::SyncClient;
 use loligo::conf::ClientConf;
 use loligo::wait::Deadline;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use types::{Errno, PoolId};
 
@@ -21,6 +24,8 @@ const OSDS: u32 = 3;
 const SMALL: u32 = 2;
 const LARGE_DISK: &str = "1G";
 const SMALL_DISK: &str = "256M";
+/// Just enough for the small disk.
+const FILE_SYSTEM: &str = "300M";
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long it stays full.
 const FULL_TIME: Duration = Duration::from_secs(3);
@@ -34,16 +39,57 @@ fn until(what: &str, f: impl FnMut() -> bool) {
     assert!(Deadline::after(PATIENCE).until(LOOK_EVERY, f), "{what}");
 }
 
+/// A file system in a file, gone at the end.
+struct FileSystem {
+    at: PathBuf,
+}
+
+impl FileSystem {
+    /// Of so many bytes, mounted at `at`. Needs root.
+    fn mount(at: &Path, size: &str) -> Self {
+        let image = at.with_extension("ext4");
+        Tool::new("truncate").args(["-s", size]).arg(&image).ok();
+        Tool::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).ok();
+        std::fs::create_dir_all(at).unwrap();
+        Tool::new("mount").args(["-o", "loop"]).arg(&image).arg(at).ok();
+        FileSystem { at: at.to_owned() }
+    }
+
+    /// Fills it with a file of somebody else.
+    fn fill(&self) {
+        let mut other = File::create(self.at.join("other")).unwrap();
+        let piece = vec![1; 1 << 16];
+        let full = loop {
+            match other.write_all(&piece) {
+                Ok(()) => {}
+                Err(e) => break e,
+            }
+        };
+        assert_eq!(full.raw_os_error(), Some(Errno::ENOSPC.0));
+    }
+}
+
+impl Drop for FileSystem {
+    fn drop(&mut self) {
+        // Lazily: a failed test leaves an OSD on it, which is stopped later.
+        Tool::new("umount").arg("-l").arg(&self.at).run();
+    }
+}
+
 /// A cluster of which one disk is smaller, and nothing but its end stops anybody.
 fn uneven() -> Cluster {
     let c = Cluster::start(SMALL, LARGE_DISK);
+    add_small(&c);
+    c
+}
+
+fn add_small(c: &Cluster) {
     let more = ["--osds", "3", "--osd-size", SMALL_DISK];
     c.dev("start").args(more).ok();
-    no_ratios(&c);
+    no_ratios(c);
     c.ceph().args(["osd", "pool", "set", "rbd", "size", "3"]).ok();
     c.ceph().args(["osd", "pool", "set", "rbd", "min_size", "2"]).ok();
     c.wait_until_clean(PATIENCE);
-    c
 }
 
 fn no_ratios(c: &Cluster) {
@@ -111,14 +157,8 @@ fn fill_and_empty(c: &Cluster, client: &mut SyncClient, pool: PoolId, round: u32
     assert_eq!(pids(c), before, "a daemon has died");
 }
 
-#[test]
-fn a_disk_filled_to_the_last_byte_stops_nothing() {
-    if is_foreign() {
-        return;
-    }
-    let c = uneven();
-    let rbd = Tool::new("rbd").env("CEPH_CONF", c.conf());
-    rbd.args(["create", "full", "--size", "64M"]).ok();
+/// Runs `deeds` under a load with a model, and checks everything at the end.
+fn under_load(c: &Cluster, mut deeds: impl FnMut(&mut SyncClient, PoolId, &Shared)) {
     let conf = ClientConf::load(c.conf()).unwrap();
     let client = || SyncClient::connect(&conf, PATIENCE).unwrap();
     let mut reader = client();
@@ -131,11 +171,7 @@ fn a_disk_filled_to_the_last_byte_stops_nothing() {
             scope.spawn(move || write(&mut client, pool, shared))
         });
         let stop = StopAtEnd(&shared);
-        for round in 0..rounds() {
-            fill_and_empty(&c, &mut reader, pool, round);
-            wait_for_progress(&shared);
-            check(&mut reader, pool, &shared);
-        }
+        deeds(&mut reader, pool, &shared);
         drop(stop);
         for writer in writers {
             writer.join().unwrap().unwrap();
@@ -151,4 +187,55 @@ fn a_disk_filled_to_the_last_byte_stops_nothing() {
         let store = c.dir().join(format!("osd.{osd}"));
         Tool::new(BINARY).args(["store", "fsck"]).arg(store).ok();
     }
+}
+
+fn make_image(c: &Cluster) {
+    let rbd = Tool::new("rbd").env("CEPH_CONF", c.conf());
+    rbd.args(["create", "full", "--size", "64M"]).ok();
+}
+
+#[test]
+fn a_disk_filled_to_the_last_byte_stops_nothing() {
+    if is_foreign() {
+        return;
+    }
+    let c = uneven();
+    make_image(&c);
+    under_load(&c, |client, pool, shared| {
+        for round in 0..rounds() {
+            fill_and_empty(&c, client, pool, round);
+            wait_for_progress(shared);
+            check(client, pool, shared);
+        }
+    });
+}
+
+#[test]
+fn a_full_file_system_below_an_osd_is_not_noticed() {
+    if is_foreign() {
+        return;
+    }
+    let c = Cluster::start(SMALL, LARGE_DISK);
+    c.ceph().args(["config", "set", "osd", "bdev_enable_discard", "true"]).ok();
+    let below = FileSystem::mount(&c.dir().join(format!("osd.{SMALL}")), FILE_SYSTEM);
+    add_small(&c);
+    make_image(&c);
+    under_load(&c, |client, pool, shared| {
+        let before = pids(&c);
+        // Something is freed before and after: it stays the store's.
+        bench(&c, "2 write -t 8 --run-name before").ok();
+        below.fill();
+        for _ in 0..rounds() {
+            bench(&c, "2 write -t 8 --run-name after").ok();
+            let ran = fio(&c).wait();
+            assert!(ran.status.success(), "{ran:?}");
+            wait_for_progress(shared);
+            check(client, pool, shared);
+        }
+        assert_eq!(pids(&c), before, "a daemon has died");
+        // It starts on it, too.
+        c.kill_all();
+        c.dev("start").limit(PATIENCE).ok();
+        wait_for_progress(shared);
+    });
 }

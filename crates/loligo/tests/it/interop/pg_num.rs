@@ -3,7 +3,6 @@
 
 use super::cluster::{Cluster, is_foreign};
 use loligo::wait::Deadline;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -83,7 +82,7 @@ fn pgs_split_and_merge_under_load() {
     set(&c, "pg_num", 16);
     let splits = || number(&c, "pg_num") > 4;
     assert!(Deadline::after(PATIENCE).until(LOOK_EVERY, splits), "nothing splits");
-    kill_process(Pid::from_raw(c.pid("osd.1")).unwrap(), Signal::KILL).unwrap();
+    c.kill("osd.1");
     c.dev("start").ok();
     set(&c, "pg_num", 32);
     for ran in [writing.wait(), reading.wait()] {
@@ -100,7 +99,7 @@ fn pgs_split_and_merge_under_load() {
     set(&c, "pg_num", 26);
     let merges = || number(&c, "pg_num") < 32;
     assert!(Deadline::after(PATIENCE).until(LOOK_EVERY, merges), "nothing is merged");
-    kill_process(Pid::from_raw(c.pid("osd.2")).unwrap(), Signal::KILL).unwrap();
+    c.kill("osd.2");
     c.dev("start").ok();
     for ran in [writing.wait(), reading.wait()] {
         assert!(ran.status.success(), "{ran:?}");

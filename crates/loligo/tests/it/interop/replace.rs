@@ -3,7 +3,6 @@
 use super::cluster::{BINARY, Cluster, is_foreign, pattern};
 use super::tool::Tool;
 use loligo::wait::Deadline;
-use rustix::process::{Pid, Signal, kill_process};
 use std::time::Duration;
 
 /// Refused for the sake of data.
@@ -19,8 +18,7 @@ pub fn replace(c: &Cluster, osd: u32) -> Tool {
 
 /// Kills an OSD, and waits until the cluster knows.
 pub fn kill(c: &Cluster, osd: u32) {
-    let pid = Pid::from_raw(c.pid(&format!("osd.{osd}"))).unwrap();
-    kill_process(pid, Signal::KILL).unwrap();
+    c.kill(&format!("osd.{osd}"));
     let down = || c.ask("osd dump")["osds"][osd as usize]["up"] == 0;
     assert!(Deadline::after(LIMIT).until(PAUSE, down), "osd.{osd} is not down");
 }

@@ -4,6 +4,7 @@ use super::cluster::{Cluster, is_foreign, pattern};
 use super::tool::Tool;
 use loligo::wait::Deadline;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -64,6 +65,28 @@ fn listed(c: &Cluster, pgid: &str) -> Vec<Listed> {
 fn inconsistent_pgs(c: &Cluster) -> Vec<String> {
     let all = c.rados().args(["list-inconsistent-pg", "rbd"]).json();
     all.as_array().unwrap().iter().map(text).collect()
+}
+
+/// When each PG was last deep-scrubbed.
+fn stamps(c: &Cluster) -> BTreeMap<String, String> {
+    let dump = c.ask("pg dump pgs");
+    let pgs = dump["pg_stats"].as_array().unwrap().iter();
+    pgs.map(|p| (text(&p["pgid"]), text(&p["last_deep_scrub_stamp"]))).collect()
+}
+
+/// Reads and compares everything, twice: what the first scrub finds is repaired, the second finds
+/// nothing. There is one pool.
+pub fn scrub_all(c: &Cluster, limit: Duration) {
+    for order in ["repair", "deep-scrub"] {
+        let newest = stamps(c).values().max().cloned().unwrap_or_default();
+        c.ceph().args(["osd", "pool", order, "rbd"]).ok();
+        let scrubbed = || stamps(c).values().all(|s| *s > newest);
+        let over = Deadline::after(limit).until(PAUSE, scrubbed);
+        assert!(over, "{order} of all PGs does not end: {:?}", stamps(c));
+        c.wait_until_clean(limit);
+    }
+    let errors = || c.ask("status")["health"]["checks"]["OSD_SCRUB_ERRORS"].is_object();
+    assert!(Deadline::after(LIMIT).until(PAUSE, || !errors()), "scrub errors stay");
 }
 
 #[test]

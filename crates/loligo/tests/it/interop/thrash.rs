@@ -10,13 +10,14 @@
 
 use super::cluster::{BINARY, Cluster, is_foreign};
 use super::load::{PATIENCE, Shared, StopAtEnd, append, check, wait_for_progress, write_over};
+use super::machines::{self, CUTS, Cut};
+use super::scrub::scrub_all;
 use super::tool::{Running, Tool};
 use io::Rng;
 use loligo::SyncClient;
 use loligo::conf::ClientConf;
 use loligo::wait::Deadline;
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -33,6 +34,8 @@ const CLEAN_LIMIT: Duration = Duration::from_secs(300);
 const PAUSE: Duration = Duration::from_millis(100);
 /// PGs of the pool, at most: it gets more and more.
 const MAX_PGS: u64 = 128;
+/// Places of [`Deed::Cut`] at the end of [`DEEDS`].
+const CUTS_OF_DEEDS: usize = 3;
 /// Blocks of a store that are damaged in one round.
 const DAMAGED_BLOCKS: usize = 30;
 
@@ -52,9 +55,10 @@ enum Deed {
     Scrub,
     Replace,
     Damage,
+    Cut,
 }
 
-const DEEDS: [Deed; 13] = [
+const DEEDS: [Deed; 16] = [
     Deed::KillOsd,
     Deed::KillTwo,
     Deed::KillAll,
@@ -68,12 +72,19 @@ const DEEDS: [Deed; 13] = [
     Deed::Scrub,
     Deed::Replace,
     Deed::Damage,
+    // There are many kinds of them.
+    Deed::Cut,
+    Deed::Cut,
+    Deed::Cut,
 ];
 
 struct Thrasher<'a> {
     c: &'a Cluster,
     rng: Rng,
     done: BTreeMap<Deed, u32>,
+    cuts: BTreeMap<Cut, u32>,
+    /// Each OSD is a machine of its own.
+    machines: bool,
 }
 
 fn number(name: &str, default: u64) -> u64 {
@@ -83,12 +94,6 @@ fn number(name: &str, default: u64) -> u64 {
 impl Thrasher<'_> {
     fn osd(&mut self) -> usize {
         self.rng.usize(0..OSDS)
-    }
-
-    fn signal(&self, daemon: &str, signal: Signal) {
-        if let Some(pid) = self.running(daemon) {
-            kill_process(pid, signal).unwrap();
-        }
     }
 
     fn up(&self, osd: usize) -> bool {
@@ -113,28 +118,30 @@ impl Thrasher<'_> {
     }
 
     fn do_one(&mut self) {
-        let deed = DEEDS[self.rng.usize(0..DEEDS.len())];
+        let possible =
+            if self.machines { &DEEDS[..] } else { &DEEDS[..DEEDS.len() - CUTS_OF_DEEDS] };
+        let deed = possible[self.rng.usize(0..possible.len())];
         let osd = self.osd();
         eprintln!("thrash: {deed:?} osd.{osd}");
         *self.done.entry(deed).or_default() += 1;
         let name = format!("osd.{osd}");
         match deed {
-            Deed::KillOsd => self.signal(&name, Signal::KILL),
-            Deed::StopOsd => self.signal(&name, Signal::TERM),
+            Deed::KillOsd => self.c.signal(&name, Signal::KILL),
+            Deed::StopOsd => self.c.signal(&name, Signal::TERM),
             Deed::KillTwo => {
-                self.signal(&name, Signal::KILL);
-                self.signal(&format!("osd.{}", (osd + 1) % OSDS), Signal::KILL);
+                self.c.signal(&name, Signal::KILL);
+                self.c.signal(&format!("osd.{}", (osd + 1) % OSDS), Signal::KILL);
             }
             Deed::KillAll => {
                 for daemon in (0..OSDS).map(|n| format!("osd.{n}")).chain([MON.to_owned()]) {
-                    self.signal(&daemon, Signal::KILL);
+                    self.c.signal(&daemon, Signal::KILL);
                 }
             }
-            Deed::KillMon => self.signal(MON, Signal::KILL),
+            Deed::KillMon => self.c.signal(MON, Signal::KILL),
             Deed::HangOsd => {
-                self.signal(&name, Signal::STOP);
+                self.c.signal(&name, Signal::STOP);
                 self.linger(8000);
-                self.signal(&name, Signal::CONT);
+                self.c.signal(&name, Signal::CONT);
             }
             Deed::OutAndIn => {
                 self.c.ceph().args(["osd", "out", &name]).ok();
@@ -157,9 +164,26 @@ impl Thrasher<'_> {
             Deed::Scrub => drop(self.c.ceph().args(["osd", "deep-scrub", "all"]).run()),
             Deed::Replace => self.replace(osd),
             Deed::Damage => self.damage(osd),
+            Deed::Cut => self.cut(osd),
         }
         self.linger(3000);
         self.heal();
+    }
+
+    /// The network of an OSD, sometimes of two, fails for a while.
+    fn cut(&mut self, osd: usize) {
+        let mut osds = vec![osd];
+        if self.rng.u32(0..3) == 0 {
+            osds.push((osd + 1) % OSDS);
+        }
+        for osd in &osds {
+            let cut = CUTS[self.rng.usize(0..CUTS.len())];
+            eprintln!("thrash: {cut:?} osd.{osd}");
+            *self.cuts.entry(cut).or_default() += 1;
+            machines::cut(*osd, OSDS, cut, self.c.mon_port());
+        }
+        self.linger(10_000);
+        osds.into_iter().for_each(machines::mend);
     }
 
     fn make_clean(&self) {
@@ -175,7 +199,7 @@ impl Thrasher<'_> {
     fn replace(&mut self, osd: usize) {
         self.c.ceph().args(["osd", "pool", "set", "rbd", "size", "3"]).ok();
         self.make_clean();
-        self.signal(&format!("osd.{osd}"), Signal::KILL);
+        self.c.signal(&format!("osd.{osd}"), Signal::KILL);
         self.wait("down", || !self.up(osd));
         self.anew(osd);
     }
@@ -191,20 +215,20 @@ impl Thrasher<'_> {
         let name = format!("osd.{osd}");
         self.c.ceph().args(["osd", "pool", "set", "rbd", "size", "3"]).ok();
         self.make_clean();
-        self.signal(&name, Signal::KILL);
+        self.c.signal(&name, Signal::KILL);
         self.wait("down", || !self.up(osd));
         let flipped = self.flip(osd);
         let settled = Deadline::after(CLEAN_LIMIT).until(PAUSE, || {
             let start = self.c.dev("start").limit(PATIENCE).run();
             let refused = || self.c.ceph().args(["health"]).text().contains("are refused");
-            if start.status.success() || self.running(&name).is_none() || refused() {
+            if start.status.success() || self.c.pid_of(&name).is_none() || refused() {
                 return true;
             }
             false
         });
         assert!(settled, "osd.{osd} with {flipped} flips is neither clean nor given up");
-        if self.up(osd) && self.running(&name).is_some() {
-            self.scrub_all();
+        if self.up(osd) && self.c.pid_of(&name).is_some() {
+            scrub_all(self.c, CLEAN_LIMIT);
             return;
         }
         // Its own records were hit, or the end of its log: it says so, and is made anew.
@@ -212,16 +236,9 @@ impl Thrasher<'_> {
         let log = log.unwrap_or_default();
         let last = log.lines().next_back().unwrap_or_default();
         eprintln!("thrash: osd.{osd} with {flipped} flips does not come: {last}");
-        self.signal(&name, Signal::KILL);
+        self.c.signal(&name, Signal::KILL);
         self.wait("down", || !self.up(osd));
         self.anew(osd);
-    }
-
-    fn running(&self, daemon: &str) -> Option<Pid> {
-        let status = self.c.dev("status").arg("--json").run();
-        let status: Value = serde_json::from_slice(&status.out).unwrap_or_default();
-        let pid = status["daemons"][daemon]["pid"].as_i64()?;
-        Pid::from_raw(i32::try_from(pid).ok()?)
     }
 
     /// Flips a bit in some blocks that hold something. How many.
@@ -248,33 +265,6 @@ impl Thrasher<'_> {
         file.sync_all().unwrap();
         flipped
     }
-
-    /// Reads and compares everything, twice: what the first scrub finds is repaired, the second finds
-    /// nothing.
-    fn scrub_all(&self) {
-        for round in 0..2 {
-            let before = stamps(self.c);
-            let newest = before.values().max().cloned().unwrap_or_default();
-            let order = ["deep-scrub", "repair"][usize::from(round == 0)];
-            for pgid in before.keys() {
-                self.c.ceph().args(["pg", order, pgid]).ok();
-            }
-            let scrubbed = || stamps(self.c).values().all(|s| *s > newest);
-            let over = Deadline::after(CLEAN_LIMIT).until(PAUSE, scrubbed);
-            assert!(over, "{order} of all PGs does not end: {:?}", stamps(self.c));
-            self.c.wait_until_clean(CLEAN_LIMIT);
-        }
-        let errors = || self.c.ask("status")["health"]["checks"]["OSD_SCRUB_ERRORS"].is_object();
-        self.wait("the end of scrub errors", || !errors());
-    }
-}
-
-/// When each PG was last deep-scrubbed.
-fn stamps(c: &Cluster) -> BTreeMap<String, String> {
-    let dump = c.ask("pg dump pgs");
-    let pgs = dump["pg_stats"].as_array().unwrap().iter();
-    let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-    pgs.map(|p| (text(&p["pgid"]), text(&p["last_deep_scrub_stamp"]))).collect()
 }
 
 /// Writes a part of the image with checksums and reads it again.
@@ -292,10 +282,19 @@ fn whatever_happens_nothing_is_lost() {
     if is_foreign() {
         return;
     }
+    let machines = match machines::inside("interop::thrash::whatever_happens_nothing_is_lost") {
+        Some(false) => return,
+        inside => inside.is_some(),
+    };
     let time = Duration::from_secs(number(SECONDS_ENV, DEFAULT_SECONDS));
     let seed = number(SEED_ENV, DEFAULT_SEED);
     eprintln!("thrash: seed {seed}, {} s", time.as_secs());
-    let c = Cluster::start(OSDS as u32, "512M");
+    let c = if machines {
+        machines::make(OSDS);
+        Cluster::of_machines(OSDS as u32, "512M", machines::PREFIX)
+    } else {
+        Cluster::start(OSDS as u32, "512M")
+    };
     // OSDs are marked down on purpose, and more often than anybody would bear.
     let conf = ClientConf::load(&c.dir().join("ceph.conf")).unwrap();
     let client = || SyncClient::connect(&conf, PATIENCE).unwrap();
@@ -305,7 +304,13 @@ fn whatever_happens_nothing_is_lost() {
     let mut reader = client();
     let pool = reader.pool("rbd").unwrap();
     let shared = Shared::default();
-    let mut thrasher = Thrasher { c: &c, rng: Rng::with_seed(seed), done: BTreeMap::new() };
+    let mut thrasher = Thrasher {
+        c: &c,
+        rng: Rng::with_seed(seed),
+        done: BTreeMap::new(),
+        cuts: BTreeMap::new(),
+        machines,
+    };
     let over = Deadline::after(time);
     std::thread::scope(|scope| {
         let writers: [fn(&mut SyncClient, PoolId, &Shared) -> _; 2] = [write_over, append];
@@ -344,10 +349,11 @@ fn whatever_happens_nothing_is_lost() {
         looking.join().unwrap();
     });
     thrasher.make_clean();
-    thrasher.scrub_all();
+    scrub_all(&c, CLEAN_LIMIT);
     check(&mut reader, pool, &shared);
     assert!(shared.is_settled(), "everything was answered");
-    eprintln!("thrash: {} writes, {:?}", shared.acked_writes(), thrasher.done);
+    let (done, cuts) = (&thrasher.done, &thrasher.cuts);
+    eprintln!("thrash: {} writes, {done:?}, {cuts:?}", shared.acked_writes());
     reader.close().unwrap();
     c.dev("stop").ok();
     for osd in 0..OSDS {

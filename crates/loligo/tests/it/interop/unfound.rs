@@ -3,7 +3,6 @@
 
 use super::cluster::Cluster;
 use loligo::wait::Deadline;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -47,10 +46,7 @@ impl<'a> Osd<'a> {
                 child.kill().unwrap();
                 child.wait().unwrap();
             }
-            None => {
-                let pid = self.c.pid(&format!("osd.{}", self.id));
-                kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL).unwrap();
-            }
+            None => self.c.kill(&format!("osd.{}", self.id)),
         }
         until("the mon does not notice", || !self.is_up());
     }
