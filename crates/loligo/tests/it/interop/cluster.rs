@@ -69,7 +69,8 @@ fn guarded_dir() -> PathBuf {
     #[expect(clippy::zombie_processes, reason = "it outlives us: that is what it is for")]
     let (root, _pipe) = GUARD.get_or_init(|| {
         let root = tempfile::Builder::new().prefix("loligo-it-").tempdir().unwrap().keep();
-        let script = "cat; for d in \"$1\"/*; do \"$2\" dev stop --dir \"$d\"; done; rm -rf \"$1\"";
+        let script = "cat; for d in \"$1\"/*; do \"$2\" dev stop --dir \"$d\"; umount -l \"$d\"/osd.*; \
+                      done; rm -rf \"$1\"";
         let mut guard = Command::new("/bin/sh")
             .args(["-c", script, "guard"])
             .arg(&root)
