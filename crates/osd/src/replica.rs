@@ -2,6 +2,7 @@
 
 use crate::daemon::Daemon;
 use crate::host::Then;
+use denc::DecodeError;
 use io::Effects;
 use peer::{RepAck, RepOp};
 use pg::{LogRecord, MetaOp, log_key};
@@ -10,24 +11,26 @@ use types::testing::{Bug, Probe, hit, planted};
 use types::{Eversion, OsdId};
 use wire::msg::Payload;
 
+/// Log entries and changes of a write.
+fn parts(m: &RepOp) -> Result<(Vec<LogRecord>, Transaction), DecodeError> {
+    let records = m.log_records()?;
+    if m.txn.is_empty() {
+        return Ok((records, Transaction::default()));
+    }
+    Ok((records, Transaction::decode_from(&m.txn, &m.data_bytes())?))
+}
+
 impl Daemon {
     pub(crate) fn on_rep_op(&mut self, from: OsdId, m: RepOp, fx: &mut Effects) {
         let pgid = m.pgid;
-        let bytes = (m.data.iter().map(bytes::Bytes::len).sum::<usize>() + m.txn.len()) as u64;
+        let data: usize = m.data.iter().map(bytes::Bytes::len).sum();
+        let bytes = (data + m.txn.len()) as u64;
         let no_room = self.must_leave_out(bytes);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         if !host.started || !host.pg.accepts_write(from, m.interval) {
             return;
         }
-        let parts = m.log_records().and_then(|records| {
-            let txn = if m.txn.is_empty() {
-                Transaction::default()
-            } else {
-                Transaction::decode_from(&m.txn, &m.data_bytes())?
-            };
-            Ok((records, txn))
-        });
-        let (records, mut txn) = match parts {
+        let (records, mut txn) = match parts(&m) {
             Ok(parts) => parts,
             Err(why) => {
                 tracing::error!(

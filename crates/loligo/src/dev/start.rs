@@ -151,6 +151,11 @@ fn check_machine(state: &State, layout: &Layout) -> Result<(), Failure> {
     check_port(state.mon_addr(), layout)
 }
 
+/// Whether somebody listens there.
+fn is_taken(addr: SocketAddr) -> bool {
+    TcpListener::bind(addr).is_err_and(|e| e.kind() == std::io::ErrorKind::AddrInUse)
+}
+
 /// Whether the monitor can listen, or does. The port of one that was killed is free only some time
 /// after its end, when the last operations of its ring are over.
 fn check_port(addr: SocketAddr, layout: &Layout) -> Result<(), Failure> {
@@ -250,7 +255,9 @@ impl BringUp<'_> {
     fn start_missing(&mut self) -> Result<(), Failure> {
         for daemon in self.state.daemons() {
             let was_started = self.started.iter().any(|s| s.daemon == daemon);
-            if !was_started && process::running(self.layout, daemon).is_none() {
+            // The port of a monitor that was just killed is not free at once.
+            let is_early = || daemon == DaemonId::Mon && is_taken(self.state.mon_addr());
+            if !was_started && process::running(self.layout, daemon).is_none() && !is_early() {
                 self.started.push(process::start(self.layout, self.state, daemon)?);
             }
         }

@@ -34,6 +34,8 @@ pub struct Bench {
     stopped: BTreeSet<OsdId>,
     /// How long OSDs take to make a write durable.
     pub commit_us: BTreeMap<OsdId, u32>,
+    /// OSDs that take no more data.
+    pub full: BTreeSet<OsdId>,
 }
 
 impl Bench {
@@ -65,7 +67,8 @@ impl Bench {
         let (held, io, stopped) = (BTreeMap::new(), IoCounts::default(), BTreeSet::new());
         let table = Rc::new(table());
         let commit_us = BTreeMap::new();
-        let mut bench = Bench { c, table, now, held, io, stopped, commit_us };
+        let mut bench =
+            Bench { c, table, now, held, io, stopped, commit_us, full: BTreeSet::new() };
         bench.report();
         bench
     }
@@ -154,7 +157,7 @@ impl Bench {
                 pgs,
                 durable_txn: 1,
                 wall: self.now.wall,
-                full: false,
+                full: self.full.contains(&id),
             };
             self.c.report(self.now, wire::LinkId(u64::from(id.0.unsigned_abs())), report);
         }

@@ -80,3 +80,24 @@ fn over_quota(pool: &PgPool, id: PoolId, sums: &Sums) -> bool {
     let sum = &stat.stats.sum;
     reached(pool.quota_max_bytes, sum.num_bytes) || reached(pool.quota_max_objects, sum.num_objects)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bench::Bench;
+
+    #[test]
+    fn an_osd_that_says_that_it_is_full_is_full_whatever_the_ratios_are() {
+        let mut bench = Bench::new();
+        let osd = OsdId(1);
+        let mut says = |full: bool| {
+            bench.full = full.then_some(osd).into_iter().collect();
+            bench.again();
+            let now = bench.now();
+            bench.c.full_osds(now);
+            bench.commit();
+            bench.c.map().state(osd).contains(OsdState::FULL)
+        };
+        assert_eq!([says(false), says(true), says(false)], [false, true, false]);
+    }
+}
