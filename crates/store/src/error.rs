@@ -71,7 +71,8 @@ pub struct Fatal {
 pub enum SubmitError {
     /// Something must be read first: [`crate::Store::fetch`] it and submit again.
     Miss(crate::Miss),
-    /// The device is full. Removals still work when they are marked so.
+    /// The device is full. Removals still work when they are marked so. Whoever can wait for room
+    /// submits again after [`crate::StoreEvent::Writable`].
     NoSpace,
     /// Writers are ahead of the device: submit again after [`crate::StoreEvent::Writable`].
     Busy,

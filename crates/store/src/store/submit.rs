@@ -84,6 +84,8 @@ impl Store {
             self.pressure = true;
             return self.busy();
         }
+        // Some give up, others wait until something was removed.
+        self.blocked = true;
         self.counters.submit_no_space += 1;
         SubmitError::NoSpace
     }

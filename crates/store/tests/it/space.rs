@@ -124,6 +124,35 @@ fn a_store_full_of_small_things_too() {
 }
 
 #[test]
+fn whoever_waits_for_room_hears_of_it() {
+    let mut rig = Rig::new(5, &[8 << 20], &tiny_config());
+    rig.sleep();
+    let put = |n: u64, len: usize| {
+        let mut txn = Transaction::new(0);
+        txn.may_use_reserve = true;
+        txn.write(&key(n), 0, vec![n as u8; len].into());
+        txn
+    };
+    let mut n = 0;
+    while let Taken::Yes(_) = rig.submit(&put(n, 100_000)) {
+        n += 1;
+    }
+    rig.sleep();
+    assert!(matches!(rig.submit(&put(n, 100_000)), Taken::NoSpace));
+    let (before, busy) = (rig.writable, rig.store.counters().submit_busy);
+    for i in 0..n {
+        let mut txn = Transaction::new(0);
+        txn.may_use_reserve = true;
+        txn.remove(&key(i));
+        rig.must(&txn);
+        rig.sleep();
+    }
+    assert!(rig.writable > before);
+    assert_eq!(rig.store.counters().submit_busy, busy, "nothing else would have told");
+    assert!(matches!(rig.submit(&put(n, 100_000)), Taken::Yes(_)));
+}
+
+#[test]
 fn clones_free_what_they_alone_hold() {
     let config = tiny_config();
     let mut rig = Rig::new(1, &[16 << 20], &config);
