@@ -10,11 +10,13 @@
 
 mod disk;
 mod net;
+mod options;
 mod osd_node;
 mod shared;
 mod world;
 
 pub use disk::{CrashLeft, SimDisk};
+pub use options::small_options;
 pub use osd_node::SimOsd;
 pub use shared::Shared;
 pub use world::{BadDisk, Boot, DELAY_MS, FaultCounts, Faults, NodeId, World};

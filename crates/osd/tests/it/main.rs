@@ -8,6 +8,7 @@ mod client;
 mod cluster;
 mod compress;
 mod full;
+mod load;
 mod model;
 mod mon;
 mod pace;

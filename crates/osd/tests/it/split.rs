@@ -2,127 +2,36 @@
 //!
 //! `SPLIT_FIRST=n SPLIT_SEEDS=m` runs other seeds.
 
-use crate::client::object;
-use crate::cluster::{Cluster, Options, output};
-use crate::model::{Model, Request, State};
+use crate::cluster::{Cluster, Options};
+use crate::load::{Load, POOL};
 use io::Rng;
-use std::collections::BTreeMap;
 use std::time::Duration;
-use types::{OsdId, PoolId, SnapId};
-use wire::msg::{MOsdOpReply, SnapContext, flags};
+use types::{OsdId, PoolId};
 
-const POOL: i64 = 1;
 const OBJECTS: u64 = 40;
 
-/// A cluster with a pool, a client that writes and reads, and what it must find.
-struct Load {
-    c: Cluster,
-    rng: Rng,
-    model: Model,
-    snapc: SnapContext,
-    /// What each outstanding request must answer.
-    expected: BTreeMap<u64, (String, Option<SnapId>, Expected)>,
-}
+/// Of 256 requests so many read.
+const READS: u8 = 80;
 
-enum Expected {
-    Result(i32),
-    State(Option<State>),
+/// A cluster with a pool, and a client's load.
+fn new(seed: u64, osds: i32, size: u8, pg_num: u32, options: &Options) -> Load {
+    let mut c = Cluster::new(seed, osds, options);
+    c.on_mon(|m| m.create_pool(POOL, "rbd", size, 1.max(size - 1), pg_num));
+    c.wait_clean();
+    Load::new(c, Rng::with_seed(seed ^ 0x5117), OBJECTS)
 }
 
 impl Load {
-    fn new(seed: u64, osds: i32, size: u8, pg_num: u32, options: &Options) -> Self {
-        let mut c = Cluster::new(seed, osds, options);
-        c.on_mon(|m| m.create_pool(POOL, "rbd", size, 1.max(size - 1), pg_num));
-        c.wait_clean();
-        let (model, snapc, expected) = Default::default();
-        Load { c, rng: Rng::with_seed(seed ^ 0x5117), model, snapc, expected }
-    }
-
-    fn name(&mut self) -> String {
-        format!("object{}", self.rng.u64(0..OBJECTS))
-    }
-
-    /// Sends a request: a write, or a read of an object that no write is under way for.
-    fn issue(&mut self) {
-        let name = self.name();
-        let mut target = object(POOL, &name);
-        let is_read = |(n, s, e): &(String, Option<SnapId>, Expected)| {
-            *n == name && s.is_none() && matches!(e, Expected::State(_))
-        };
-        if self.rng.u8(..) < 80 || self.expected.values().any(is_read) {
-            let snaps = &self.snapc.snaps;
-            let old = !snaps.is_empty() && self.rng.bool();
-            let snap = old.then(|| snaps[self.rng.usize(0..snaps.len())]);
-            target.snap = snap.unwrap_or(SnapId::HEAD);
-            let state = self.model.state(&name, snap);
-            let tid = self.c.on_client(|c| c.request(target, Request::Read.ops(), false));
-            self.expected.insert(tid, (name, snap, Expected::State(state)));
-            return;
-        }
-        let request = Request::random(&mut self.rng, &self.model, &name, &self.snapc);
-        let result = self.model.apply(&name, &request);
-        let snapc = self.snapc.clone();
-        let tid = self.c.on_client(|c| c.request_with(target, request.ops(), flags::WRITE, snapc));
-        self.expected.insert(tid, (name, None, Expected::Result(result)));
-    }
-
-    fn take_snap(&mut self) {
-        let snap = SnapId(self.snapc.seq.0 + 1);
-        self.model.snapshot(snap);
-        self.snapc.seq = snap;
-        self.snapc.snaps.insert(0, snap);
-    }
-
-    /// A snapshot is not wanted any more; nothing is on its way.
-    fn remove_snap(&mut self) {
-        if self.expected.is_empty() && !self.snapc.snaps.is_empty() {
-            let at = self.rng.usize(0..self.snapc.snaps.len());
-            let snap = self.snapc.snaps.remove(at);
-            self.model.forget(snap);
-            self.c.on_mon(|m| m.remove_snap(POOL, snap));
-        }
-    }
-
-    fn check_answers(&mut self) {
-        let done = std::mem::take(&mut self.c.client.borrow_mut().done);
-        for (tid, reply) in done {
-            let (name, snap, expected) = self.expected.remove(&tid).expect("it was asked for");
-            check(&name, snap, &expected, &reply);
-        }
-    }
-
     /// Some requests, over a short time.
     fn burst(&mut self, requests: u32) {
         for _ in 0..requests {
-            if self.expected.len() < 64 {
-                self.issue();
+            if self.has_room() {
+                let name = self.name();
+                self.issue(name, READS);
             }
             let pause = Duration::from_micros(self.rng.u64(0..3000));
             self.c.pass(pause);
             self.check_answers();
-        }
-    }
-
-    #[track_caller]
-    fn settle(&mut self) {
-        let left = |c: &mut Cluster| c.client.borrow().outstanding() == 0;
-        self.c.run_until(Duration::from_secs(300), left);
-        self.check_answers();
-        assert!(self.expected.is_empty());
-    }
-
-    #[track_caller]
-    fn read_everything(&mut self) {
-        for i in 0..OBJECTS {
-            let name = format!("object{i}");
-            let snaps = self.snapc.snaps.iter().map(|s| Some(*s)).chain([None]);
-            for snap in snaps.collect::<Vec<_>>() {
-                let mut target = object(POOL, &name);
-                target.snap = snap.unwrap_or(SnapId::HEAD);
-                let state = self.model.state(&name, snap);
-                let reply = self.c.call(target, Request::Read.ops(), false);
-                check(&name, snap, &Expected::State(state), &reply);
-            }
         }
     }
 
@@ -153,10 +62,7 @@ impl Load {
     /// Of removed snapshots nothing is left, and the PGs' sums are what the model says.
     #[track_caller]
     fn check_sums(&mut self) {
-        let queue = |c: &mut Cluster| {
-            c.mon.borrow().map.removed_snaps_queue.get(&PoolId(POOL)).is_none_or(|q| q.is_empty())
-        };
-        self.c.run_until(Duration::from_secs(60), queue);
+        self.wait_trimmed();
         let names = (0..OBJECTS).map(|i| format!("object{i}"));
         let states: Vec<_> = names.filter_map(|name| self.model.state(&name, None)).collect();
         let (heads, bytes) =
@@ -175,35 +81,15 @@ impl Load {
     }
 
     fn heal(&mut self) {
-        let n = self.c.osds.len();
-        self.c.on_mon(|m| (0..n).for_each(|i| m.set_weight(OsdId(i as i32), 0x10000)));
-        self.c.run_until(Duration::from_secs(20), |c| {
-            (0..n).for_each(|i| c.start(i));
-            (0..n).all(|i| c.world.is_up(c.osds[i]))
-        });
+        self.start_all();
         self.settle();
         self.wait_merged();
     }
 }
 
-#[track_caller]
-fn check(name: &str, snap: Option<SnapId>, expected: &Expected, reply: &MOsdOpReply) {
-    match expected {
-        Expected::Result(result) => assert_eq!(reply.result, *result, "{name}"),
-        Expected::State(None) => {
-            assert_eq!(reply.result, -types::Errno::ENOENT.0, "{name} at {snap:?}");
-        }
-        Expected::State(Some(state)) => {
-            assert_eq!(reply.result, 0, "{name} at {snap:?} exists");
-            let got = State::from_outputs(&output(reply, 0), &output(reply, 1), &output(reply, 2));
-            assert!(got == *state, "{name} at {snap:?} is as it was written");
-        }
-    }
-}
-
 #[test]
 fn a_pool_gets_more_pgs_while_clients_write() {
-    let mut load = Load::new(3, 4, 3, 1, &Options::new());
+    let mut load = new(3, 4, 3, 1, &Options::new());
     load.burst(60);
     load.take_snap();
     for pg_num in [2, 3, 8, 16] {
@@ -232,7 +118,7 @@ fn a_pool_gets_more_pgs_while_clients_write() {
 
 #[test]
 fn an_osd_that_was_away_splits_step_by_step_when_it_is_back() {
-    let mut load = Load::new(5, 3, 3, 2, &Options::new());
+    let mut load = new(5, 3, 3, 2, &Options::new());
     load.burst(60);
     load.settle();
     load.c.wait_clean();
@@ -263,7 +149,7 @@ fn an_osd_that_was_away_splits_step_by_step_when_it_is_back() {
 
 #[test]
 fn a_pool_gets_fewer_pgs_while_clients_write() {
-    let mut load = Load::new(4, 4, 3, 8, &Options::new());
+    let mut load = new(4, 4, 3, 8, &Options::new());
     load.burst(60);
     load.take_snap();
     load.burst(60);
@@ -298,7 +184,7 @@ fn a_pool_gets_fewer_pgs_while_clients_write() {
 
 #[test]
 fn an_osd_that_was_away_while_pgs_were_merged_is_filled() {
-    let mut load = Load::new(6, 4, 3, 8, &Options::new());
+    let mut load = new(6, 4, 3, 8, &Options::new());
     load.burst(60);
     load.settle();
     load.c.wait_clean();
@@ -343,7 +229,7 @@ fn chaos(seed: u64) {
         set("osd_target_transaction_size", rng.u64(1..6));
     }
     let pg_num = rng.u32(1..=4);
-    let mut load = Load::new(seed, osds, size, pg_num, &options);
+    let mut load = new(seed, osds, size, pg_num, &options);
     for _ in 0..rng.u32(4..14) {
         let requests = rng.u32(5..60);
         load.burst(requests);
