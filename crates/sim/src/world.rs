@@ -474,11 +474,18 @@ impl World {
         self.give(node, vec![Event::Start]);
     }
 
-    /// One turn of a core.
+    /// One turn of a core, and one for each time that its cluster store answers it.
     fn give(&mut self, node: NodeId, events: Vec<Event>) {
+        let mut answers = self.turn(node, events);
+        while !answers.is_empty() {
+            answers = self.turn(node, answers);
+        }
+    }
+
+    fn turn(&mut self, node: NodeId, events: Vec<Event>) -> Vec<Event> {
         let now = self.clock(node);
         let n = &mut self.nodes[node.0];
-        let Some(core) = n.core.as_mut() else { return };
+        let Some(core) = n.core.as_mut() else { return Vec::new() };
         for event in events {
             self.events += 1;
             let mark = (node.0 as u64) << 56 ^ self.now.0 ^ event_kind(&event);
@@ -489,7 +496,7 @@ impl World {
         core.end_turn(now, &mut n.fx);
         let deadline = core.next_deadline();
         self.set_timer(node, deadline);
-        self.carry_out(node);
+        self.carry_out(node)
     }
 
     fn set_timer(&mut self, node: NodeId, deadline: Option<Mono>) {
@@ -501,7 +508,8 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, node: NodeId) {
+    /// Does what a core asked for. Gives what its cluster store answers.
+    fn carry_out(&mut self, node: NodeId) -> Vec<Event> {
         let n = &mut self.nodes[node.0];
         let net = std::mem::take(&mut n.fx.net);
         let disk = std::mem::take(&mut n.fx.disk);
@@ -521,11 +529,9 @@ impl World {
         if let Some(exit) = exit {
             self.crash(node);
             self.nodes[node.0].exit = Some(exit);
-            return;
+            return Vec::new();
         }
-        if !answers.is_empty() {
-            self.give(node, answers);
-        }
+        answers
     }
 
     fn net_op(&mut self, node: NodeId, op: NetOp) {
@@ -692,11 +698,13 @@ impl World {
             if let Some(end) = self.nodes[to.0].ends.get_mut(&there) {
                 end.peer = None;
             }
-            self.due.retain(|_, (n, _, due)| {
-                let lost = matches!(due, Due::Arrive(_, c, _) if *n == to && *c == there)
-                    || matches!(due, Due::Arrive(_, c, _) if *n == node && *c == conn);
-                !lost
-            });
+            let lost = |n: NodeId, due: &Due| {
+                let Due::Arrive(_, c, _) = due else { return false };
+                (n, *c) == (to, there) || (n, *c) == (node, conn)
+            };
+            self.due.retain(|_, (n, _, due)| !lost(*n, due));
+            // A machine whose power fails repeats nothing of what did not get through.
+            self.held.retain(|(n, _, due)| !lost(*n, due));
             let wait = self.latency();
             self.at(to, wait, Due::PeerClosed(node, there, why));
         }
