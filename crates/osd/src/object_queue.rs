@@ -191,7 +191,7 @@ impl Daemon {
                 removes || pg.write_readiness(o) == Readiness::Ready
             }
             Readiness::Degraded => !op.class.writes,
-            Readiness::Missing => false,
+            Readiness::Missing => planted(Bug::MissingServedAbsent) && !op.class.writes,
         };
         let scene = Scene {
             request: &op.request,

@@ -1,5 +1,10 @@
 //! What goes wrong in the first phase, and how it is made good.
 
+mod operator;
+mod sequence;
+
+pub use operator::{affinity, pool_set};
+
 use crate::object::looks_like_slots;
 use crate::plan::{Kind, Plan};
 use crate::rig::Rig;
@@ -33,6 +38,10 @@ pub struct Faults {
     plan: Plan,
     rng: Rng,
     heals: Vec<(Duration, Heal)>,
+    /// What goes wrong next in faults of several steps.
+    steps: Vec<(Duration, sequence::Step)>,
+    /// One of those goes on until then.
+    sequence_until: Duration,
     /// The one OSD whose disk is bad.
     bad_osd: usize,
     recoveries: u64,
@@ -49,7 +58,21 @@ impl Faults {
     pub fn new(plan: &Plan, loud: bool) -> Self {
         let mut rng = Rng::with_seed(plan.seed ^ 0x000f_a017);
         let bad_osd = rng.usize(0..plan.osds);
-        Faults { plan: plan.clone(), rng, heals: Vec::new(), bad_osd, recoveries: 0, loud }
+        Faults {
+            plan: plan.clone(),
+            rng,
+            heals: Vec::new(),
+            steps: Vec::new(),
+            sequence_until: Duration::ZERO,
+            bad_osd,
+            recoveries: 0,
+            loud,
+        }
+    }
+
+    /// How many PGs there should be in the end.
+    pub fn pg_num(&self) -> u32 {
+        self.plan.pg_num
     }
 
     /// What is there from the beginning.
@@ -89,6 +112,7 @@ impl Faults {
 
     /// One turn: what is due ends, and what the seed says happens.
     pub fn turn(&mut self, rig: &mut Rig) {
+        self.steps_due(rig);
         self.end_due(rig);
         for kind in Kind::ALL {
             if self.plan.has(kind) && self.rng.u8(..) < self.plan.rate {
@@ -126,8 +150,10 @@ impl Faults {
         }
     }
 
-    /// Everything that goes on ends; all that was changed is as it was.
+    /// Everything that goes on ends; all that was changed is as it was. Only the number of PGs stays
+    /// about as it is: each merge takes its time.
     pub fn end_all(&mut self, rig: &mut Rig) {
+        self.steps.clear();
         let all = std::mem::take(&mut self.heals);
         all.into_iter().for_each(|(_, heal)| self.heal(heal, rig));
         rig.world.set_faults(sim::Faults::default());
@@ -142,7 +168,7 @@ impl Faults {
             commands.push(affinity(osd, 1.0));
         }
         for (var, val) in [("size", size), ("min_size", min_size)] {
-            commands.push(pool_set(var, val));
+            commands.push(pool_set(var, val.into()));
         }
         commands.into_iter().for_each(|c| _ = rig.command(c));
     }
@@ -186,7 +212,9 @@ impl Faults {
             | Kind::MapStorms
             | Kind::Flags
             | Kind::Resizes
+            | Kind::PgNums
             | Kind::Scrubs => self.disturb(kind, rig),
+            Kind::Lags | Kind::Branches => self.begin_sequence(kind, rig, at),
             // Those are everywhere, or another's.
             Kind::Breaks | Kind::Delays | Kind::Misdirects | Kind::Skew | Kind::ClientCrashes => {}
         }
@@ -304,6 +332,7 @@ impl Faults {
                 self.for_a_while(rig, Heal::Slow(node));
             }
             Kind::MapStorms => self.map_storm(rig),
+            Kind::PgNums => self.change_pg_num(rig),
             Kind::Flags => {
                 let all = ["noout", "noin", "nobackfill", "norecover", "norebalance", "nodown"];
                 let flag = all[self.rng.usize(0..all.len())];
@@ -314,8 +343,8 @@ impl Faults {
             Kind::Resizes => {
                 let size = self.rng.u8(2..=3);
                 let min_size = self.rng.u8(self.plan.min_size.min(size)..=size);
-                rig.command(pool_set("size", size));
-                rig.command(pool_set("min_size", min_size));
+                rig.command(pool_set("size", size.into()));
+                rig.command(pool_set("min_size", min_size.into()));
                 rig.world.count("size changed", 1);
             }
             Kind::Scrubs => {
@@ -333,48 +362,6 @@ impl Faults {
             self.for_a_while(rig, Heal::Start(osd));
         }
     }
-
-    /// Many changes of the map within a short time.
-    fn map_storm(&mut self, rig: &mut Rig) {
-        for _ in 0..self.rng.u32(1..8) {
-            let (osd, _) = self.osd(rig);
-            let pg = self.rng.u32(0..self.plan.pg_num);
-            let weight = [0.0, 0.3, 1.0, 1.0][self.rng.usize(0..4)];
-            let other = self.rng.usize(0..rig.osds.len());
-            let command = match self.rng.u32(0..8) {
-                0 => format!(r#"{{"prefix":"osd out","ids":["{osd}"]}}"#),
-                1 | 2 => format!(r#"{{"prefix":"osd in","ids":["{osd}"]}}"#),
-                3 => format!(r#"{{"prefix":"osd reweight","id":{osd},"weight":{weight:.1}}}"#),
-                4 => affinity(osd, weight),
-                5 => format!(r#"{{"prefix":"osd down","ids":["{osd}"]}}"#),
-                6 => format!(
-                    r#"{{"prefix":"osd pg-upmap-items","pgid":"1.{pg:x}","id":[{osd},{other}]}}"#
-                ),
-                _ => {
-                    format!(r#"{{"prefix":"osd pg-temp","pgid":"1.{pg:x}","id":[{osd},{other}]}}"#)
-                }
-            };
-            self.say(rig, format_args!("{command}"));
-            rig.command(command);
-            rig.world.count("map change", 1);
-            if self.rng.bool() {
-                let pause = Duration::from_micros(self.rng.u64(0..20_000));
-                rig.pass(pause);
-            }
-        }
-    }
-}
-
-/// The command that says how readily an OSD leads.
-pub fn affinity(osd: usize, weight: f64) -> String {
-    format!(r#"{{"prefix":"osd primary-affinity","id":{osd},"weight":{weight:.1}}}"#)
-}
-
-/// The command that sets a variable of the pool.
-pub fn pool_set(var: &str, val: u8) -> String {
-    format!(
-        r#"{{"prefix":"osd pool set","pool":"p","var":"{var}","val":"{val}","yes_i_really_mean_it":true}}"#
-    )
 }
 
 fn set_ratios(rig: &mut Rig, nearfull: f64, backfillfull: f64, full: f64) {

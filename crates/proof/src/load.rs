@@ -21,6 +21,9 @@ use wire::msg::op_data::Values;
 const MAX_OPEN_PER_OBJECT: usize = 3;
 /// Requests to one object that may stay without an answer for ever.
 const MAX_UNANSWERED: usize = 3;
+/// The client that mostly reads. It may ask for every object at once, so that on an island the
+/// answers that do not come do not keep it from asking for what it gets.
+pub const READER: usize = 0;
 /// Snapshots kept at once.
 pub const MAX_SNAPS: usize = 4;
 
@@ -46,6 +49,7 @@ pub struct Load {
     slot_bytes: usize,
     slots: u8,
     objects: u64,
+    removals: u8,
     histories: BTreeMap<u64, History>,
     open: BTreeMap<(usize, RequestId), Open>,
     clock: u64,
@@ -69,6 +73,7 @@ impl Load {
             slot_bytes: plan.slot_bytes,
             slots: plan.slots,
             objects: plan.objects,
+            removals: plan.removals,
             histories: BTreeMap::new(),
             open: BTreeMap::new(),
             clock: 0,
@@ -138,8 +143,11 @@ impl Load {
     /// Any request. The first client mostly reads: with writes of its own under way it would see
     /// less of others' mistakes.
     fn draw(&mut self, client: usize, rng: &mut Rng) -> Action {
-        if client == 0 && rng.u8(..) < 240 {
+        if client == READER && rng.u8(..) < 240 {
             return Action::Read(None);
+        }
+        if rng.u8(..) < self.removals {
+            return Action::Remove;
         }
         let slots = self.slots;
         let at = rng.u8(0..slots);
@@ -175,7 +183,8 @@ impl Load {
         let of_object = self.open.iter().filter(|((c, _), o)| *c == client && o.object == object);
         let open = of_object.count();
         let history = self.histories.entry(object).or_default();
-        if open >= MAX_OPEN_PER_OBJECT || history.unanswered >= MAX_UNANSWERED {
+        let most = if client == READER { 1 } else { MAX_OPEN_PER_OBJECT };
+        if open >= most || history.unanswered >= MAX_UNANSWERED {
             return None;
         }
         let action = self.draw(client, rng);

@@ -267,7 +267,7 @@ fn main() -> ExitCode {
     }
     keep_panics();
     if let Some(name) = &cli.planted {
-        return planted::find(name, cli.first, cli.seeds);
+        return planted::find(name, &cli);
     }
     let sums = run_all(&cli);
     sums.print();

@@ -48,11 +48,18 @@ pub enum Kind {
     Resizes,
     /// Scrubs in the middle of it all.
     Scrubs,
+    /// All disks but one lag when the power of all fails, and that one's machine is back last.
+    Lags,
+    /// An OSD takes writes of some clients that nobody else hears of, and is back with them when the
+    /// others have gone on.
+    Branches,
+    /// The pool gets more PGs, and fewer.
+    PgNums,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 21] = [
+    pub const ALL: [Kind; 24] = [
         Kind::Breaks,
         Kind::Delays,
         Kind::Partitions,
@@ -74,6 +81,9 @@ impl Kind {
         Kind::Flags,
         Kind::Resizes,
         Kind::Scrubs,
+        Kind::Lags,
+        Kind::Branches,
+        Kind::PgNums,
     ];
 
     /// The kind of this name.
@@ -111,6 +121,8 @@ pub struct Plan {
     pub burst: usize,
     /// Requests under way at most.
     pub window: usize,
+    /// Of 256 writes, how many remove their object, beside those that are drawn anyway.
+    pub removals: u8,
     /// Bytes of each disk.
     pub disk_bytes: u64,
     /// Whether the pool is compressed.
@@ -130,9 +142,7 @@ impl Plan {
         let osds = rng.usize(3..=7);
         let size = if rng.u8(0..4) == 0 { 2 } else { 3 };
         let min_size = if size == 2 { rng.u8(1..=2) } else { [1, 2, 2, 2][rng.usize(0..4)] };
-        let likely = rng.u8(1..=5);
-        let mut kinds: BTreeSet<Kind> =
-            Kind::ALL.into_iter().filter(|_| rng.u8(0..10) < likely).collect();
+        let mut kinds = draw_kinds(&mut rng);
         if min_size < 2 {
             // What was written while the others were away has one copy only: it must not rot.
             kinds.remove(&Kind::Rot);
@@ -144,25 +154,32 @@ impl Plan {
         }
         let slot_bytes = [64, 1000, 4096, 6008, 20_000][rng.usize(0..5)];
         let full = kinds.contains(&Kind::Full);
+        // An island must outlast the leases, and somebody must go on meanwhile.
+        let long = [Kind::Islands, Kind::Branches, Kind::Lags];
+        let lasts = long.iter().any(|k| kinds.contains(k));
+        // Two histories of a PG differ more where it takes more of the load.
+        let few_pgs = kinds.contains(&Kind::Branches) && rng.bool();
+        let turns_ms: &[u64] = if lasts { &[60, 150] } else { &[5, 20, 60, 150] };
         Plan {
             seed,
             osds,
             size,
             min_size,
-            pg_num: 1 << rng.u32(0..=4),
+            pg_num: 1 << rng.u32(0..=if few_pgs { 1 } else { 4 }),
             clients: rng.usize(2..=4),
-            objects: rng.u64(2..=12),
+            objects: if rng.u8(0..4) == 0 { rng.u64(13..=40) } else { rng.u64(2..=12) },
             slot_bytes,
             slots: rng.u8(3..=10),
             turns: rng.u32(40..250),
-            turn_ms: [5, 20, 60, 150][rng.usize(0..4)],
+            turn_ms: turns_ms[rng.usize(0..turns_ms.len())],
             burst: rng.usize(3..16),
             window: rng.usize(12..64),
+            removals: [0, 0, 30, 120][rng.usize(0..4)],
             disk_bytes: if full { 28 << 20 } else { 64 << 20 },
             compression: (rng.u8(0..4) == 0).then(|| ["lz4", "zstd"][rng.usize(0..2)]),
             kinds,
             rate: rng.u8(4..30),
-            options: options(&mut rng),
+            options: sim::small_options(&mut rng),
         }
     }
 
@@ -172,22 +189,12 @@ impl Plan {
     }
 }
 
-/// Small numbers meet every boundary: logs that are trimmed before a copy is back, objects in many
-/// parts, listings of few objects.
-fn options(rng: &mut Rng) -> BTreeMap<String, String> {
-    let mut options = BTreeMap::new();
-    if rng.u8(0..4) == 0 {
-        return options;
+/// Some of all; or only a few, which then are not drowned by others.
+fn draw_kinds(rng: &mut Rng) -> BTreeSet<Kind> {
+    if rng.u8(0..3) == 0 {
+        let few = rng.usize(1..=3);
+        return (0..few).map(|_| Kind::ALL[rng.usize(0..Kind::ALL.len())]).collect();
     }
-    let mut set = |name: &str, value: u64| drop(options.insert(name.into(), value.to_string()));
-    set("osd_target_pg_log_entries_per_osd", 1);
-    set("osd_min_pg_log_entries", rng.u64(1..60));
-    set("osd_pg_log_trim_min", rng.u64(1..10));
-    set("osd_recovery_max_active", rng.u64(1..6));
-    set("osd_recovery_max_chunk", rng.u64(4096..80_000));
-    set("osd_recovery_max_omap_chunk", rng.u64(16..5000));
-    set("osd_recovery_max_omap_entries_per_chunk", rng.u64(1..8));
-    set("osd_backfill_scan_max", rng.u64(2..12));
-    set("osd_target_transaction_size", rng.u64(1..6));
-    options
+    let likely = rng.u8(1..=5);
+    Kind::ALL.into_iter().filter(|_| rng.u8(0..10) < likely).collect()
 }

@@ -1,7 +1,6 @@
 //! The check of the check: bugs are planted, and each must be found.
 
-use crate::plan::Plan;
-use crate::run_caught;
+use crate::{Cli, plan_of, run_caught};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,10 +18,10 @@ struct Found {
 }
 
 /// Runs seeds with a bug until one shows it.
-fn seek(bug: Bug, first: u64, seeds: u64) -> Option<Found> {
+fn seek(bug: Bug, cli: &Cli) -> Option<Found> {
     plant(Some(bug));
-    let found = (first..first + seeds).find_map(|seed| {
-        let failure = run_caught(&Plan::new(seed), false).failure?;
+    let found = (cli.first..cli.first + cli.seeds).find_map(|seed| {
+        let failure = run_caught(&plan_of(seed, cli), false).failure?;
         Some(Found { seed, by: summary(&failure) })
     });
     plant(None);
@@ -45,7 +44,7 @@ fn summary(failure: &str) -> String {
 }
 
 /// Plants one bug, or all of them, and prints the list of what found each.
-pub fn find(name: &str, first: u64, seeds: u64) -> ExitCode {
+pub fn find(name: &str, cli: &Cli) -> ExitCode {
     let bugs: Vec<Bug> = match (name, parse(name)) {
         ("all", _) => Bug::ALL.to_vec(),
         (_, Some(bug)) => vec![bug],
@@ -60,7 +59,7 @@ pub fn find(name: &str, first: u64, seeds: u64) -> ExitCode {
         for _ in 0..threads {
             scope.spawn(|| {
                 while let Some(bug) = bugs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let result = seek(*bug, first, seeds);
+                    let result = seek(*bug, cli);
                     let at = result.as_ref().map_or("not found".into(), |f| f.seed.to_string());
                     eprintln!("{bug:?}: {at}");
                     found.lock().expect("nobody panics with it").push((*bug, result));
@@ -74,7 +73,9 @@ pub fn find(name: &str, first: u64, seeds: u64) -> ExitCode {
     for (bug, result) in &found {
         match result {
             Some(f) => println!("| `{bug:?}` | {} | {} | {} |", bug.what(), f.seed, f.by),
-            None => println!("| `{bug:?}` | {} | **none** | not in {seeds} seeds |", bug.what()),
+            None => {
+                println!("| `{bug:?}` | {} | **none** | not in {} seeds |", bug.what(), cli.seeds)
+            }
         }
     }
     let all = found.iter().all(|(_, result)| result.is_some());

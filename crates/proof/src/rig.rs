@@ -1,6 +1,6 @@
 //! A cluster: the real mon, real OSDs and real clients, each on a simulated machine.
 
-use client::{Client, ClientConfig, Completion, Outcome, RequestId};
+use client::{Client, ClientConfig, Completion, Outcome, RequestId, Waiting};
 use io::{Core, Effects, Event, Now};
 use mon::{Mon, MonConfig, NewCluster};
 use osd::{EXIT_REPAIR, EXIT_RESTART};
@@ -126,6 +126,20 @@ impl Rig {
     /// Requests of a client that have ended.
     pub fn done(&mut self, user: usize) -> Vec<Completion> {
         std::mem::take(&mut self.users[user].user.borrow_mut().done)
+    }
+
+    /// The OSD that most requests of clients wait for.
+    pub fn busiest(&mut self) -> Option<usize> {
+        let mut requests = BTreeMap::<OsdId, usize>::new();
+        for user in 0..self.operator() {
+            for (_, what) in self.as_user(user, |_, c| c.waiting()) {
+                if let Waiting::Reply(osd) = what {
+                    *requests.entry(osd).or_default() += 1;
+                }
+            }
+        }
+        let (osd, _) = requests.into_iter().max_by_key(|(_, n)| *n)?;
+        usize::try_from(osd.0).ok()
     }
 
     /// The machine of a client.

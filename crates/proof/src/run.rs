@@ -1,7 +1,7 @@
 //! One seed: safety under faults first; then everything works again and must become whole.
 
 use crate::faults::Faults;
-use crate::load::{Load, MAX_SNAPS};
+use crate::load::{Load, MAX_SNAPS, READER};
 use crate::object::Action;
 use crate::plan::{Kind, Plan};
 use crate::rig::{Rig, TICK};
@@ -84,7 +84,7 @@ impl Run {
         rig.ask(&format!(
             r#"{{"prefix":"osd pool create","pool":"p","pg_num":{pg_num},"size":{size},"autoscale_mode":"off"}}"#
         ));
-        rig.ask(&crate::faults::pool_set("min_size", plan.min_size));
+        rig.ask(&crate::faults::pool_set("min_size", plan.min_size.into()));
         if let Some(algorithm) = plan.compression {
             for (var, val) in [("compression_mode", "force"), ("compression_algorithm", algorithm)]
             {
@@ -116,7 +116,8 @@ impl Run {
             // Often so short that faults meet what has just been sent.
             let longest_us = if self.rng.bool() { 1500 } else { self.plan.turn_ms * 1000 };
             let pause = Duration::from_micros(self.rng.u64(0..longest_us));
-            self.rig.pass(pause);
+            let step = self.faults.next_step(self.rig.world.now());
+            self.rig.pass(step.map_or(pause, |step| step.min(pause)));
             self.hear()?;
             self.faults.turn(&mut self.rig);
             self.replace_clients();
@@ -132,7 +133,8 @@ impl Run {
         for _ in 0..self.rng.usize(0..=self.plan.burst) {
             let client = self.rng.usize(0..self.plan.clients);
             // Each has its own share: one that is cut off does not stop the others.
-            if self.load.open_of(client) >= self.plan.window / self.plan.clients {
+            let share = self.plan.window / self.plan.clients;
+            if client != READER && self.load.open_of(client) >= share {
                 continue;
             }
             let Some((object, op, request)) = self.load.next(client, &mut self.rng) else {
@@ -221,6 +223,7 @@ impl Run {
             self.rig.pass(10 * TICK);
             self.hear()?;
         }
+        self.faults.settle_pg_num(&mut self.rig);
         self.wait_clean()
     }
 
@@ -250,7 +253,7 @@ impl Run {
                 has("active") && has("clean")
             };
             let full = |s: &Value| s["acting"].as_array().map(Vec::len) == Some(usize::from(size));
-            if stats.len() == self.plan.pg_num as usize
+            if stats.len() == self.faults.pg_num() as usize
                 && stats.iter().all(|s| state_ok(s) && full(s))
                 && self.rig.running() as u64 == osds
             {
