@@ -16,6 +16,11 @@ fn blank() -> Block {
     Box::new([0; BLOCK_BYTES])
 }
 
+/// A block of these bytes, copied once.
+fn block_of(bytes: &[u8]) -> Block {
+    Box::<[u8]>::from(bytes).try_into().expect("it is a block")
+}
+
 /// What a crash made of blocks that were not flushed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashLeft {
@@ -91,8 +96,7 @@ impl SimDisk {
             return Err(DiskError::Short { done: 0, wanted: data.len() });
         }
         for (at, bytes) in blocks.zip(data.chunks_exact(BLOCK_BYTES)) {
-            let mut block = blank();
-            block.copy_from_slice(bytes);
+            let block = block_of(bytes);
             // Writing a bad block heals it, as disks do.
             self.bad.remove(&at);
             if durable {
@@ -194,8 +198,7 @@ impl SimDisk {
             return None;
         }
         let to = self.some_block(bad.hits, rng).filter(|to| !places.contains(to))?;
-        let mut block = blank();
-        block.copy_from_slice(&data[..BLOCK_BYTES]);
+        let block = block_of(&data[..BLOCK_BYTES]);
         self.visible.remove(&to);
         self.durable.insert(to, block);
         Some("write misdirected")
