@@ -118,7 +118,8 @@ impl Held {
 impl Daemon {
     /// When held steps are due.
     pub(crate) fn next_step(&self) -> Option<Mono> {
-        let waits = !self.held.is_empty() || self.paced_pulls;
+        // While it is not up nothing goes on: it would only turn round and round.
+        let waits = self.is_up() && (!self.held.is_empty() || self.paced_pulls);
         waits.then(|| self.pacer.wake_at())
     }
 

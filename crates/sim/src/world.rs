@@ -100,6 +100,8 @@ pub struct World {
     rng: Rng,
     now: Mono,
     seq: u64,
+    /// Steps since the clock last went on.
+    still: u64,
     nodes: Vec<Node>,
     due: BTreeMap<(Mono, u64), (NodeId, u64, Due)>,
     faults: Faults,
@@ -121,6 +123,9 @@ pub struct World {
     fingerprint: u64,
 }
 
+/// Steps at one moment after which it counts as an endless loop.
+const MAX_STILL: u64 = 1_000_000;
+
 /// Wall-clock time at the start of a world: 2026-01-01.
 const START_SEC: u32 = 1_767_225_600;
 
@@ -131,6 +136,7 @@ impl World {
             rng: Rng::with_seed(seed),
             now: Mono(1),
             seq: 0,
+            still: 0,
             nodes: Vec::new(),
             due: BTreeMap::new(),
             faults: Faults::default(),
@@ -414,6 +420,8 @@ impl World {
 
     fn step(&mut self) {
         let Some(((at, seq), (node, life, due))) = self.due.pop_first() else { return };
+        self.still = if at > self.now { 0 } else { self.still + 1 };
+        assert!(self.still < MAX_STILL, "machine {} goes round and round", node.0);
         self.now = self.now.max(at);
         if self.paused.contains(&node) || (!self.silent.is_empty() && self.is_lost(node, &due)) {
             self.held.push((node, life, due));
