@@ -226,15 +226,6 @@ impl PgHost {
         self.giving_up = GivingUp::default();
     }
 
-    /// A write has come for an object that is being pushed: whether that was given up for it.
-    pub fn interrupt_push(&mut self, object: &HObject) -> bool {
-        let interrupted = self.pg.interrupt_push(object);
-        if interrupted {
-            self.transfers.sending.retain(|(_, o), s| o != object || s.pulled);
-        }
-        interrupted
-    }
-
     /// An interval ends that lasted until `last`. Its primary may read until then, by our promises.
     pub fn end_interval(&mut self, now: Mono, last: Epoch, reads_until: Option<Mono>) {
         self.priors.new_interval(now);

@@ -43,6 +43,7 @@ mod part;
 mod peering;
 mod perf;
 mod pg_op;
+mod push;
 mod queue;
 mod recount;
 mod recover;

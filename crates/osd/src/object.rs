@@ -198,6 +198,18 @@ impl Ranges {
         self.0 = out;
     }
 
+    /// The first ranges, up to this many bytes.
+    #[must_use]
+    pub fn first(&self, mut bytes: u64) -> Ranges {
+        let mut out = Vec::new();
+        for &(offset, len) in &self.0 {
+            let len = len.min(bytes);
+            bytes -= len;
+            out.extend((len > 0).then_some((offset, len)));
+        }
+        Ranges(out)
+    }
+
     /// Keeps what is in both.
     #[must_use]
     pub fn intersection(&self, other: &Ranges) -> Ranges {
@@ -281,6 +293,9 @@ mod tests {
                 let list: Vec<_> = r.iter().collect();
                 prop_assert!(list.windows(2).all(|w| w[0].0 + w[0].1 < w[1].0), "{:?}", list);
                 prop_assert_eq!(&denc::decode_all::<Ranges>(&denc::encode(&r)).unwrap(), &r);
+                let mut left = 10;
+                let ten = model.iter().map(|set| { let take = *set && left > 0; left -= i32::from(take); take });
+                prop_assert_eq!(bits(&r.first(10)), ten.collect::<Vec<_>>());
             }
         }
 

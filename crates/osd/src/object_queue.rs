@@ -118,10 +118,9 @@ impl Daemon {
                 Readiness::Ready => true,
                 Readiness::Degraded => {
                     !op.class.writes
-                        || host.pg.write_readiness(head) == Readiness::Ready
+                        || host.make_way(head)
                         || (removes(&op.request, self.maps.current())
                             && !host.pg.is_on_its_way(head))
-                        || host.interrupt_push(head)
                 }
                 Readiness::Missing => planted(Bug::MissingServedAbsent) && !op.class.writes,
             };

@@ -3,9 +3,10 @@
 //! A part that is not the first goes into an object of its own beside the old state, which is
 //! replaced when the last part is there.
 
-use crate::object::{META_POOL, ObjectMeta, own_object};
+use crate::object::{META_POOL, ObjectMeta, Ranges, own_object};
 use crate::ops::{Reader, contents};
 use crate::options::Limits;
+use crate::push::Beside;
 use bytes::Bytes;
 use peer::{Push, PushCursor};
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ pub(crate) struct Part {
     pub omap: Vec<(Bytes, Bytes)>,
     pub extents: Vec<(u64, u64)>,
     pub data: Vec<Bytes>,
+    /// What of `extents` was written beside the push.
+    pub beside: Ranges,
     pub next: PushCursor,
 }
 
@@ -39,12 +42,14 @@ impl From<Miss> for PartError {
     }
 }
 
-/// Reads what comes next of an object.
+/// Reads what comes next of an object. What was written `beside` the push comes with the last part;
+/// what of it is too much for that comes before, in parts that leave the cursor where it is.
 pub(crate) fn read_part(
     reader: Reader<'_>,
     limits: &Limits,
     object: &HObject,
     cursor: &PushCursor,
+    beside: &Beside,
 ) -> Result<Part, PartError> {
     let (key, store) = (object.to_key(), reader.store);
     let mut next = cursor.clone();
@@ -55,9 +60,12 @@ pub(crate) fn read_part(
     let meta = ObjectMeta::decode(&stat.meta).map_err(|_| PartError::Damaged)?;
     let mut part = Part { exists: true, version: meta.version, size: stat.size, ..Part::absent() };
     part.meta = Bytes::copy_from_slice(&stat.meta);
+    if beside.ranges.bytes() > limits.push_bytes {
+        part.add_written(reader, &key, beside.ranges.first(limits.push_bytes))?;
+        return Ok(Part { next, ..part });
+    }
     if *cursor == PushCursor::default() {
-        let attrs = store.attrs(&key)?.unwrap_or_default();
-        part.attrs = attrs.into_iter().map(|(k, v)| ((&k[..]).into(), v)).collect();
+        part.attrs = attrs_of(store, &key)?;
         part.omap_header = store.omap_header(&key)?.unwrap_or_default();
     }
     if !cursor.data_done {
@@ -88,6 +96,12 @@ pub(crate) fn read_part(
         }
         part.omap = if planted(Bug::OmapNotPushed) { Vec::new() } else { page.entries };
     }
+    if next.done {
+        part.add_written(reader, &key, beside.ranges.clone())?;
+        if beside.attrs {
+            part.attrs = attrs_of(store, &key)?;
+        }
+    }
     Ok(Part { next, ..part })
 }
 
@@ -103,9 +117,35 @@ impl Part {
             omap: Vec::new(),
             extents: Vec::new(),
             data: Vec::new(),
+            beside: Ranges::default(),
             next: PushCursor::default(),
         }
     }
+
+    /// Adds what was written beside the push. Holes too: where it comes there may be other bytes.
+    fn add_written(
+        &mut self,
+        reader: Reader<'_>,
+        key: &ObjectKey,
+        ranges: Ranges,
+    ) -> Result<(), PartError> {
+        for (offset, len) in ranges.iter() {
+            let len = len.min(self.size.saturating_sub(offset));
+            let pieces = reader.store.read(key, offset, len, reader.set)?;
+            self.extents.push((offset, len));
+            self.data.extend(contents(pieces));
+        }
+        self.beside = ranges;
+        Ok(())
+    }
+}
+
+fn attrs_of(
+    store: &store::Store,
+    key: &ObjectKey,
+) -> Result<Vec<(types::ByteString, Bytes)>, PartError> {
+    let attrs = store.attrs(key)?.unwrap_or_default();
+    Ok(attrs.into_iter().map(|(k, v)| ((&k[..]).into(), v)).collect())
 }
 
 /// Where the parts of an object gather until the last one is here.
@@ -141,13 +181,14 @@ pub(crate) fn apply_part(txn: &mut Transaction, m: &Push) -> Result<(), Errno> {
     if first {
         txn.remove(&to);
         txn.touch(&to);
-        txn.truncate(&to, m.size);
-        for (name, value) in &m.attrs {
-            txn.set_attr(&to, Bytes::copy_from_slice(name), value.clone());
-        }
         if !m.omap_header.is_empty() {
             txn.omap_set_header(&to, m.omap_header.clone());
         }
+    }
+    // It may have grown since the first part.
+    txn.truncate(&to, m.size);
+    for (name, value) in &m.attrs {
+        txn.set_attr(&to, Bytes::copy_from_slice(name), value.clone());
     }
     txn.set_meta(&to, m.meta.clone());
     let mut at = 0usize;

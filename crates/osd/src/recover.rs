@@ -6,10 +6,9 @@
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{PgHost, Then};
 use crate::object::{ObjectMeta, key_range};
-use crate::ops::Reader;
-use crate::pace::{BUSY_OBJECTS, Held, STEP_BYTES, Step};
-use crate::part::{PartError, apply_part, list_objects, note_arrived_clone, read_part};
-use bytes::Bytes;
+use crate::pace::{BUSY_OBJECTS, Held, Step};
+use crate::part::{PartError, apply_part, list_objects, note_arrived_clone};
+use crate::push::Sending;
 use io::Effects;
 use peer::{
     BackfillProgress, BackfillProgressAck, Pull, Push, PushAck, PushCursor, Scan, ScanReply,
@@ -18,23 +17,8 @@ use pg::{BackfillWork, Fx, Gate, Listing, Need, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use store::{ReadSet, StoreError};
 use types::testing::{Probe, hit};
-use types::{Epoch, Eversion, HObject, Mono, OsdId, PgId};
+use types::{Epoch, Eversion, HObject, OsdId, PgId};
 use wire::msg::Payload;
-
-/// The sending side of an object on its way.
-#[derive(Debug, Default)]
-pub(crate) struct Sending {
-    /// Somebody asked for it.
-    pub pulled: bool,
-    /// A client waits for it.
-    pub urgent: bool,
-    /// Since when the next part is being read.
-    pub reading_since: Option<Mono>,
-    /// Our copy is damaged: it begins anew when that is repaired.
-    pub waits_for_repair: bool,
-    pub cursor: PushCursor,
-    pub reads: ReadSet,
-}
 
 /// A listing that waits for the disk.
 #[derive(Debug)]
@@ -191,165 +175,6 @@ impl Daemon {
         }
     }
 
-    // ---- sending ----
-
-    fn begin_push(
-        &mut self,
-        pgid: PgId,
-        to: OsdId,
-        object: HObject,
-        urgent: bool,
-        fx: &mut Effects,
-    ) {
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let sending = Sending { urgent, ..Sending::default() };
-        host.transfers.sending.insert((to, object.clone()), sending);
-        self.push_part(pgid, to, object, fx);
-    }
-
-    pub(crate) fn on_pull(&mut self, from: OsdId, m: Pull, fx: &mut Effects) {
-        let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
-        if !host.started || host.interval() != m.interval {
-            return;
-        }
-        if !host.queue.is_empty() {
-            // It may be written by what waits there.
-            let (pgid, empty) = (m.pgid, host.transaction());
-            self.submit(pgid, empty, vec![Then::Pull(from, m)], fx);
-            return;
-        }
-        let (urgent, cursor) = (m.urgent, m.cursor);
-        let sending = Sending { pulled: true, urgent, cursor, ..Sending::default() };
-        host.transfers.sending.insert((from, m.object.clone()), sending);
-        self.push_part(m.pgid, from, m.object, fx);
-    }
-
-    pub(crate) fn push_fetched(
-        &mut self,
-        pgid: PgId,
-        to: OsdId,
-        object: HObject,
-        result: Result<ReadSet, StoreError>,
-        fx: &mut Effects,
-    ) {
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let key = (to, object.clone());
-        let Some(sending) = host.transfers.sending.get_mut(&key) else { return };
-        match result {
-            Ok(reads) => {
-                sending.reads.merge(reads);
-                self.begin_part(pgid, to, object, fx);
-            }
-            Err(why) => {
-                tracing::error!("osd.{}: {object} cannot be copied: {why}", self.cfg.id);
-                self.perf.read_errors += 1;
-                self.cannot_send(pgid, to, object, &why, fx);
-            }
-        }
-    }
-
-    /// Sends the next part of an object: now, or when there is time.
-    pub(crate) fn push_part(&mut self, pgid: PgId, to: OsdId, object: HObject, fx: &mut Effects) {
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let interval = host.interval();
-        let Some(sending) = host.transfers.sending.get(&(to, object.clone())) else { return };
-        let free = self.held.is_empty() && self.pacer.may_begin(self.now.mono);
-        if !(sending.urgent || free) {
-            self.held.push_back(Held::Part(pgid, interval, to, object));
-            return;
-        }
-        self.begin_part(pgid, to, object, fx);
-    }
-
-    /// Reads the next part of an object and sends it.
-    pub(crate) fn begin_part(&mut self, pgid: PgId, to: OsdId, object: HObject, fx: &mut Effects) {
-        let (epoch, now) = (self.maps.epoch(), self.now.mono);
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let interval = host.interval();
-        let Some(sending) = host.transfers.sending.get_mut(&(to, object.clone())) else { return };
-        if sending.reading_since.is_none() {
-            sending.reading_since = Some(now);
-            self.pacer.begins(now, Step::Read);
-        }
-        let reader = Reader { store: &self.store, set: &sending.reads };
-        let mut limits = self.limits;
-        if self.pacer.clients_work(now) {
-            limits.push_bytes = limits.push_bytes.min(STEP_BYTES);
-        }
-        let part = match read_part(reader, &limits, &object, &sending.cursor) {
-            Ok(part) => part,
-            Err(PartError::Miss(miss)) => {
-                self.fetch(miss, Waiter::Push(pgid, to, object), fx);
-                return;
-            }
-            Err(PartError::Damaged) => {
-                tracing::error!("osd.{}: {object} has a damaged record", self.cfg.id);
-                self.perf.read_errors += 1;
-                let why = StoreError::BadBlock { object: object.to_key(), offset: 0, block: 0 };
-                self.cannot_send(pgid, to, object, &why, fx);
-                return;
-            }
-        };
-        let bytes: usize = part.data.iter().map(Bytes::len).sum();
-        if !sending.pulled {
-            host.recovered.1 += bytes as u64;
-        }
-        if let Some(since) = sending.reading_since.take() {
-            self.pacer.took(Step::Read, now.since(since));
-        }
-        let push = Push {
-            pgid,
-            epoch,
-            interval,
-            object: object.clone(),
-            pulled: sending.pulled,
-            exists: part.exists,
-            version: part.version,
-            size: part.size,
-            meta: part.meta,
-            attrs: part.attrs,
-            omap_header: part.omap_header,
-            omap: part.omap,
-            extents: part.extents,
-            from: sending.cursor.clone(),
-            next: part.next.clone(),
-            urgent: sending.urgent,
-            data: Bytes::new(),
-        };
-        sending.reads = ReadSet::new();
-        sending.cursor = part.next;
-        if sending.pulled && sending.cursor.done {
-            host.transfers.sending.remove(&(to, object));
-        }
-        let mut message = push.encode();
-        message.data = part.data.into_iter().collect();
-        self.send_peer(to, message, fx);
-    }
-
-    pub(crate) fn on_push_ack(&mut self, from: OsdId, m: PushAck, fx: &mut Effects) {
-        let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
-        if host.interval() != m.interval {
-            return;
-        }
-        if !m.next.done {
-            let sending = host.transfers.sending.get(&(from, m.object.clone()));
-            // Else the push was given up, and perhaps begun anew.
-            if sending.is_some_and(|s| s.cursor == m.next) {
-                self.push_part(m.pgid, from, m.object, fx);
-            }
-            return;
-        }
-        host.transfers.sending.remove(&(from, m.object.clone()));
-        host.recovered.0 += 1;
-        hit(Probe::Pushed);
-        self.run_pg(m.pgid, fx, |pg, _, out| {
-            pg.backfill_moved(from, &m.object);
-            pg.pushed(from, &m.object, m.version, out);
-        });
-        self.commit(m.pgid, fx);
-        self.release_object(m.pgid, &m.object, fx);
-    }
-
     // ---- receiving ----
 
     pub(crate) fn on_push(&mut self, from: OsdId, m: Push, fx: &mut Effects) {
@@ -415,7 +240,9 @@ impl Daemon {
                 let (object, version, next) = (m.object, m.version, m.next);
                 let interval = m.interval;
                 let ack = PushAck { pgid, epoch, interval, object, version, next };
-                Then::Part(Held::Ack(from, ack), now, urgent)
+                // Writes wait for the last part of many; it holds up what comes after it instead.
+                let last = ack.next.done && m.from != PushCursor::default();
+                Then::Part(Held::Ack(from, ack), now, urgent || last)
             }
         };
         self.submit(pgid, txn, vec![then], fx);

@@ -10,7 +10,7 @@
 
 use crate::daemon::Daemon;
 use crate::object::ObjectMeta;
-use crate::recover::Sending;
+use crate::push::Sending;
 use io::Effects;
 use peer::Push;
 use store::StoreError;

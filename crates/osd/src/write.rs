@@ -137,6 +137,7 @@ impl Daemon {
         let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(()) };
         let Ready { entries, mut txn, sums, user_version, object, meta, log_only } = ready;
         txn.account = account(pgid);
+        host.write_beside_push(&object, &txn);
         let targets = host.pg.targets(&object);
         let sent = if targets.is_empty() { None } else { Some(encode_txn(&txn)) };
         let luv = host.pg.info().last_user_version.max(user_version);

@@ -161,9 +161,9 @@ pub struct Push {
     pub version: Eversion,
     /// Its size in bytes.
     pub size: u64,
-    /// What the OSD keeps with it; in the first part only.
+    /// What the OSD keeps with it.
     pub meta: Bytes,
-    /// Its attributes; in the first part only.
+    /// Its attributes; in the first part, and in the last one if they have changed.
     pub attrs: Vec<(ByteString, Bytes)>,
     /// Its omap header; in the first part only.
     pub omap_header: Bytes,

@@ -3,11 +3,12 @@
 //! For each target the primary compares its own listing of a range with the target's, deletes and
 //! pushes what differs, and moves the target's `last_backfill` to the end of the range when all of
 //! it is durable there. Writes of objects that the backfill has passed are sent to the target
-//! (ordered behind the push); a write beyond it changes what is still to be pushed instead. An
-//! object on its way just now takes no writes.
+//! (ordered behind the push); a write beyond it changes what is still to be pushed instead. A write
+//! of an object on its way comes with the push, or the push is put off: then the object comes again at
+//! the end of the range.
 
 use crate::pg::{Fx, Pg, Stage};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use types::testing::{Bug, planted};
 use types::{Eversion, HObject, OsdId};
 
@@ -88,7 +89,10 @@ pub struct Backfill {
     there: (Side, Listing),
     /// What differs: the version here, or `None` for what must go there.
     todo: BTreeMap<HObject, Option<Eversion>>,
-    moving: BTreeSet<HObject>,
+    /// The same behind the front: objects whose push was put off for a write, and what such writes
+    /// changed beside.
+    again: BTreeMap<HObject, Option<Eversion>>,
+    moving: BTreeMap<HObject, Option<Eversion>>,
     range_end: HObject,
     reported: Option<HObject>,
     pushed: u64,
@@ -106,7 +110,8 @@ impl Backfill {
             here: (Side::Wanted, Listing::default()),
             there: (Side::Wanted, Listing::default()),
             todo: BTreeMap::new(),
-            moving: BTreeSet::new(),
+            again: BTreeMap::new(),
+            moving: BTreeMap::new(),
             range_end: HObject::min(),
             reported: None,
             pushed: 0,
@@ -122,29 +127,66 @@ impl Backfill {
 
     /// Whether the object is on its way to the target just now.
     pub(crate) fn is_moving(&self, object: &HObject) -> bool {
-        self.moving.contains(object)
+        self.moving.contains_key(object)
     }
 
-    /// Whether the target has this object already, or gets it just now.
+    /// Whether the target has this object already.
     pub(crate) fn has_passed(&self, object: &HObject) -> bool {
+        let open = self.again.contains_key(object) || self.moving.contains_key(object);
+        self.is_behind_front(object) && !open
+    }
+
+    fn is_behind_front(&self, object: &HObject) -> bool {
         *object < self.front.object || (self.front.inclusive && *object == self.front.object)
     }
 
-    /// A write of an object that the backfill has not passed yet.
-    pub(crate) fn note_write(&mut self, object: &HObject, now: Option<Eversion>) {
-        if self.has_passed(object) || self.here.0 != Side::Have {
+    /// The object, if it is on its way, is brought later.
+    pub(crate) fn put_off(&mut self, object: &HObject) {
+        if let Some((object, version)) = self.moving.remove_entry(object) {
+            self.again.insert(object, version);
+        }
+    }
+
+    /// The objects that a write of `head` has changed, with their versions now, if the target was only
+    /// told of it.
+    pub(crate) fn note_write(
+        &mut self,
+        head: &HObject,
+        changed: impl Iterator<Item = (HObject, Option<Eversion>)>,
+    ) {
+        if self.has_passed(head) || self.here.0 != Side::Have {
             return;
         }
-        if self.there.0 == Side::Have {
-            if *object < self.range_end {
-                self.todo.insert(object.clone(), now);
+        for (object, now) in changed {
+            if let Some(version) = self.moving.get_mut(&object) {
+                assert!(now.is_some(), "{object} is deleted while it is on its way");
+                *version = now;
+            } else if self.is_behind_front(&object) || self.again.contains_key(head) {
+                self.again.insert(object, now);
+            } else if self.there.0 == Side::Have {
+                if object < self.range_end {
+                    self.todo.insert(object, now);
+                }
+            } else if object < self.here.1.end {
+                match now {
+                    Some(v) => self.here.1.objects.insert(object, v),
+                    None => self.here.1.objects.remove(&object),
+                };
             }
-        } else if *object < self.here.1.end {
-            match now {
-                Some(v) => self.here.1.objects.insert(object.clone(), v),
-                None => self.here.1.objects.remove(object),
-            };
         }
+    }
+
+    /// The next object that differs.
+    fn next_object(&mut self) -> Option<(HObject, Option<Eversion>)> {
+        let next = self.todo.pop_first();
+        if let Some((object, _)) = &next {
+            self.front = Front { object: object.clone(), inclusive: true };
+        }
+        let next = next.or_else(|| self.again.pop_first());
+        if let Some((object, version)) = &next {
+            self.moving.insert(object.clone(), *version);
+        }
+        next
     }
 
     /// Objects were made or deleted in a write of `object`.
@@ -158,7 +200,8 @@ impl Backfill {
 
     /// How many objects of ours the target has.
     fn filled(&self) -> u64 {
-        let open = self.todo.values().filter(|v| v.is_some()).count() + self.moving.len();
+        let lacking = self.todo.values().chain(self.again.values()).filter(|v| v.is_some());
+        let open = lacking.count() + self.moving.len();
         self.done + self.in_range.saturating_sub(open as u64)
     }
 
@@ -211,16 +254,15 @@ impl Pg {
             return None;
         }
         if b.moving.len() < room
-            && let Some((object, version)) = b.todo.pop_first()
+            && let Some((object, version)) = b.next_object()
         {
-            b.front = Front { object: object.clone(), inclusive: true };
-            b.moving.insert(object.clone());
             return Some(match version {
                 Some(version) => BackfillWork::Push { target, object, version },
                 None => BackfillWork::Remove { target, object },
             });
         }
-        if !b.todo.is_empty() || !b.moving.is_empty() || b.reported.as_ref() == Some(&b.range_end) {
+        let open = !(b.todo.is_empty() && b.again.is_empty() && b.moving.is_empty());
+        if open || b.reported.as_ref() == Some(&b.range_end) {
             return None;
         }
         b.front = Front { object: b.range_end.clone(), inclusive: false };
@@ -247,10 +289,11 @@ impl Pg {
     /// The object is durable on the target (or durably gone from it).
     pub fn backfill_moved(&mut self, target: OsdId, object: &HObject) {
         if let Some(b) = self.backfills.get_mut(&target)
-            && b.moving.remove(object)
+            && b.moving.remove(object).is_some()
         {
             b.pushed += 1;
         }
+        self.recovery.note_brought(object);
     }
 
     /// As the target: the primary says that we are complete up to `to`.

@@ -10,6 +10,7 @@ use crate::persist::{MetaOp, missing_key, put_missing};
 use crate::pg::{Fx, Peer, Pg, Stage};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use types::testing::{Probe, hit};
 use types::{Eversion, HObject, OsdId};
 
 /// Whether recovery and backfill may go on by themselves. What a client waits for is always brought.
@@ -37,7 +38,7 @@ pub enum Need {
 }
 
 /// An object that is written all the time is pushed at last, and its writes wait.
-const INTERRUPTED_AT_MOST: u8 = 3;
+const PUT_OFF_AT_MOST: u8 = 3;
 
 /// What is under way.
 #[derive(Clone, Debug, Default)]
@@ -47,12 +48,19 @@ pub(crate) struct Recovery {
     pulling: BTreeMap<HObject, OsdId>,
     pushing: BTreeMap<HObject, SmallVec<[OsdId; 4]>>,
     urgent: VecDeque<HObject>,
-    /// Pushes that were given up for a write of their object, and how often.
-    interrupted: BTreeMap<HObject, u8>,
+    /// Pushes that were put off for writes of their object, and how often.
+    put_off: BTreeMap<HObject, u8>,
     /// What is missing here because our copy is damaged.
     damaged: BTreeSet<HObject>,
     /// What this copy cannot read, and no other copy has: there is nothing to be pushed.
     unreadable: BTreeSet<HObject>,
+}
+
+impl Recovery {
+    /// The object has come to where it was pushed.
+    pub(crate) fn note_brought(&mut self, object: &HObject) {
+        self.put_off.remove(object);
+    }
 }
 
 /// One object to move.
@@ -95,30 +103,35 @@ impl Pg {
         if self.missing.contains(object) {
             return Readiness::Missing;
         }
+        // A pulled object takes no writes before it is durable here: the write would replace the
+        // only copy of the version before it.
+        let arriving = self.recovery.pulling.contains_key(object);
+        let moving = self.backfills.values().any(|b| b.is_moving(object));
+        if arriving || moving || self.is_missed(object) {
+            Readiness::Degraded
+        } else {
+            Readiness::Ready
+        }
+    }
+
+    /// Whether a member is known to miss the object.
+    fn is_missed(&self, object: &HObject) -> bool {
         let missed = |osd: &OsdId| {
             let peer = self.peers.get(osd).and_then(|p| p.missing.as_ref());
             peer.is_some_and(|m| m.contains(object))
         };
-        let moving = |b: &crate::backfill::Backfill| b.is_moving(object);
-        let members = self.mapping.acting.iter().chain(self.backfills.keys());
-        // A pulled object takes no writes before it is durable here: the write would replace the
-        // only copy of the version before it.
-        let arriving = self.recovery.pulling.contains_key(object);
-        if arriving || members.clone().any(missed) || self.backfills.values().any(moving) {
-            return Readiness::Degraded;
-        }
-        Readiness::Ready
+        self.mapping.acting.iter().chain(self.backfills.keys()).any(missed)
     }
 
     /// Whether a write of `object` may begin now. A copy that has not got the object learns of the
     /// write by its log only and is brought the object later, if enough others have it: one more than
-    /// one, where the pool has more. An object on its way takes no write.
+    /// one, where the pool has more. If it is on its way there just now ([`Pg::is_on_its_way`]), the
+    /// host brings it the change as well, or puts the push off ([`Pg::put_off`]).
     pub fn write_readiness(&self, object: &HObject) -> Readiness {
         let ready = self.readiness(object);
-        if ready != Readiness::Degraded || self.is_on_its_way(object) {
-            return ready;
-        }
-        if self.enough_have(object) { Readiness::Ready } else { ready }
+        let arriving = self.recovery.pulling.contains_key(object);
+        let lacked = self.is_missed(object) && !self.enough_have(object);
+        if ready != Readiness::Degraded || arriving || lacked { ready } else { Readiness::Ready }
     }
 
     /// Whether so many of the acting set have the object that a write of it is safe on them alone.
@@ -141,17 +154,17 @@ impl Pg {
             || self.backfills.values().any(|b| b.is_moving(object))
     }
 
-    /// A write of `object` has come while the object is being pushed. Whether the push is given up for
-    /// it: the copies that get the object learn of the write, and are brought the object anew later.
-    pub fn interrupt_push(&mut self, object: &HObject) -> bool {
-        let times = self.recovery.interrupted.get(object).copied().unwrap_or(0);
-        let Some(to) = self.recovery.pushing.remove(object) else { return false };
-        if times < INTERRUPTED_AT_MOST && self.write_readiness(object) == Readiness::Ready {
-            self.recovery.interrupted.insert(object.clone(), times + 1);
-            return true;
-        }
-        self.recovery.pushing.insert(object.clone(), to);
-        false
+    /// Whether a push of `object` may be put off for one more write.
+    pub fn may_put_off(&self, object: &HObject) -> bool {
+        self.recovery.put_off.get(object).is_none_or(|times| *times < PUT_OFF_AT_MOST)
+    }
+
+    /// As the primary: `object` is not on its way any more. Copies that lack it are brought it later.
+    pub fn put_off(&mut self, object: &HObject) {
+        hit(Probe::PushPutOff);
+        self.recovery.pushing.remove(object);
+        self.backfills.values_mut().for_each(|b| b.put_off(object));
+        *self.recovery.put_off.entry(object.clone()).or_default() += 1;
     }
 
     /// A client waits for `object`.
@@ -344,6 +357,7 @@ impl Pg {
             to.retain(|o| *o != osd);
             if to.is_empty() {
                 self.recovery.pushing.remove(object);
+                self.recovery.note_brought(object);
             }
         }
         self.check_clean(fx);

@@ -112,12 +112,13 @@ impl Pg {
     /// As the primary: the transaction with these entries is handed to the store.
     pub fn append(&mut self, entries: Vec<LogEntry>, sums: ObjectSums, last_user_version: u64) {
         assert_eq!(self.stage, Stage::Active, "{}: a write while not active", self.info.pgid);
-        for entry in entries.iter().filter(|e| e.changes_object()) {
-            let now = entry.leaves_object().then_some(entry.version);
-            self.backfills.values_mut().for_each(|b| b.note_write(&entry.object, now));
-        }
         self.note_missing_writes(&entries);
         if let Some(last) = entries.last() {
+            let now = |e: &LogEntry| e.leaves_object().then_some(e.version);
+            let changed = entries.iter().filter(|e| e.changes_object());
+            let changed = changed.map(|e| (e.object.clone(), now(e)));
+            let head = last.object.head();
+            self.backfills.values_mut().for_each(|b| b.note_write(&head, changed.clone()));
             self.count_objects(&last.object, sums.objects - self.info.sums.objects);
         }
         self.take_in(entries, sums, last_user_version);

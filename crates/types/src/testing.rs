@@ -68,6 +68,10 @@ named! {
         Pulled,
         /// an object was pushed to another copy
         Pushed,
+        /// a push was put off for a write
+        PushPutOff,
+        /// a write came with the push that it met
+        WriteBesidePush,
         /// a copy lacked the object it was asked for, or a part of it
         SourceFailed,
         /// a deletion was recovered

@@ -163,3 +163,80 @@ fn misplaced_copies_are_counted_down_to_none() {
     assert!(seen.len() > most + 3 && seen.last() == Some(&0), "{seen:?}");
     assert_eq!(degraded(&c), 0);
 }
+
+fn patch(offset: u64, byte: u8) -> wire::msg::OsdOp {
+    let args = wire::msg::op::Extent { offset, length: 1, ..Default::default() };
+    wire::msg::OsdOp::new(wire::msg::OpCode::WRITE, args).with_indata(vec![byte])
+}
+
+/// One large object goes to another OSD in many parts, slowly, while one byte of it after another is
+/// written: gives how long that took, the longest that a write waited, and what the object must be.
+fn move_a_large_object(c: &mut Cluster) -> (Duration, Duration, Vec<u8>) {
+    const BYTES: usize = 400_000;
+    let mut wanted = vec![1u8; BYTES];
+    assert_eq!(c.call(name(0), vec![write_full(&wanted)], true).result, 0);
+    let holder = c.mon.borrow().stats.values().next().expect("a PG").acting[1];
+    c.world.set_faults(sim::Faults {
+        break_ppm: 0,
+        slow_disk_ppm: 1_000_000,
+        ..sim::Faults::default()
+    });
+    c.on_mon(|m| m.set_weight(holder, 0));
+    let begin = c.world.now();
+    c.run_until(60 * SECOND, |c| misplaced(c) > 0);
+    let (mut longest, mut n) = (Duration::ZERO, 0usize);
+    while !c.mon.borrow().all_clean() {
+        n += 1;
+        let at = n * 7919 % BYTES;
+        wanted[at] = 2;
+        let asked = c.world.now();
+        assert_eq!(c.call(name(0), vec![patch(at as u64, 2)], true).result, 0);
+        longest = longest.max(c.world.now() - asked);
+        assert!(c.world.now() - begin < 300 * SECOND, "it does not come to an end");
+    }
+    (c.world.now() - begin, longest, wanted)
+}
+
+#[test]
+fn an_object_on_its_way_is_written_meanwhile() {
+    for seed in 0..4 {
+        let mut options = Options::new();
+        options.insert("osd_recovery_share".into(), "0.1".into());
+        options.insert("osd_recovery_max_chunk".into(), "8192".into());
+        let mut c = Cluster::new(seed, 3, &options);
+        c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+        c.wait_clean();
+        types::testing::take_hits();
+        let (all, longest, wanted) = move_a_large_object(&mut c);
+        eprintln!("seed {seed}: {all:?}, the longest wait {longest:?}");
+        assert!(longest < all / 4, "of {all:?} a write waited {longest:?}");
+        assert!(types::testing::hits_of(types::testing::Probe::WriteBesidePush) > 10);
+        let pgid = *c.mon.borrow().stats.keys().next().expect("a PG");
+        let record = crate::scrub::scrub(&mut c, pgid, true, false);
+        assert_eq!((record.errors(), record.objects_repaired), (0, 0), "{record:?}");
+        assert!(output(&c.call(name(0), vec![read(0, 0)], false), 0) == wanted, "seed {seed}");
+    }
+}
+
+#[test]
+fn an_osd_that_leaves_sleeps_on_the_steps_it_holds() {
+    let mut options = Options::new();
+    options.insert("osd_recovery_share".into(), "0.01".into());
+    let mut c = Cluster::new(5, 3, &options);
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+    c.wait_clean();
+    write_all(&mut c, 4, 2_000_000, 1);
+    let acting = c.mon.borrow().stats.values().next().expect("a PG").acting.clone();
+    c.on_mon(|m| m.set_weight(acting[1], 0));
+    for i in 0..100 {
+        assert_eq!(c.call(name(i % 4), vec![patch(0, 2)], true).result, 0);
+        c.pass(5 * MS);
+    }
+    assert!(misplaced(&c) > 0, "it is still at it");
+    // The mon does not answer that it may go. The world says when a machine spins.
+    let leaver = c.osds[acting[0].0 as usize];
+    let mon = c.mon_node;
+    c.world.set_cut(leaver, mon, true);
+    c.world.stop(leaver);
+    c.pass(5 * SECOND);
+}

@@ -402,6 +402,13 @@ impl Osd {
         if value.is_none() && !self.mem.contains_key(&o) {
             return false;
         }
+        // A write comes with the push that is under way (see `PushAck`), or puts it off.
+        if pg.is_on_its_way(&o) && (value.is_none() || value.is_some_and(|v| v % 3 == 0)) {
+            if !pg.may_put_off(&o) {
+                return false;
+            }
+            pg.put_off(&o);
+        }
         let prior = self.mem.get(&o).map_or(Eversion::ZERO, |(v, _)| *v);
         let version = pg.next_version();
         let entry = LogEntry {
@@ -559,6 +566,10 @@ impl Osd {
                 self.submit(txn);
             }
             Net::PushAck { interval, object, version, .. } if interval == current => {
+                if self.mem.get(&object).map_or(Eversion::ZERO, |(v, _)| *v) != version {
+                    self.push(from, &object);
+                    return;
+                }
                 self.run(maps, |pg, _, fx| {
                     pg.backfill_moved(from, &object);
                     pg.pushed(from, &object, version, fx);

@@ -1,0 +1,303 @@
+//! The sending side of recovery: an object is read part by part, and each part sent when the receiver
+//! has the one before it durable.
+//!
+//! Writes go on meanwhile. The copy that gets the object learns of them by its log only, so what a
+//! write changes in front of the cursor is read with its part, and what it changes behind it ("beside
+//! the push") goes with the last part: only while that one is on its way writes wait. A write that does
+//! more than to put bytes and attributes puts the push off instead, and so does any write of an object
+//! that travels in one part; an object that was put off a few times is pushed before it is written again.
+
+use crate::daemon::{Daemon, Waiter};
+use crate::host::{PgHost, Then};
+use crate::object::Ranges;
+use crate::ops::Reader;
+use crate::pace::{Held, STEP_BYTES, Step};
+use crate::part::{PartError, read_part};
+use bytes::Bytes;
+use io::Effects;
+use peer::{Pull, Push, PushAck, PushCursor};
+use pg::Readiness;
+use store::{Op, ReadSet, StoreError, Transaction};
+use types::testing::{Probe, hit};
+use types::{Eversion, HObject, Mono, OsdId, PgId};
+use wire::msg::Payload;
+
+/// Parts that bring nothing but what was written beside a push, before writes have to wait for it.
+const CATCH_UP_PARTS: u32 = 8;
+
+/// The sending side of an object on its way.
+#[derive(Debug, Default)]
+pub(crate) struct Sending {
+    /// Somebody asked for it.
+    pub pulled: bool,
+    /// A client waits for it.
+    pub urgent: bool,
+    /// Since when the next part is being read.
+    pub reading_since: Option<Mono>,
+    /// Our copy is damaged: it begins anew when that is repaired.
+    pub waits_for_repair: bool,
+    pub cursor: PushCursor,
+    pub reads: ReadSet,
+    /// The object's version in the part that was sent last.
+    pub version: Eversion,
+    /// How many parts were sent, and how many of them did not move the cursor.
+    pub parts: u32,
+    pub catch_up_parts: u32,
+    pub beside: Beside,
+}
+
+/// What was written of an object behind the cursor of its push.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Beside {
+    pub ranges: Ranges,
+    pub attrs: bool,
+}
+
+/// What a write of an object that is being pushed may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Begin: nothing is on its way yet, or the change comes with a later part.
+    Free,
+    /// Begin, if the push is put off.
+    PutOff,
+    /// Wait: the last part is on its way.
+    Wait,
+}
+
+impl Sending {
+    fn way(&self) -> Way {
+        match (self.parts, self.cursor.done) {
+            _ if self.pulled || self.catch_up_parts > CATCH_UP_PARTS => Way::Wait,
+            (0, _) | (_, false) => Way::Free,
+            (1, true) => Way::PutOff,
+            (_, true) => Way::Wait,
+        }
+    }
+
+    /// Notes a write. Whether it can come with a later part.
+    fn note_write(&mut self, txn: &Transaction) -> bool {
+        if self.parts == 0 {
+            return true;
+        }
+        if self.cursor.done {
+            return false;
+        }
+        let sent = self.cursor.data_offset;
+        for op in txn.ops() {
+            match op {
+                Op::Write { offset, data, .. } => {
+                    let end = offset.saturating_add(data.len() as u64).min(sent);
+                    self.beside.ranges.insert(*offset, end.saturating_sub(*offset));
+                }
+                Op::SetAttr { .. } => self.beside.attrs = true,
+                Op::SetMeta { .. } | Op::Touch(_) => {}
+                _ => return false,
+            }
+        }
+        hit(Probe::WriteBesidePush);
+        true
+    }
+}
+
+impl PgHost {
+    /// Whether a write of `object` may begin; for one that is being pushed the push may be put off.
+    pub(crate) fn make_way(&mut self, object: &HObject) -> bool {
+        if self.pg.write_readiness(object) != Readiness::Ready {
+            return false;
+        }
+        if !self.pg.is_on_its_way(object) {
+            return true;
+        }
+        let (mut wait, mut put_off) = (!self.pg.may_put_off(object), false);
+        for (_, push) in self.transfers.sending.iter().filter(|((_, o), _)| o == object) {
+            wait |= push.way() == Way::Wait;
+            put_off |= push.way() == Way::PutOff;
+        }
+        if put_off && !wait {
+            self.put_off(object);
+        }
+        !wait
+    }
+
+    /// A write of `object` begins: it comes with the push that is under way, or puts it off.
+    pub(crate) fn write_beside_push(&mut self, object: &HObject, txn: &Transaction) {
+        if !self.pg.is_on_its_way(object) {
+            return;
+        }
+        let sending = &mut self.transfers.sending;
+        let mut pushes = sending.iter_mut().filter(|((_, o), s)| o == object && !s.pulled);
+        let alone = txn.objects().iter().all(|key| *key == object.to_key());
+        if !alone || !pushes.all(|(_, push)| push.note_write(txn)) {
+            self.put_off(object);
+        }
+    }
+
+    fn put_off(&mut self, object: &HObject) {
+        self.pg.put_off(object);
+        self.transfers.sending.retain(|(_, o), s| o != object || s.pulled);
+    }
+}
+
+impl Daemon {
+    pub(crate) fn begin_push(
+        &mut self,
+        pgid: PgId,
+        to: OsdId,
+        object: HObject,
+        urgent: bool,
+        fx: &mut Effects,
+    ) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let sending = Sending { urgent, ..Sending::default() };
+        host.transfers.sending.insert((to, object.clone()), sending);
+        self.push_part(pgid, to, object, fx);
+    }
+
+    pub(crate) fn on_pull(&mut self, from: OsdId, m: Pull, fx: &mut Effects) {
+        let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
+        if !host.started || host.interval() != m.interval {
+            return;
+        }
+        if !host.queue.is_empty() {
+            // It may be written by what waits there.
+            let (pgid, empty) = (m.pgid, host.transaction());
+            self.submit(pgid, empty, vec![Then::Pull(from, m)], fx);
+            return;
+        }
+        let (urgent, cursor) = (m.urgent, m.cursor);
+        let sending = Sending { pulled: true, urgent, cursor, ..Sending::default() };
+        host.transfers.sending.insert((from, m.object.clone()), sending);
+        self.push_part(m.pgid, from, m.object, fx);
+    }
+
+    pub(crate) fn push_fetched(
+        &mut self,
+        pgid: PgId,
+        to: OsdId,
+        object: HObject,
+        result: Result<ReadSet, StoreError>,
+        fx: &mut Effects,
+    ) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let key = (to, object.clone());
+        let Some(sending) = host.transfers.sending.get_mut(&key) else { return };
+        match result {
+            Ok(reads) => {
+                sending.reads.merge(reads);
+                self.begin_part(pgid, to, object, fx);
+            }
+            Err(why) => {
+                tracing::error!("osd.{}: {object} cannot be copied: {why}", self.cfg.id);
+                self.perf.read_errors += 1;
+                self.cannot_send(pgid, to, object, &why, fx);
+            }
+        }
+    }
+
+    /// Sends the next part of an object: now, or when there is time.
+    pub(crate) fn push_part(&mut self, pgid: PgId, to: OsdId, object: HObject, fx: &mut Effects) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let interval = host.interval();
+        let Some(sending) = host.transfers.sending.get(&(to, object.clone())) else { return };
+        let free = self.held.is_empty() && self.pacer.may_begin(self.now.mono);
+        if !(sending.urgent || free) {
+            self.held.push_back(Held::Part(pgid, interval, to, object));
+            return;
+        }
+        self.begin_part(pgid, to, object, fx);
+    }
+
+    /// Reads the next part of an object and sends it.
+    pub(crate) fn begin_part(&mut self, pgid: PgId, to: OsdId, object: HObject, fx: &mut Effects) {
+        let (epoch, now) = (self.maps.epoch(), self.now.mono);
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let interval = host.interval();
+        let Some(sending) = host.transfers.sending.get_mut(&(to, object.clone())) else { return };
+        if sending.reading_since.is_none() {
+            sending.reading_since = Some(now);
+            self.pacer.begins(now, Step::Read);
+        }
+        let reader = Reader { store: &self.store, set: &sending.reads };
+        let mut limits = self.limits;
+        if self.pacer.clients_work(now) {
+            limits.push_bytes = limits.push_bytes.min(STEP_BYTES);
+        }
+        let part = match read_part(reader, &limits, &object, &sending.cursor, &sending.beside) {
+            Ok(part) => part,
+            Err(PartError::Miss(miss)) => {
+                self.fetch(miss, Waiter::Push(pgid, to, object), fx);
+                return;
+            }
+            Err(PartError::Damaged) => {
+                tracing::error!("osd.{}: {object} has a damaged record", self.cfg.id);
+                self.perf.read_errors += 1;
+                let why = StoreError::BadBlock { object: object.to_key(), offset: 0, block: 0 };
+                self.cannot_send(pgid, to, object, &why, fx);
+                return;
+            }
+        };
+        let bytes: usize = part.data.iter().map(Bytes::len).sum();
+        if !sending.pulled {
+            host.recovered.1 += bytes as u64;
+        }
+        if let Some(since) = sending.reading_since.take() {
+            self.pacer.took(Step::Read, now.since(since));
+        }
+        sending.version = part.version;
+        sending.parts = sending.parts.saturating_add(1);
+        sending.catch_up_parts += u32::from(part.next == sending.cursor);
+        part.beside.iter().for_each(|(offset, len)| sending.beside.ranges.remove(offset, len));
+        let push = Push {
+            pgid,
+            epoch,
+            interval,
+            object: object.clone(),
+            pulled: sending.pulled,
+            exists: part.exists,
+            version: part.version,
+            size: part.size,
+            meta: part.meta,
+            attrs: part.attrs,
+            omap_header: part.omap_header,
+            omap: part.omap,
+            extents: part.extents,
+            from: sending.cursor.clone(),
+            next: part.next.clone(),
+            urgent: sending.urgent,
+            data: Bytes::new(),
+        };
+        sending.reads = ReadSet::new();
+        sending.cursor = part.next;
+        if sending.pulled && sending.cursor.done {
+            host.transfers.sending.remove(&(to, object));
+        }
+        let mut message = push.encode();
+        message.data = part.data.into_iter().collect();
+        self.send_peer(to, message, fx);
+    }
+
+    pub(crate) fn on_push_ack(&mut self, from: OsdId, m: PushAck, fx: &mut Effects) {
+        let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
+        if host.interval() != m.interval {
+            return;
+        }
+        let sending = host.transfers.sending.get(&(from, m.object.clone()));
+        if !sending.is_some_and(|s| s.cursor == m.next && s.version == m.version) {
+            // The push was given up, and perhaps begun anew.
+            return;
+        }
+        if !m.next.done {
+            self.push_part(m.pgid, from, m.object, fx);
+            return;
+        }
+        host.transfers.sending.remove(&(from, m.object.clone()));
+        host.recovered.0 += 1;
+        hit(Probe::Pushed);
+        self.run_pg(m.pgid, fx, |pg, _, out| {
+            pg.backfill_moved(from, &m.object);
+            pg.pushed(from, &m.object, m.version, out);
+        });
+        self.commit(m.pgid, fx);
+        self.release_object(m.pgid, &m.object, fx);
+    }
+}
