@@ -77,8 +77,7 @@ fn replace(args: &OsdReplace, client: &mut SyncClient) -> Result<Exit, Failure> 
         plan.show(args.json, None);
         return Ok(Exit::Done);
     }
-    ask(
-        client,
+    client.must(
         &json!({"prefix": "osd destroy", "id": args.id, "force": true, "yes_i_really_mean_it": true}),
     )?;
     let made = make_store(args, &plan)?;
@@ -92,7 +91,7 @@ fn check_osd(
     client: &mut SyncClient,
     refuse: &impl Fn(String) -> Failure,
 ) -> Result<Uuid, Failure> {
-    let dump = ask(client, &json!({"prefix": "osd dump"}))?;
+    let dump = client.must(&json!({"prefix": "osd dump"}))?;
     let fsid = dump["fsid"].as_str().and_then(|text| text.parse().ok());
     let cluster = fsid.ok_or_else(|| refuse("the cluster does not say its id".into()))?;
     let osds = dump["osds"].as_array().into_iter().flatten();
@@ -173,7 +172,7 @@ fn look(id: u32, client: &mut SyncClient) -> Result<Verdict, Failure> {
     if reply.status == 0 && is_in(&safe["safe_to_destroy"]) {
         return Ok(Verdict::Safe);
     }
-    let dump = ask(client, &json!({"prefix": "pg dump", "dumpcontents": ["pgs"]}))?;
+    let dump = client.must(&json!({"prefix": "pg dump", "dumpcontents": ["pgs"]}))?;
     let pgs = dump["pg_stats"].as_array().cloned().unwrap_or_default();
     Ok(judge(id, &pgs))
 }
@@ -285,19 +284,6 @@ fn link(disk: &Path, block: &Path) -> Result<(), Failure> {
     std::os::unix::fs::symlink(disk, &new).context(what)?;
     std::fs::rename(&new, block).context(what)?;
     crate::files::sync_folder_of(block)
-}
-
-fn ask(client: &mut SyncClient, command: &Value) -> Result<Value, Failure> {
-    let mut command = command.clone();
-    command["format"] = "json".into();
-    let what =
-        || format!("the mon did not carry out `{}`", command["prefix"].as_str().unwrap_or(""));
-    let reply = client.command(&command).context(what)?;
-    if reply.status < 0 {
-        let errno = Errno(reply.status.saturating_neg());
-        return Err(Failure::new(what(), format!("{errno}: {}", reply.outs)));
-    }
-    Ok(serde_json::from_slice(&reply.data).unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -424,6 +424,23 @@ impl SyncClient {
             other => Err(unexpected(&other)),
         }
     }
+
+    /// Runs a command on the mon that must succeed. Gives its output, if that is JSON.
+    ///
+    /// # Errors
+    /// When no answer came, or one that says no.
+    pub fn must(&mut self, command: &serde_json::Value) -> Result<serde_json::Value, Failure> {
+        let mut command = command.clone();
+        command["format"] = "json".into();
+        let what =
+            || format!("the mon did not carry out `{}`", command["prefix"].as_str().unwrap_or(""));
+        let reply = self.command(&command).context(what)?;
+        if reply.status < 0 {
+            let errno = Errno(reply.status.saturating_neg());
+            return Err(Failure::new(what(), format!("{errno}: {}", reply.outs)));
+        }
+        Ok(serde_json::from_slice(&reply.data).unwrap_or_default())
+    }
 }
 
 impl Drop for SyncClient {

@@ -3,6 +3,7 @@
 
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The value of an option.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,11 +62,6 @@ impl PoolOptKey {
         ("pg_num_max", Int),
     ];
 
-    /// `pg_num_min`
-    pub const PG_NUM_MIN: PoolOptKey = PoolOptKey(15);
-    /// `pg_num_max`
-    pub const PG_NUM_MAX: PoolOptKey = PoolOptKey(23);
-
     /// The option's name.
     pub fn name(self) -> Option<&'static str> {
         let index = usize::try_from(self.0).ok()?;
@@ -90,10 +86,23 @@ impl PoolOptKey {
 pub struct PoolOpts(pub BTreeMap<PoolOptKey, PoolOpt>);
 
 impl PoolOpts {
-    /// An option that is a whole number.
-    pub fn int(&self, key: PoolOptKey) -> Option<i64> {
-        match self.0.get(&key)? {
+    /// An option that is a whole number, by its name.
+    pub fn int(&self, name: &str) -> Option<i64> {
+        match self.get(name)? {
             PoolOpt::Int(n) => Some(*n),
+            _ => None,
+        }
+    }
+
+    /// An option, by its name.
+    pub fn get(&self, name: &str) -> Option<&PoolOpt> {
+        self.0.get(&PoolOptKey::from_name(name)?)
+    }
+
+    /// An option that is a time in seconds, by its name; zero and less is as if it were not set.
+    pub fn duration(&self, name: &str) -> Option<Duration> {
+        match self.get(name)? {
+            PoolOpt::Double(s) if *s > 0.0 => Duration::try_from_secs_f64(*s).ok(),
             _ => None,
         }
     }

@@ -9,7 +9,7 @@
 //! | `compression_min_blob_size` | shorter pieces are not compressed; 8 KiB |
 //! | `compression_max_blob_size` | longer pieces are cut; 64 KiB, at most 128 KiB. Of objects hinted as read at random and not in order, pieces have the smallest size instead |
 
-use maps::{PgPool, PoolOpt, PoolOptKey};
+use maps::{PgPool, PoolOpt};
 use store::{Algorithm, Compress};
 
 /// `CEPH_OSD_ALLOC_HINT_FLAG_*`
@@ -46,13 +46,12 @@ pub struct PoolCompression {
 impl PoolCompression {
     /// Reads the options of a pool.
     pub fn of(pool: &PgPool) -> PoolCompression {
-        let opt = |name: &str| PoolOptKey::from_name(name).and_then(|key| pool.opts.0.get(&key));
-        let word = |name| match opt(name) {
+        let word = |name| match pool.opts.get(name) {
             Some(PoolOpt::Str(word)) => word.as_str(),
             _ => "",
         };
-        let bytes = |name, default: u32| match opt(name) {
-            Some(PoolOpt::Int(n)) if *n > 0 => u32::try_from(*n).unwrap_or(u32::MAX),
+        let bytes = |name, default: u32| match pool.opts.int(name) {
+            Some(n) if n > 0 => u32::try_from(n).unwrap_or(u32::MAX),
             _ => default,
         };
         let mode = match word("compression_mode") {
@@ -66,7 +65,7 @@ impl PoolCompression {
             "zstd" | "zlib" => Algorithm::Zstd,
             _ => Algorithm::Lz4,
         };
-        let required_per_mille = match opt("compression_required_ratio") {
+        let required_per_mille = match pool.opts.get("compression_required_ratio") {
             Some(PoolOpt::Double(ratio)) => (ratio * 1000.0).clamp(0.0, 1000.0) as u16,
             _ => REQUIRED_PER_MILLE,
         };

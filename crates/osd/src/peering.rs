@@ -276,7 +276,8 @@ impl Daemon {
     /// of it.
     pub(crate) fn restart_pg(&mut self, pgid: PgId, fx: &mut Effects) {
         if self.pgs.get(&pgid).is_some_and(|h| h.started && h.pg.is_primary()) {
-            self.return_places(pgid, fx);
+            // The copies must hear that it has no place now.
+            self.give_back(pgid, fx);
             self.requeue_ops(pgid);
             self.run_pg(pgid, fx, |pg, ctx, out| pg.restart(ctx, out));
         }

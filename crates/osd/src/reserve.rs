@@ -11,7 +11,7 @@
 use crate::daemon::Daemon;
 use crate::host::PgHost;
 use io::Effects;
-use maps::{OsdMap, OsdMapFlags, OsdState, PoolOpt, PoolOptKey};
+use maps::{OsdMap, OsdMapFlags, OsdState};
 use peer::{Place, RecoveryOrder, RecoveryPlace};
 use pg::{Forced, Gate, Need, Reserver, StateBits, Turn};
 use std::collections::{BTreeMap, VecDeque};
@@ -148,12 +148,7 @@ fn receivers(host: &PgHost) -> VecDeque<OsdId> {
 }
 
 fn pool_priority(map: &OsdMap, pgid: PgId) -> i64 {
-    let pool = map.pool(pgid.pool);
-    let key = PoolOptKey::from_name("recovery_priority");
-    match pool.zip(key).and_then(|(p, key)| p.opts.0.get(&key)) {
-        Some(PoolOpt::Int(n)) => *n,
-        _ => 0,
-    }
+    map.pool(pgid.pool).and_then(|p| p.opts.int("recovery_priority")).unwrap_or(0)
 }
 
 impl Daemon {
@@ -222,7 +217,7 @@ impl Daemon {
     }
 
     /// Gives back all places of a PG that we lead.
-    fn give_back(&mut self, pgid: PgId, fx: &mut Effects) {
+    pub(crate) fn give_back(&mut self, pgid: PgId, fx: &mut Effects) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let course = &mut host.course;
         if course.stand == Stand::Idle {
@@ -309,11 +304,6 @@ impl Daemon {
         self.places.guests.release(&pgid);
         self.places.known.remove(&pgid);
         self.take_turns(fx);
-    }
-
-    /// The PG peers again without a new interval: the copies must hear that it has no place now.
-    pub(crate) fn return_places(&mut self, pgid: PgId, fx: &mut Effects) {
-        self.give_back(pgid, fx);
     }
 
     pub(crate) fn on_place(&mut self, from: OsdId, m: &RecoveryPlace, fx: &mut Effects) {

@@ -270,6 +270,9 @@ impl Daemon {
             touched.push(write.object.clone());
             self.committed(pgid, version, write, fx);
         }
+        if touched.is_empty() {
+            return;
+        }
         for object in touched {
             self.pump_object(pgid, &object, fx);
         }

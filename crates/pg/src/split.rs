@@ -11,13 +11,11 @@ use crate::info::{ObjectSums, PgInfo};
 use crate::log::LogEntry;
 use crate::missing::Missing;
 use crate::persist::{
-    LogRecord, MetaOp, log_key, put_dup, put_missing, put_tail, remove_all_missing,
+    InfoRecord, Loaded, LogRecord, MetaOp, log_key, put_dup, put_missing, put_tail,
+    remove_all_missing,
 };
-use crate::pg::{Fx, Pg, Stage};
-use crate::prior::Prior;
-use crate::recovery::Recovery;
-use std::collections::BTreeMap;
-use types::{Epoch, HObject, PgId, UTime};
+use crate::pg::{Fx, Pg};
+use types::{Epoch, HObject, PgId};
 
 impl Pg {
     /// Splits the children off, before the map of epoch `created` is taken in that splits: they are as
@@ -57,23 +55,15 @@ impl Pg {
         self.missing = left.into_iter().collect();
         let mut info = PgInfo { pgid, ..self.info.clone() };
         info.history.epoch_created = created;
-        Pg {
-            me: self.me,
+        let record = InfoRecord {
             info,
-            log,
-            missing: missing.into_iter().collect(),
             past: self.past.clone(),
-            mapping: self.mapping.clone(),
-            rules: self.rules,
             epoch: self.epoch,
-            stage: Stage::Stray,
-            stage_since: UTime::ZERO,
-            prior: Prior::default(),
-            peers: BTreeMap::new(),
-            backfills: BTreeMap::new(),
-            recovery: Recovery::default(),
-            info_dirty: true,
-        }
+            pg_num: self.rules.pg_num,
+        };
+        let loaded = Loaded { record, log, missing: missing.into_iter().collect() };
+        let new = Pg::restore(self.me, loaded, self.mapping.clone(), self.rules);
+        Pg { info_dirty: true, ..new }
     }
 
     /// All records of a new copy but its info: a copy is there when that is there.

@@ -346,20 +346,12 @@ impl BringUp<'_> {
             Err(e) => return Err(failed(e)),
         }
         let size = self.state.osds.len().min(3);
-        command(
-            client,
-            &json!({"prefix": "osd pool create", "pool": POOL, "pg_num": POOL_PGS,
-                    "pgp_num": POOL_PGS, "pool_type": "replicated"}),
-        )?;
-        command(
-            client,
-            &json!({"prefix": "osd pool set", "pool": POOL, "var": "size",
-                    "val": size.to_string(), "yes_i_really_mean_it": true}),
-        )?;
-        command(
-            client,
-            &json!({"prefix": "osd pool application enable", "pool": POOL, "app": "rbd"}),
-        )
+        client.must(&json!({"prefix": "osd pool create", "pool": POOL, "pg_num": POOL_PGS,
+                    "pgp_num": POOL_PGS, "pool_type": "replicated"}))?;
+        client.must(&json!({"prefix": "osd pool set", "pool": POOL, "var": "size",
+                    "val": size.to_string(), "yes_i_really_mean_it": true}))?;
+        client.must(&json!({"prefix": "osd pool application enable", "pool": POOL, "app": "rbd"}))?;
+        Ok(())
     }
 
     fn wait_for_clean(&mut self, client: &mut SyncClient) -> Result<(), Failure> {
@@ -392,16 +384,4 @@ impl BringUp<'_> {
         let removed = client.op(ObjectOp::new(object).remove());
         removed.map(drop).map_err(|e| failed("an object cannot be removed", &e))
     }
-}
-
-/// Runs a command on the mon that must succeed.
-fn command(client: &mut SyncClient, json: &Value) -> Result<(), Failure> {
-    let prefix = json["prefix"].as_str().unwrap_or_default();
-    let what = || format!("the monitor did not carry out `{prefix}`");
-    let reply = client.command(json).context(what)?;
-    if reply.status < 0 {
-        let errno = Errno(reply.status.saturating_neg());
-        return Err(Failure::new(what(), format!("{errno}: {}", reply.outs)));
-    }
-    Ok(())
 }

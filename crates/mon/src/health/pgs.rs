@@ -7,7 +7,6 @@ use crate::pgmap::{PgEntry, Sums};
 use crate::show::{list, since};
 use admin::units::timespan;
 use io::Now;
-use maps::{PoolOpt, PoolOptKey};
 use pg::StateBits;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -232,11 +231,9 @@ fn not_scrubbed(c: &Cluster, now: Now, checks: &mut Checks) {
         let mut lines = Vec::new();
         for (pgid, entry) in c.pgmap.reported() {
             let Some(pool) = c.map().pool(pgid.pool) else { continue };
-            let own = PoolOptKey::from_name(own).and_then(|key| match pool.opts.0.get(&key) {
-                Some(PoolOpt::Double(s)) if *s > 0.0 => Duration::try_from_secs_f64(*s).ok(),
-                _ => None,
-            });
-            let Some(interval) = own.or_else(|| seconds(option)) else { continue };
+            let Some(interval) = pool.opts.duration(own).or_else(|| seconds(option)) else {
+                continue;
+            };
             let scrubs = scrubs(c, pgid, Some(entry));
             let last = if kind == "scrub" {
                 scrubs.last_scrub_stamp

@@ -12,6 +12,7 @@ use crate::store::keys;
 use denc::{Decode, Encode};
 use io::Now;
 use peer::{OsdBoot, OsdHere, OsdReport};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use types::{AddrVec, Mono, OsdId, Uuid};
 use wire::LinkId;
@@ -55,10 +56,10 @@ struct Question {
 #[derive(Debug, Default)]
 pub(crate) struct Identities {
     refusals: Vec<(OsdId, AddrVec, Refusal)>,
-    questions: Vec<(OsdId, Question)>,
+    questions: BTreeMap<OsdId, Question>,
     last_question: u64,
     /// OSDs whose marks are newer than the cluster store's.
-    unsaved: std::collections::BTreeSet<OsdId>,
+    unsaved: BTreeSet<OsdId>,
     saved_at: Mono,
 }
 
@@ -84,7 +85,7 @@ impl Identities {
     /// When a question's time is over.
     pub fn next_deadline(&self) -> Option<Mono> {
         let end = |q: &Question| q.asked.after(Duration::from_millis(ANSWER_MS));
-        self.questions.iter().map(|(_, q)| end(q)).min()
+        self.questions.values().map(end).min()
     }
 
     fn forget(&mut self, id: OsdId, addrs: &AddrVec) {
@@ -119,22 +120,20 @@ impl Cluster {
         let old = self.osd_links.get(&id).copied().filter(|old| *old != link);
         let old = old.filter(|old| self.sessions.contains_key(old));
         let all = &mut self.identities;
-        let place = all.questions.iter().position(|(osd, _)| *osd == id);
         let Some(old) = old else {
-            place.map(|at| all.questions.swap_remove(at));
+            all.questions.remove(&id);
             return LastLife::Over;
         };
-        let Some(at) = place else {
+        let Some(question) = all.questions.get(&id) else {
             all.last_question += 1;
             let number = all.last_question;
-            all.questions.push((id, Question { number, asked: now.mono, answered: false }));
+            all.questions.insert(id, Question { number, asked: now.mono, answered: false });
             return LastLife::Ask(old, number);
         };
-        let question = &all.questions[at].1;
         let over = now.mono.since(question.asked) >= Duration::from_millis(ANSWER_MS);
         let answered = question.answered;
         if answered || over {
-            all.questions.swap_remove(at);
+            all.questions.remove(&id);
         }
         match (answered, over) {
             (true, _) => LastLife::Goes,
@@ -148,8 +147,8 @@ impl Cluster {
         if self.osd_links.get(&m.osd) != Some(&link) {
             return;
         }
-        let asked = self.identities.questions.iter_mut();
-        for (_, question) in asked.filter(|(id, q)| (*id, q.number) == (m.osd, m.number)) {
+        let asked = self.identities.questions.get_mut(&m.osd);
+        if let Some(question) = asked.filter(|q| q.number == m.number) {
             question.answered = true;
         }
     }

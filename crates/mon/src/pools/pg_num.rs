@@ -10,7 +10,7 @@
 use crate::cluster::Cluster;
 use crate::pgmap::Sums;
 use admin::CommandError;
-use maps::{OsdMap, PgIdExt, PgMergeMeta, PgPool, PoolOpt, PoolOptKey};
+use maps::{OsdMap, PgIdExt, PgMergeMeta, PgPool};
 use pg::StateBits;
 use std::time::Duration;
 use types::{Epoch, Errno, Mono, PgId, PoolId};
@@ -295,10 +295,7 @@ impl Cluster {
 
 /// The pool's own bounds.
 fn check_bounds(pool: &PgPool, n: i64) -> Result<(), CommandError> {
-    let bound = |name: &str| match PoolOptKey::from_name(name).and_then(|k| pool.opts.0.get(&k)) {
-        Some(PoolOpt::Int(n)) if *n != 0 => Some(*n),
-        _ => None,
-    };
+    let bound = |name: &str| pool.opts.int(name).filter(|n| *n != 0);
     if let Some(min) = bound("pg_num_min").filter(|min| n < *min) {
         return Err(CommandError::invalid(format_args!("specified pg_num {n} < pg_num_min {min}")));
     }

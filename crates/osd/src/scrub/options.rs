@@ -1,7 +1,7 @@
 //! Options of scrub, by Ceph's names and with its defaults, unless said otherwise.
 
 use admin::settings::{OptionDef, OptionKind, Settings};
-use maps::{PgPool, PoolOpt, PoolOptKey};
+use maps::PgPool;
 use pg::scrub::Intervals;
 use std::time::Duration;
 use store::ScrubLimits;
@@ -178,19 +178,11 @@ impl ScrubSettings {
 
     /// Those of a pool, which may have its own.
     pub fn intervals_of(&self, pool: &PgPool) -> Intervals {
-        let own = |name: &str, default: Duration| {
-            let value = PoolOptKey::from_name(name).and_then(|key| pool.opts.0.get(&key));
-            match value {
-                Some(PoolOpt::Double(s)) if *s > 0.0 => {
-                    Duration::try_from_secs_f64(*s).unwrap_or(default)
-                }
-                _ => default,
-            }
-        };
+        let own = |name: &str| pool.opts.duration(name);
         Intervals {
-            min: own("scrub_min_interval", self.intervals.min),
-            max: own("scrub_max_interval", self.intervals.max),
-            deep: own("deep_scrub_interval", self.intervals.deep),
+            min: own("scrub_min_interval").unwrap_or(self.intervals.min),
+            max: own("scrub_max_interval").unwrap_or(self.intervals.max),
+            deep: own("deep_scrub_interval").unwrap_or(self.intervals.deep),
             ..self.intervals
         }
     }

@@ -1,7 +1,7 @@
 //! The course of a scrub on the primary.
 
+use super::FAILED_S;
 use super::scan::{Scan, range_start};
-use super::{FAILED_S, REFUSED_MS};
 use crate::daemon::{Daemon, Waiter};
 use crate::host::PgHost;
 use io::Effects;
@@ -269,11 +269,7 @@ impl Daemon {
             return;
         }
         tracing::error!("osd.{}: pg {pgid} cannot be scrubbed: {why}", self.cfg.id);
-        self.put_off(
-            pgid,
-            Duration::from_millis(REFUSED_MS).max(Duration::from_secs(FAILED_S)),
-            fx,
-        );
+        self.put_off(pgid, Duration::from_secs(FAILED_S), fx);
     }
 }
 

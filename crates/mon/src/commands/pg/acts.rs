@@ -101,20 +101,31 @@ impl Force {
     }
 }
 
-/// Orders it of the primaries, and says what was ordered and what was not.
-fn order_force(c: &mut Cluster, force: Force, word: &str, pgs: &[PgId]) -> String {
-    let mut by: BTreeMap<OsdId, Vec<PgId>> = BTreeMap::new();
-    let mut said = Vec::new();
+/// The PGs by their primaries, and those that have none.
+fn by_primary(
+    c: &Cluster,
+    pgs: impl IntoIterator<Item = PgId>,
+) -> (BTreeMap<OsdId, Vec<PgId>>, Vec<PgId>) {
+    let (mut by, mut without) = (BTreeMap::<_, Vec<_>>::new(), Vec::new());
     for pgid in pgs {
-        let entry = c.pgmap.get(*pgid);
-        if let Some(why) = force.pointless(c.pgmap.state(c.map(), entry)) {
-            said.push(format!("pg {pgid} {why}; "));
-        } else if let Some(osd) = c.map().pg_to_up_acting(*pgid).acting_primary {
-            by.entry(osd).or_default().push(*pgid);
-        } else {
-            said.push(format!("pg {pgid} has no primary osd; "));
+        match c.map().pg_to_up_acting(pgid).acting_primary {
+            Some(osd) => by.entry(osd).or_default().push(pgid),
+            None => without.push(pgid),
         }
     }
+    (by, without)
+}
+
+/// Orders it of the primaries, and says what was ordered and what was not.
+fn order_force(c: &mut Cluster, force: Force, word: &str, pgs: &[PgId]) -> String {
+    let mut said = Vec::new();
+    let useful = pgs.iter().copied().filter(|pgid| {
+        let why = force.pointless(c.pgmap.state(c.map(), c.pgmap.get(*pgid)));
+        said.extend(why.map(|why| format!("pg {pgid} {why}; ")));
+        why.is_none()
+    });
+    let (by, without) = by_primary(c, useful);
+    said.extend(without.iter().map(|pgid| format!("pg {pgid} has no primary osd; ")));
     for (osd, pgs) in by {
         if !c.osd_links.contains_key(&osd) {
             said.push(format!("osd.{osd} is not currently connected; "));
@@ -155,12 +166,7 @@ fn scrub_word(call: &Call) -> String {
 
 /// Lets the primaries of PGs scrub them, when what the command changes is committed: nothing.
 fn order(c: &mut Cluster, word: &str, pgs: impl IntoIterator<Item = PgId>) -> BTreeSet<OsdId> {
-    let mut by: BTreeMap<OsdId, Vec<PgId>> = BTreeMap::new();
-    for pgid in pgs {
-        if let Some(osd) = c.map().pg_to_up_acting(pgid).acting_primary {
-            by.entry(osd).or_default().push(pgid);
-        }
-    }
+    let (mut by, _) = by_primary(c, pgs);
     by.retain(|osd, _| c.osd_links.contains_key(osd));
     let told = by.keys().copied().collect();
     let (deep, repair) = (word == "deep-scrub", word == "repair");

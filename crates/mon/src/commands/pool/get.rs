@@ -4,7 +4,7 @@ use crate::cluster::Cluster;
 use crate::commands::{Call, CommandDef, Reply, read};
 use crate::show::pool::{CSUM_TYPES, option_json, option_text};
 use admin::{Answer, CommandError};
-use maps::{OsdMap, PgPool, PoolFlags, PoolOpt, PoolOptKey};
+use maps::{OsdMap, PgPool, PoolFlags, PoolOpt};
 use serde_json::{Map, Value};
 use types::{Errno, PoolId};
 
@@ -141,7 +141,7 @@ fn value(map: &OsdMap, pool: &PgPool, var: &str) -> Option<(String, Value)> {
         "fast_read" => number(pool.fast_read.into()),
         "pg_autoscale_mode" => text(pool.pg_autoscale_mode.name()),
         var => {
-            let option = pool.opts.0.get(&PoolOptKey::from_name(var)?)?;
+            let option = pool.opts.get(var)?;
             match (var, option) {
                 ("csum_type", PoolOpt::Int(n)) => {
                     let name = usize::try_from(*n).ok().and_then(|n| CSUM_TYPES.get(n));
