@@ -104,7 +104,7 @@ mod tests {
     fn pool(opts: &[(&str, PoolOpt)]) -> PoolCompression {
         let mut pool = PgPool::default();
         for (name, value) in opts {
-            let key = PoolOptKey::from_name(name).expect("an option");
+            let key = maps::PoolOptKey::from_name(name).expect("an option");
             pool.opts.0.insert(key, value.clone());
         }
         PoolCompression::of(&pool)

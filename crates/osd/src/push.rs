@@ -38,6 +38,9 @@ pub(crate) struct Sending {
     pub waits_for_repair: bool,
     pub cursor: PushCursor,
     pub reads: ReadSet,
+    /// A part was sent, and the next waits for the answer. What was held or fetched for a push that was
+    /// put off comes too late then.
+    pub awaits_answer: bool,
     /// The object's version in the part that was sent last.
     pub version: Eversion,
     /// How many parts were sent, and how many of them did not move the cursor.
@@ -213,6 +216,9 @@ impl Daemon {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let interval = host.interval();
         let Some(sending) = host.transfers.sending.get_mut(&(to, object.clone())) else { return };
+        if sending.awaits_answer {
+            return;
+        }
         if sending.reading_since.is_none() {
             sending.reading_since = Some(now);
             self.pacer.begins(now, Step::Read);
@@ -243,6 +249,7 @@ impl Daemon {
         if let Some(since) = sending.reading_since.take() {
             self.pacer.took(Step::Read, now.since(since));
         }
+        sending.awaits_answer = true;
         sending.version = part.version;
         sending.parts = sending.parts.saturating_add(1);
         sending.catch_up_parts += u32::from(part.next == sending.cursor);
@@ -281,11 +288,12 @@ impl Daemon {
         if host.interval() != m.interval {
             return;
         }
-        let sending = host.transfers.sending.get(&(from, m.object.clone()));
-        if !sending.is_some_and(|s| s.cursor == m.next && s.version == m.version) {
-            // The push was given up, and perhaps begun anew.
+        let sending = host.transfers.sending.get_mut(&(from, m.object.clone()));
+        let Some(sending) = sending.filter(|s| s.cursor == m.next && s.version == m.version) else {
+            // The push was put off, and perhaps begun anew.
             return;
-        }
+        };
+        sending.awaits_answer = false;
         if !m.next.done {
             self.push_part(m.pgid, from, m.object, fx);
             return;

@@ -33,6 +33,24 @@ struct ListingRequest {
 pub struct Transfers {
     pub(crate) sending: BTreeMap<(OsdId, HObject), Sending>,
     listings: BTreeMap<OsdId, ListingRequest>,
+    /// Objects that come in parts: from whom, and where the next part begins.
+    receiving: BTreeMap<(OsdId, HObject), PushCursor>,
+}
+
+impl Transfers {
+    /// Notes a part that came. Whether it continues those before it: nothing else may become an object.
+    fn continues(&mut self, from: OsdId, m: &Push) -> bool {
+        let key = (from, m.object.clone());
+        let before = self.receiving.remove(&key);
+        let first = m.from == PushCursor::default();
+        if !first && before.as_ref() != Some(&m.from) {
+            return false;
+        }
+        if !m.next.done {
+            self.receiving.insert(key, m.next.clone());
+        }
+        true
+    }
 }
 
 impl Daemon {
@@ -178,7 +196,7 @@ impl Daemon {
     // ---- receiving ----
 
     pub(crate) fn on_push(&mut self, from: OsdId, m: Push, fx: &mut Effects) {
-        let pgid = m.pgid;
+        let (pgid, id) = (m.pgid, self.cfg.id);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         if !host.started || host.interval() != m.interval {
             return;
@@ -195,6 +213,11 @@ impl Daemon {
                 self.source_failed(pgid, from, &m.object, fx);
                 return;
             }
+        }
+        if !host.transfers.continues(from, &m) {
+            tracing::error!("osd.{}: a part of {} from osd.{from} is out of order", id, m.object);
+            self.perf.odd_messages += 1;
+            return;
         }
         let mut txn = host.transaction();
         let hints = ObjectMeta::decode(&m.meta).map_or(0, |meta| meta.hint.flags);

@@ -350,7 +350,8 @@ impl BringUp<'_> {
                     "pgp_num": POOL_PGS, "pool_type": "replicated"}))?;
         client.must(&json!({"prefix": "osd pool set", "pool": POOL, "var": "size",
                     "val": size.to_string(), "yes_i_really_mean_it": true}))?;
-        client.must(&json!({"prefix": "osd pool application enable", "pool": POOL, "app": "rbd"}))?;
+        client
+            .must(&json!({"prefix": "osd pool application enable", "pool": POOL, "app": "rbd"}))?;
         Ok(())
     }
 

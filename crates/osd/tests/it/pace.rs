@@ -240,3 +240,52 @@ fn an_osd_that_leaves_sleeps_on_the_steps_it_holds() {
     c.world.stop(leaver);
     c.pass(5 * SECOND);
 }
+
+/// Sets one entry of an object's omap.
+fn set_omap(n: u8) -> wire::msg::OsdOp {
+    let entry = [(bytes::Bytes::from_static(b"key"), bytes::Bytes::from(vec![n]))];
+    let entry: std::collections::BTreeMap<_, _> = entry.into();
+    let op =
+        wire::msg::OsdOp::new(wire::msg::OpCode::OMAPSETVALS, wire::msg::op::Extent::default());
+    op.with_indata(denc::encode(&entry))
+}
+
+#[test]
+fn a_push_that_is_put_off_leaves_nothing_behind() {
+    for seed in 0..40 {
+        let mut options = Options::new();
+        if seed % 2 == 1 {
+            options.insert("osd_recovery_max_chunk".into(), "20000".into());
+        }
+        let mut c = Cluster::new(seed, 3, &options);
+        c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 1));
+        c.wait_clean();
+        write_all(&mut c, 3, 50_000, 1);
+        stop(&mut c, 2);
+        write_all(&mut c, 3, 50_000, 2);
+        // All begin anew with nothing in memory: what is pushed is fetched from the disk first.
+        (0..3).for_each(|osd| c.crash(osd));
+        (0..3).for_each(|osd| c.start(osd));
+        c.world.set_faults(sim::Faults {
+            break_ppm: 0,
+            slow_disk_ppm: 300_000,
+            ..sim::Faults::default()
+        });
+        let mut n = 0u8;
+        let mut last = Vec::new();
+        while n < 100 || !c.mon.borrow().all_clean() {
+            n = n.wrapping_add(1);
+            let op = if n % 5 == 0 { set_omap(n) } else { patch(u64::from(n), n) };
+            last.push(c.on_client(|cl| cl.request(name(usize::from(n % 3)), vec![op], true)));
+            if last.len() > 3 {
+                assert_eq!(c.wait_for(last.remove(0)).result, 0);
+            }
+        }
+        for tid in last {
+            assert_eq!(c.wait_for(tid).result, 0);
+        }
+        let pgid = *c.mon.borrow().stats.keys().next().expect("a PG");
+        let record = crate::scrub::scrub(&mut c, pgid, true, false);
+        assert_eq!((record.errors(), record.objects_repaired), (0, 0), "seed {seed}: {record:?}");
+    }
+}
