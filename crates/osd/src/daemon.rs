@@ -352,7 +352,7 @@ impl Daemon {
     }
 
     /// The store takes writes again.
-    pub(crate) fn on_writable(&mut self, fx: &mut Effects) {
+    fn on_writable(&mut self, fx: &mut Effects) {
         for waiter in std::mem::take(&mut self.blocked) {
             let none = Ok(ReadSet::new());
             match waiter {

@@ -5,7 +5,7 @@ use crate::host::Then;
 use denc::DecodeError;
 use io::Effects;
 use peer::{RepAck, RepOp};
-use pg::{LogRecord, MetaOp, log_key};
+use pg::{LogRecord, MetaOp, Taken, log_key};
 use store::Transaction;
 use types::testing::{Bug, Probe, hit, planted};
 use types::{Eversion, OsdId};
@@ -54,14 +54,18 @@ impl Daemon {
             return;
         }
         let versions: Vec<Eversion> = records.iter().map(|r| r.entry.version).collect();
+        let taken = match m.txn.is_empty() {
+            true => Taken::LogOnly,
+            false if no_room || host.pg.misses_base_of(&records) => Taken::LeftOut,
+            false => Taken::Whole,
+        };
         let mut missed = Vec::new();
-        if !m.txn.is_empty() && (no_room || host.pg.misses_base_of(&records)) {
+        if taken == Taken::LeftOut {
             hit(Probe::WriteLeftOut);
             txn = Transaction::default();
             missed.clone_from(&versions);
         }
-        let with_data = !m.txn.is_empty() && missed.is_empty();
-        let behind = match host.pg.append_as_replica(records, with_data) {
+        let behind = match host.pg.append_as_replica(records, taken) {
             Ok(behind) => behind,
             Err(why) => {
                 tracing::error!("osd.{}: pg {pgid}: a write from osd.{from}: {why}", self.cfg.id);
@@ -88,12 +92,11 @@ impl Daemon {
         host.put_meta(&mut txn, meta);
         self.perf.replica_writes += 1;
         self.pacer.client_came(self.now.mono);
-        let left_out = !missed.is_empty();
         let ack = RepAck { pgid, interval: m.interval, version, missed };
         if planted(Bug::ReplicaAckBeforeDurable) {
             self.send_peer(from, ack.clone().encode(), fx);
         }
-        if left_out && no_room {
+        if taken == Taken::LeftOut && no_room {
             self.lacks_space(bytes);
         }
         let then = vec![Then::RepAck(from, ack)];

@@ -14,7 +14,6 @@
 //!   That ends when there is room for what was refused, and [`AGAIN_PERCENT`] more.
 
 use crate::daemon::Daemon;
-use io::Effects;
 use types::testing::{Probe, hit};
 
 /// Space that must be there before more data is taken again, as a part of the disk.
@@ -63,9 +62,8 @@ impl Daemon {
         bytes > SMALL_BYTES && usage.available + usage.reserve / RESERVE_SHARE < bytes + SLACK_BYTES
     }
 
-    /// Called often: whether space has run out, or is there again; and whoever waits for it tries
-    /// again, since the store tells nobody.
-    pub(crate) fn look_at_space(&mut self, fx: &mut Effects) {
+    /// Called often: whether space has run out, or is there again. (The store tells whoever waits.)
+    pub(crate) fn look_at_space(&mut self) {
         let usage = self.store.usage();
         let used = usage.total.saturating_sub(usage.available) as f64;
         let over = used >= self.limits.failsafe_full_ratio * usage.total as f64;
@@ -77,9 +75,6 @@ impl Daemon {
                 self.report_soon();
             }
             _ => {}
-        }
-        if self.perf.no_space > 0 {
-            self.on_writable(fx);
         }
     }
 }

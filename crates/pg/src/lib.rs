@@ -48,7 +48,7 @@ pub use persist::{
 pub use pg::{Ctx, Fx, Notice, Pg, Stage};
 pub use prior::Prior;
 pub use recovery::{Gate, Need, Readiness, Work};
-pub use replicate::{Behind, InFlight, LogLimits, Target};
+pub use replicate::{Behind, InFlight, LogLimits, Taken, Target};
 pub use reserve::{Forced, Reserver, Turn};
 pub use status::{PeerView, StateBits};
 pub use unfound::{GiveUp, Probe};

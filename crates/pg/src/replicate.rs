@@ -39,6 +39,17 @@ pub struct Target {
     pub with_data: bool,
 }
 
+/// What a replica takes of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// All of it.
+    Whole,
+    /// Its log entries: the primary sent no more.
+    LogOnly,
+    /// Its log entries: for the rest, which the primary sent too, there is no room or no base here.
+    LeftOut,
+}
+
 /// What a write that came without its data changes on a copy beside the log.
 #[derive(Debug, Default)]
 pub struct Behind {
@@ -211,14 +222,15 @@ impl Pg {
 
     /// As a replica: takes in the entries of a write whose records are handed to the store. Without
     /// the write's data this copy misses the objects from now on, unless a backfill has yet to bring
-    /// them anyway.
+    /// them anyway. (It has not if the data was sent: the backfill is past the object, though what is
+    /// noted of its progress may not be.)
     ///
     /// # Errors
     /// When they do not continue the log: the primary and we do not agree on the past.
     pub fn append_as_replica(
         &mut self,
         records: Vec<LogRecord>,
-        with_data: bool,
+        taken: Taken,
     ) -> Result<Behind, &'static str> {
         let mut behind = Behind::default();
         for record in records {
@@ -228,7 +240,9 @@ impl Pg {
                 return Err("a replicated write does not continue the log");
             }
             let deleted = entry.kind == EntryKind::Delete;
-            let known = entry.object < self.info.last_backfill && entry.changes_object();
+            let (with_data, left_out) = (taken == Taken::Whole, taken == Taken::LeftOut);
+            let filled = left_out || entry.object < self.info.last_backfill;
+            let known = filled && entry.changes_object();
             if known && (!with_data || (deleted && self.missing.contains(&entry.object))) {
                 self.missing.note(&entry);
                 behind.meta.extend(self.missing_ops(std::slice::from_ref(&entry)));

@@ -103,6 +103,7 @@ pub enum Net {
     RepAck {
         interval: Epoch,
         version: Eversion,
+        missed: bool,
     },
     Pull {
         epoch: Epoch,
@@ -373,6 +374,23 @@ impl Osd {
 
     fn durable(&mut self, osd: OsdId, v: Eversion) {
         self.in_flight.durable(osd, v);
+        self.commit();
+    }
+
+    /// A replica has only the log of a write.
+    fn left_out(&mut self, osd: OsdId, version: Eversion, missed: bool) {
+        let Some(pg) = self.pg.as_mut().filter(|_| missed) else { return };
+        let Some(ack) = self.in_flight.get_mut(version) else { return };
+        pg.taken_without_data(osd, &[version]);
+        if !pg.enough_have(&object(ack.object)) {
+            self.in_flight.hold(version);
+        }
+    }
+
+    fn commit(&mut self) {
+        if let Some(pg) = &self.pg {
+            self.in_flight.release(|ack| pg.enough_have(&object(ack.object)));
+        }
         while let Some((_, ack)) = self.in_flight.pop_committed() {
             self.acked.push(ack);
         }
@@ -454,8 +472,9 @@ impl Osd {
         }
         match net {
             Net::Pg(msg) => self.on_pg(maps, from, msg),
-            Net::RepAck { interval, version } => {
+            Net::RepAck { interval, version, missed } => {
                 if interval == self.interval() {
+                    self.left_out(from, version, missed);
                     self.durable(from, version);
                 }
             }
@@ -531,13 +550,27 @@ impl Osd {
                     None => Txn::default(),
                 };
                 txn.meta = Pg::log_ops(&[entry], &ObjectSums::default(), 0);
-                let behind = pg.append_as_replica(records, put.is_some()).unwrap();
+                // One of three has no room now and then, or not what the write is made upon.
+                let value = put.as_ref().and_then(|(_, value)| *value);
+                let full = from.0 != 2 && self.id == 2 && pg.mapping().acting.len() == 3;
+                let no_room =
+                    (full && value.is_some_and(|v| v % 11 == 5)) || pg.misses_base_of(&records);
+                let taken = match put {
+                    None => Taken::LogOnly,
+                    Some(_) if no_room => Taken::LeftOut,
+                    Some(_) => Taken::Whole,
+                };
+                let missed = taken == Taken::LeftOut;
+                if missed {
+                    txn = Txn { meta: txn.meta, ..Txn::default() };
+                }
+                let behind = pg.append_as_replica(records, taken).unwrap();
                 txn.meta.extend(behind.meta);
                 txn.remove.extend(behind.remove);
                 if trim > Eversion::ZERO {
                     txn.meta.extend(pg.trim(trim));
                 }
-                txn.then.push(Then::Send(from, Net::RepAck { interval, version }));
+                txn.then.push(Then::Send(from, Net::RepAck { interval, version, missed }));
                 self.submit(txn);
             }
             Net::Pull { interval, object, .. } if interval == current => {
@@ -574,6 +607,7 @@ impl Osd {
                     pg.backfill_moved(from, &object);
                     pg.pushed(from, &object, version, fx);
                 });
+                self.commit();
             }
             Net::Scan { interval, begin, .. } if interval == current => {
                 let listing = self.list(&begin);
