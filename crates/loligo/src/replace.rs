@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::Identity;
-use types::{Errno, OsdId, Uuid};
+use types::{OsdId, Uuid};
 use uring::Open;
 
 /// Patience of one request.

@@ -5,7 +5,7 @@
 //! back through another channel.
 
 use crate::conf::ClientConf;
-use crate::failure::Failure;
+use crate::failure::{Context, Failure};
 use bytes::Bytes;
 use client::image::{ImageDone, ImageOutcome, ImageRequest, Images};
 use client::{

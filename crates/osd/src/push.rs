@@ -85,7 +85,8 @@ impl Sending {
         if self.cursor.done {
             return false;
         }
-        let sent = self.cursor.data_offset;
+        // When all data is sent, what comes behind its end is not read any more either.
+        let sent = if self.cursor.data_done { u64::MAX } else { self.cursor.data_offset };
         for op in txn.ops() {
             match op {
                 Op::Write { offset, data, .. } => {
@@ -307,5 +308,38 @@ impl Daemon {
         });
         self.commit(m.pgid, fx);
         self.release_object(m.pgid, &m.object, fx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn push(cursor: PushCursor) -> Sending {
+        Sending { parts: 1, cursor, ..Sending::default() }
+    }
+
+    fn write(offset: u64, len: usize) -> Transaction {
+        let mut txn = Transaction::new(0);
+        txn.write(&HObject::min().to_key(), offset, vec![1; len].into());
+        txn
+    }
+
+    #[test]
+    fn what_later_parts_do_not_bring_goes_beside_them() {
+        let ranges = |push: &Sending| push.beside.ranges.iter().collect::<Vec<_>>();
+        let mut half = push(PushCursor { data_offset: 100, ..PushCursor::default() });
+        assert!(half.note_write(&write(90, 30)) && half.note_write(&write(200, 5)));
+        assert_eq!(ranges(&half), [(90, 10)]);
+        // Only the omap is left to be sent.
+        let all = PushCursor { data_offset: 100, data_done: true, ..PushCursor::default() };
+        let mut all = push(all);
+        assert!(all.note_write(&write(100, 50)));
+        assert_eq!(ranges(&all), [(100, 50)]);
+        let mut txn = write(0, 1);
+        txn.truncate(&HObject::min().to_key(), 10);
+        assert!(!all.note_write(&txn), "that puts it off");
+        let mut unsent = Sending::default();
+        assert!(unsent.note_write(&txn) && ranges(&unsent).is_empty());
     }
 }

@@ -159,7 +159,6 @@ impl Backfill {
         }
         for (object, now) in changed {
             if let Some(version) = self.moving.get_mut(&object) {
-                assert!(now.is_some(), "{object} is deleted while it is on its way");
                 *version = now;
             } else if self.is_behind_front(&object) || self.again.contains_key(head) {
                 self.again.insert(object, now);

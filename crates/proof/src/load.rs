@@ -9,7 +9,7 @@ use crate::plan::{Kind, Plan};
 use bytes::Bytes;
 use client::{ClientError, ObjectOp, OpReply, RequestId};
 use io::Rng;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::rc::Rc;
 use std::time::Duration;
@@ -58,6 +58,9 @@ pub struct Load {
     next_tag: Tag,
     /// Snapshots that exist, newest first.
     snaps: Rc<Vec<Snap>>,
+    /// Of these, what a request of a dead client may yet roll back to: with the snapshot gone it would
+    /// remove the object, as Ceph does.
+    kept: BTreeSet<Snap>,
     seq: Snap,
     /// Answers so far.
     pub answered: u64,
@@ -80,6 +83,7 @@ impl Load {
             disks_rot: plan.has(Kind::Rot) || plan.has(Kind::Misdirects),
             next_tag: 1,
             snaps: Rc::default(),
+            kept: BTreeSet::new(),
             seq: 0,
             answered: 0,
             unreadable: 0,
@@ -116,12 +120,16 @@ impl Load {
         text
     }
 
-    /// Whether only reads of heads are under way: then a snapshot may go.
-    pub fn may_remove_snap(&self) -> bool {
-        self.open.values().all(|o| {
+    /// Snapshots that may go now: only while nothing but reads of heads is under way.
+    pub fn removable_snaps(&self) -> Vec<Snap> {
+        let reads_head = |o: &Open| {
             let record = &self.histories[&o.object].records[o.at];
             record.op.action == Action::Read(None)
-        })
+        };
+        if !self.open.values().all(reads_head) {
+            return Vec::new();
+        }
+        self.snaps.iter().copied().filter(|s| !self.kept.contains(s)).collect()
     }
 
     /// A snapshot was made.
@@ -302,7 +310,11 @@ impl Load {
         for key in gone {
             let Some(open) = self.open.remove(&key) else { continue };
             let history = self.histories.get_mut(&open.object).expect("it was asked for");
-            let is_read = matches!(history.records[open.at].op.action, Action::Read(_));
+            let action = &history.records[open.at].op.action;
+            if let Action::Rollback(snap) = action {
+                self.kept.insert(*snap);
+            }
+            let is_read = matches!(action, Action::Read(_));
             history.unanswered += usize::from(!is_read);
         }
     }

@@ -154,8 +154,8 @@ impl Run {
             let id = self.rig.as_user(operator, |now, c| c.create_own_snap(now, pool));
             self.making.push(id);
         }
-        if self.rng.u8(..) < 16 && self.making.is_empty() && self.load.may_remove_snap() {
-            let snaps = self.load.snaps();
+        if self.rng.u8(..) < 16 && self.making.is_empty() {
+            let snaps = self.load.removable_snaps();
             if !snaps.is_empty() {
                 let snap = snaps[self.rng.usize(0..snaps.len())];
                 self.load.forget_snap(snap);

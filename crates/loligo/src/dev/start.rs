@@ -16,7 +16,7 @@ use crate::store_tool::{self, MIN_DISK_BYTES, NewStore};
 use crate::sync_client::SyncClient;
 use crate::wait::Deadline;
 use client::{ClientError, Object, ObjectOp};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 use types::{Errno, OsdId};

@@ -226,7 +226,24 @@ impl Cluster {
             let count = |s: &Value| s["count"].as_u64().unwrap();
             states.iter().filter(is_clean).map(count).sum::<u64>() == last["num_pgs"]
         });
-        assert!(clean, "not clean after {limit:?}: {last}");
+        assert!(clean, "not clean after {limit:?}: {last}\n{}", self.troubles());
+    }
+
+    /// What is wrong, and the end of each daemon's log.
+    pub fn troubles(&self) -> String {
+        const LINES: usize = 12;
+        let mut text = self.ceph().args(["health", "detail"]).text();
+        text.push_str(&self.ceph().args(["osd", "tree"]).text());
+        for entry in std::fs::read_dir(self.dir()).unwrap().flatten() {
+            let path = entry.path();
+            if path.extension().is_some_and(|e| e == "log") {
+                let log = std::fs::read_to_string(&path).unwrap_or_default();
+                let lines: Vec<_> = log.lines().collect();
+                let end = lines[lines.len().saturating_sub(LINES)..].join("\n");
+                text.push_str(&format!("-- {}\n{end}\n", path.display()));
+            }
+        }
+        text
     }
 }
 
