@@ -131,6 +131,7 @@ fn to_the_mon() -> Vec<Kind> {
             pgs: vec![stat()],
             durable_txn: 7,
             wall: types::UTime::ZERO,
+            full: true,
         }),
         kind(OsdFailure {
             reporter: OSD,
@@ -163,7 +164,7 @@ fn between_osds() -> Vec<Kind> {
             txn: transaction(),
             data: Default::default(),
         }),
-        kind(RepAck { pgid, interval, version: version(8) }),
+        kind(RepAck { pgid, interval, version: version(8), missed: vec![version(7)] }),
         kind(Pull {
             pgid,
             epoch,

@@ -275,7 +275,7 @@ fn a_push_that_is_put_off_leaves_nothing_behind() {
         let mut last = Vec::new();
         while n < 100 || !c.mon.borrow().all_clean() {
             n = n.wrapping_add(1);
-            let op = if n % 5 == 0 { set_omap(n) } else { patch(u64::from(n), n) };
+            let op = if n.is_multiple_of(5) { set_omap(n) } else { patch(u64::from(n), n) };
             last.push(c.on_client(|cl| cl.request(name(usize::from(n % 3)), vec![op], true)));
             if last.len() > 3 {
                 assert_eq!(c.wait_for(last.remove(0)).result, 0);

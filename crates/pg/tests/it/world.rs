@@ -532,6 +532,42 @@ impl Osd {
         self.run(maps, |pg, ctx, fx| pg.start(ctx, fx));
     }
 
+    fn on_write(&mut self, from: OsdId, net: Net) {
+        let Net::Rep { interval, records, put, trim, .. } = net else { return };
+        let Some(pg) = self.pg.as_mut() else { return };
+        if !pg.accepts_write(from, interval) {
+            return;
+        }
+        let entry = records[0].entry.clone();
+        let version = entry.version;
+        let mut txn = match &put {
+            Some((o, value)) => write_txn(o, *value, version),
+            None => Txn::default(),
+        };
+        txn.meta = Pg::log_ops(&[entry], &ObjectSums::default(), 0);
+        // One of three has no room now and then, or not what the write is made upon.
+        let value = put.as_ref().and_then(|(_, value)| *value);
+        let full = from.0 != 2 && self.id == 2 && pg.mapping().acting.len() == 3;
+        let no_room = (full && value.is_some_and(|v| v % 11 == 5)) || pg.misses_base_of(&records);
+        let taken = match put {
+            None => Taken::LogOnly,
+            Some(_) if no_room => Taken::LeftOut,
+            Some(_) => Taken::Whole,
+        };
+        let missed = taken == Taken::LeftOut;
+        if missed {
+            txn = Txn { meta: txn.meta, ..Txn::default() };
+        }
+        let behind = pg.append_as_replica(records, taken).unwrap();
+        txn.meta.extend(behind.meta);
+        txn.remove.extend(behind.remove);
+        if trim > Eversion::ZERO {
+            txn.meta.extend(pg.trim(trim));
+        }
+        txn.then.push(Then::Send(from, Net::RepAck { interval, version, missed }));
+        self.submit(txn);
+    }
+
     fn on_data(&mut self, maps: &[Map], from: OsdId, net: Net) {
         if std::env::var("PG_TRACE").is_ok_and(|v| !v.is_empty()) {
             eprintln!("osd.{} <- {from} {net:?}", self.id);
@@ -539,40 +575,7 @@ impl Osd {
         let (epoch, current) = (self.epoch(), self.interval());
         let Some(pg) = self.pg.as_mut() else { return };
         match net {
-            Net::Rep { interval, records, put, trim, .. } => {
-                if !pg.accepts_write(from, interval) {
-                    return;
-                }
-                let entry = records[0].entry.clone();
-                let version = entry.version;
-                let mut txn = match &put {
-                    Some((o, value)) => write_txn(o, *value, version),
-                    None => Txn::default(),
-                };
-                txn.meta = Pg::log_ops(&[entry], &ObjectSums::default(), 0);
-                // One of three has no room now and then, or not what the write is made upon.
-                let value = put.as_ref().and_then(|(_, value)| *value);
-                let full = from.0 != 2 && self.id == 2 && pg.mapping().acting.len() == 3;
-                let no_room =
-                    (full && value.is_some_and(|v| v % 11 == 5)) || pg.misses_base_of(&records);
-                let taken = match put {
-                    None => Taken::LogOnly,
-                    Some(_) if no_room => Taken::LeftOut,
-                    Some(_) => Taken::Whole,
-                };
-                let missed = taken == Taken::LeftOut;
-                if missed {
-                    txn = Txn { meta: txn.meta, ..Txn::default() };
-                }
-                let behind = pg.append_as_replica(records, taken).unwrap();
-                txn.meta.extend(behind.meta);
-                txn.remove.extend(behind.remove);
-                if trim > Eversion::ZERO {
-                    txn.meta.extend(pg.trim(trim));
-                }
-                txn.then.push(Then::Send(from, Net::RepAck { interval, version, missed }));
-                self.submit(txn);
-            }
+            write @ Net::Rep { .. } => self.on_write(from, write),
             Net::Pull { interval, object, .. } if interval == current => {
                 let state = self.mem.get(&object).copied();
                 let push = Net::Push { epoch, interval, object, state, pulled: true };
