@@ -2,7 +2,9 @@
 //!
 //! Every block is verified when it is read. A client's request that meets a damaged one waits while
 //! the object is pulled, and is then run again; so does a push to another copy that met it. Only
-//! when nobody has a good copy the request fails with EIO. A replica that is asked for an object that
+//! when no copy is good the request fails with EIO. Where the damaged copy is the only one of its
+//! version, and others have an older state of the object, it is unfound: requests wait until the
+//! operator goes back to that (see [`crate::unfound`]). A replica that is asked for an object that
 //! it cannot read says that it does not have it, and gets it when the primary has found a good copy.
 //!
 //! What cannot be repaired by fetching an object is damage to the store's metadata: see
@@ -19,8 +21,8 @@ use types::{HObject, OsdId, PgId};
 use wire::msg::Payload;
 
 impl Daemon {
-    /// Reading failed for a client's request or a push of a PG that we lead. Whether another copy
-    /// will bring what was damaged: then the request is to be run again when it has.
+    /// Reading failed for a client's request or a push of a PG that we lead. Whether what was damaged
+    /// counts as missing: then the request is to be run again when another copy has brought it.
     pub(crate) fn begin_repair(
         &mut self,
         pgid: PgId,
@@ -39,7 +41,8 @@ impl Daemon {
             return Some(object);
         }
         let record = host.pg.repair(&object, version)?;
-        tracing::warn!("osd.{}: pg {pgid}: {object} is fetched anew: {error}", self.cfg.id);
+        let becomes = if host.pg.is_unfound(&object) { "unfound" } else { "fetched anew" };
+        tracing::warn!("osd.{}: pg {pgid}: {object} is {becomes}: {error}", self.cfg.id);
         self.perf.repairs += 1;
         hit(Probe::DamageFound);
         let mut txn = host.transaction();
@@ -100,14 +103,18 @@ impl Daemon {
             return;
         }
         *sending = Sending { waits_for_repair: true, ..Sending::default() };
-        if self.begin_repair(pgid, why, fx).is_none() {
-            self.end_waiting_pushes(pgid, &object);
-        }
+        self.begin_repair(pgid, why, fx);
+        self.end_vain_pushes(pgid, &object);
+        self.note_recovering(pgid);
+        self.report_soon();
     }
 
-    /// Nobody has a good copy of an object: it is not pushed. The PG stays degraded and says so.
-    fn end_waiting_pushes(&mut self, pgid: PgId, object: &HObject) {
+    /// When nobody has a good copy of an object it is not pushed. The PG stays degraded and says so.
+    fn end_vain_pushes(&mut self, pgid: PgId, object: &HObject) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        if host.pg.missing().contains(object) && !host.pg.is_unfound(object) {
+            return;
+        }
         let sending = &mut host.transfers.sending;
         sending.retain(|(_, o), s| o != object || !s.waits_for_repair);
         host.pg.give_up(object, None);
@@ -147,8 +154,8 @@ impl Daemon {
             let mut txn = host.transaction();
             host.put_meta(&mut txn, vec![record]);
             self.submit(pgid, txn, Vec::new(), fx);
-            self.end_waiting_pushes(pgid, object);
         }
+        self.end_vain_pushes(pgid, object);
         self.note_recovering(pgid);
         self.report_soon();
         self.release_object(pgid, object, fx);

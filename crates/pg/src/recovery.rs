@@ -52,8 +52,9 @@ pub(crate) struct Recovery {
     put_off: BTreeMap<HObject, u8>,
     /// What is missing here because our copy is damaged.
     damaged: BTreeSet<HObject>,
-    /// What this copy cannot read, and no other copy has: there is nothing to be pushed.
-    unreadable: BTreeSet<HObject>,
+    /// What this copy cannot read, and no other copy has, in this version: there is nothing to be
+    /// pushed.
+    unreadable: BTreeMap<HObject, Eversion>,
 }
 
 impl Recovery {
@@ -261,7 +262,7 @@ impl Pg {
             };
             let busy = &self.recovery;
             let free = |o: &&HObject| {
-                let moving = busy.pushing.contains_key(*o) || busy.unreadable.contains(*o);
+                let moving = busy.pushing.contains_key(*o) || busy.unreadable.contains_key(*o);
                 !self.missing.contains(o) && !moving
             };
             if let Some(object) = missing.oldest_first().map(|(o, _)| o).find(free) {
@@ -281,7 +282,7 @@ impl Pg {
             return Some(Work::Pull { object: object.clone(), need: item.need, from });
         }
         let busy = &self.recovery;
-        if busy.pushing.contains_key(object) || busy.unreadable.contains(object) {
+        if busy.pushing.contains_key(object) || busy.unreadable.contains_key(object) {
             return None;
         }
         let mut need = Eversion::ZERO;
@@ -376,21 +377,37 @@ impl Pg {
 
     /// As the primary: our copy of `object`, in version `have`, turned out to be damaged. It counts
     /// as missing and is pulled from another copy (`PrimaryLogPG.cc: rep_repair_primary_object`).
-    /// Gives the record change, or `None` when nobody else has it: then all stays as it is, and the
+    /// When nobody has it, but somebody an older state of it, it is unfound from now on.
+    /// Gives the record change, or `None` when all copies are alike: then all stays as it is, and the
     /// object is not pushed to others.
     pub fn repair(&mut self, object: &HObject, have: Eversion) -> Option<MetaOp> {
         assert!(self.is_primary(), "{}: a replica repairs nothing by itself", self.info.pgid);
         assert!(!self.missing.contains(object), "what is missing cannot be found to be damaged");
+        if self.recovery.unreadable.get(object).is_some_and(|version| *version < have) {
+            // It was written since then: the other copies may be good again.
+            self.forget_failures(object);
+        }
         let item = MissingItem { need: have, have: Eversion::ZERO };
         self.missing.set(object.clone(), item.need, item.have);
-        if self.stage == Stage::Active && self.source_of(object).is_some() {
+        let is_found = self.source_of(object).is_some();
+        if self.stage == Stage::Active && (is_found || self.is_lacked(object)) {
             self.recovery.damaged.insert(object.clone());
             self.hurry(object);
             return Some(put_missing(object, &item));
         }
         self.missing.remove(object);
-        self.recovery.unreadable.insert(object.clone());
+        self.recovery.unreadable.insert(object.clone(), have);
         None
+    }
+
+    /// Whether a member never got the version that counts: it has an older state of the object, or
+    /// none, and no damaged copy.
+    fn is_lacked(&self, object: &HObject) -> bool {
+        let behind = |p: &Peer| {
+            let misses = p.missing.as_ref().is_some_and(|m| m.contains(object));
+            misses && !p.lacks.contains(object)
+        };
+        self.members().filter_map(|osd| self.peers.get(&osd)).any(behind)
     }
 
     /// As the primary: what copies of `object` turned out not to have or not to be readable before
@@ -411,9 +428,9 @@ impl Pg {
     }
 
     /// As the primary: `source` did not have the object that it was asked for. If nobody else has
-    /// it, and it is only missing because our copy of it is damaged, then it is not missing any
-    /// more: what can be read of our copy is all that there is. Gives the record change then, and the
-    /// object is not pushed to others.
+    /// it, no member has an older state of it, and it is only missing because our copy of it is
+    /// damaged, then it is not missing any more: what can be read of our copy is all that there is.
+    /// Gives the record change then, and the object is not pushed to others.
     pub fn source_failed(&mut self, object: &HObject, source: OsdId) -> Option<MetaOp> {
         self.give_up(object, Some(source));
         let item = *self.missing.get(object)?;
@@ -424,14 +441,15 @@ impl Pg {
             // It holds a damaged copy itself, or none: it gets the object with the others.
             missing.set(object.clone(), item.need, Eversion::ZERO);
         }
-        if self.source_of(object).is_some() || !self.recovery.damaged.remove(object) {
+        let may_come = self.source_of(object).is_some() || self.is_lacked(object);
+        if may_come || !self.recovery.damaged.remove(object) {
             return None;
         }
         self.missing.remove(object);
         for missing in self.peers.values_mut().filter_map(|p| p.missing.as_mut()) {
             missing.remove(object);
         }
-        self.recovery.unreadable.insert(object.clone());
+        self.recovery.unreadable.insert(object.clone(), item.need);
         Some(MetaOp::Remove(missing_key(object)))
     }
 

@@ -13,7 +13,7 @@ const NAME: &str = "precious";
 const BYTES: usize = 200_000;
 
 /// Bytes of which each block begins with its number, and with `mark`.
-fn content(mark: u8) -> Vec<u8> {
+pub fn content(mark: u8) -> Vec<u8> {
     let mut data = vec![mark; BYTES];
     for (i, block) in data.chunks_mut(4096).enumerate() {
         let head = begins(mark, i);
@@ -41,14 +41,14 @@ fn holders(c: &Cluster, target: &HObject) -> Vec<usize> {
 }
 
 /// Damages block `block` of the content with this mark on an OSD's disk.
-fn damage(c: &mut Cluster, osd: usize, mark: u8, block: usize) {
+pub fn damage(c: &mut Cluster, osd: usize, mark: u8, block: usize) {
     let node = c.osds[osd];
     let hit = c.world.disk(node, 0).damage(&begins(mark, block));
     assert!(!hit.is_empty(), "osd.{osd} has no such block");
 }
 
 #[track_caller]
-fn assert_reads(c: &mut Cluster, target: &HObject, data: &[u8]) {
+pub fn assert_reads(c: &mut Cluster, target: &HObject, data: &[u8]) {
     let got = c.call(target.clone(), vec![read(0, 0)], false);
     assert_eq!(got.result, 0);
     assert!(output(&got, 0) == data, "other bytes");
@@ -129,6 +129,9 @@ fn without_a_good_copy_a_read_fails_and_all_else_goes_on() {
     assert_eq!(c.call(target.clone(), vec![write_full(&content(2))], true).result, 0);
     assert_reads(&mut c, &target, &content(2));
     c.wait_clean();
+    // All copies are good again: what is damaged from now on is repaired.
+    damage(&mut c, holders[0], 2, 9);
+    assert_reads(&mut c, &target, &content(2));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use crate::basic::{read, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, Options, output};
+use crate::repair;
 use maps::OsdMapFlags;
 use pg::StateBits;
 use serde_json::Value;
@@ -231,5 +232,38 @@ fn what_is_given_up_goes_back_to_the_newest_state_that_any_copy_has() {
             start(&mut c, off);
             c.wait_clean();
         }
+    }
+}
+
+/// The newest version is on the primary only, and cannot be read there. It was pushed to nobody: the
+/// PG was neither clean nor did it say why, and a write waited for ever.
+#[test]
+fn the_only_copy_of_a_version_is_damaged_and_the_object_goes_back() {
+    for seed in 0..4 {
+        let mut c = Cluster::new(seed, 3, &Options::new());
+        c.on_mon(|m| m.create_pool(1, "rbd", 3, 1, 1));
+        c.wait_clean();
+        let target = object(1, "a");
+        let pgid = c.client.borrow().pg_of(&target);
+        let write_all = |c: &mut Cluster, mark: u8| {
+            let ops = vec![write_full(&repair::content(mark))];
+            assert_eq!(c.call(target.clone(), ops, true).result, 0);
+        };
+        write_all(&mut c, 1);
+        let first = c.client.borrow().primary_of(&target).0 as usize;
+        let others: Vec<usize> = (0..3).filter(|o| *o != first).collect();
+        others.iter().for_each(|osd| stop(&mut c, *osd));
+        write_all(&mut c, 2);
+        repair::damage(&mut c, first, 2, 9);
+        others.iter().for_each(|osd| start(&mut c, *osd));
+        c.run_until(20 * SECOND, |c| state(c, pgid).has(StateBits::RECOVERY_UNFOUND));
+        let reads = c.on_client(|cl| cl.request(target.clone(), vec![read(0, 0)], false));
+        c.pass(5 * SECOND);
+        assert!(!c.client.borrow().done.contains_key(&reads), "that is for the operator to decide");
+        give_up(&mut c, &[], std::slice::from_ref(&target), "revert");
+        assert!(output(&c.wait_for(reads), 0) == repair::content(1), "what is left");
+        write_all(&mut c, 3);
+        c.wait_clean();
+        repair::assert_reads(&mut c, &target, &repair::content(3));
     }
 }
