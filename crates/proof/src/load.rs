@@ -100,6 +100,11 @@ impl Load {
         self.open.len()
     }
 
+    /// Objects with requests under way.
+    pub fn open_objects(&self) -> BTreeSet<u64> {
+        self.open.values().map(|open| open.object).collect()
+    }
+
     /// Requests of a client that are under way.
     pub fn open_of(&self, client: usize) -> usize {
         self.open.range((client, RequestId(0))..=(client, RequestId(u64::MAX))).count()

@@ -122,7 +122,9 @@ impl Run {
             self.faults.turn(&mut self.rig);
             self.replace_clients();
         }
-        self.heal()?;
+        if !self.heal()? {
+            return self.load.check();
+        }
         self.read_everything()?;
         self.load.check()?;
         self.scrub()?;
@@ -203,12 +205,17 @@ impl Run {
         }
     }
 
-    /// Everything works again: everything is answered, and all PGs become clean.
-    fn heal(&mut self) -> Result<(), String> {
+    /// Everything works again: everything is answered, and all PGs become clean. False: but for
+    /// objects of which only the bad disk had the newest version, that of a write which was under way
+    /// when the power failed.
+    fn heal(&mut self) -> Result<bool, String> {
         self.faults.end_all(&mut self.rig);
         let end = self.rig.world.now() + ANSWERED_WITHIN;
         while self.load.open() > 0 || !self.making.is_empty() {
             if self.rig.world.now() > end {
+                if self.making.is_empty() && self.only_bad_disk_had_it() {
+                    return Ok(false);
+                }
                 let clients = 0..self.plan.clients;
                 let waits: Vec<_> =
                     clients.map(|c| self.rig.as_user(c, |_, c| c.waiting())).collect();
@@ -224,7 +231,31 @@ impl Run {
             self.hear()?;
         }
         self.faults.settle_pg_num(&mut self.rig);
-        self.wait_clean()
+        match self.wait_clean() {
+            Err(_) if self.only_bad_disk_had_it() => Ok(false),
+            clean => clean.map(|()| true),
+        }
+    }
+
+    /// Whether all that is left is for the operator to decide: objects that are unfound because the
+    /// copy on the bad disk, the only one of its version, is damaged.
+    fn only_bad_disk_had_it(&mut self) -> bool {
+        let Some(bad_osd) = self.faults.bad_osd() else { return false };
+        let mut rest = self.pg_stats();
+        rest.retain(|s| !has_words(s, &["active", "clean"]));
+        let unfound = |s: &Value| {
+            let acting = s["acting"].as_array().is_some_and(|a| a.contains(&bad_osd.into()));
+            acting && has_words(s, &["active", "recovery_unfound"])
+        };
+        let pgids: Vec<_> = rest.iter().map(|s| s["pgid"].clone()).collect();
+        let waits_for_others = self.load.open_objects().into_iter().any(|object| {
+            let words = format!(r#""pool":"p","object":"object{object}","format":"json""#);
+            let at = self.rig.ask(&format!(r#"{{"prefix":"osd map",{words}}}"#));
+            !pgids.contains(&at["pgid"])
+        });
+        let it_is = !rest.is_empty() && rest.iter().all(unfound) && !waits_for_others;
+        self.rig.world.count("only copy of a version damaged", u64::from(it_is));
+        it_is
     }
 
     fn pg_stats(&mut self) -> Vec<Value> {
@@ -247,11 +278,7 @@ impl Run {
         loop {
             let (size, osds) = (self.plan.size, self.plan.osds as u64);
             let stats = self.pg_stats();
-            let state_ok = |s: &Value| {
-                let words = s["state"].as_str().unwrap_or_default();
-                let has = |word: &str| words.split('+').any(|w| w == word);
-                has("active") && has("clean")
-            };
+            let state_ok = |s: &Value| has_words(s, &["active", "clean"]);
             let full = |s: &Value| s["acting"].as_array().map(Vec::len) == Some(usize::from(size));
             if stats.len() == self.faults.pg_num() as usize
                 && stats.iter().all(|s| state_ok(s) && full(s))
@@ -349,6 +376,12 @@ impl Run {
             self.rig.pass(200 * TICK);
         }
     }
+}
+
+/// Whether a PG's state has all these words.
+fn has_words(stat: &Value, words: &[&str]) -> bool {
+    let state = stat["state"].as_str().unwrap_or_default();
+    words.iter().all(|word| state.split('+').any(|w| w == *word))
 }
 
 #[cfg(test)]
