@@ -3,6 +3,7 @@
 //! `pg_temp`, `primary_temp` and upmaps that no longer make sense go; pools get the fullness of
 //! their OSDs.
 
+use crate::pools::is_merged_next;
 use crush::Op;
 use maps::{Incremental, OsdList, OsdMap, OsdState, PgPool, PoolFlags};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,15 +37,17 @@ fn temps(inc: &mut Incremental, map: &OsdMap) {
     }
 }
 
-/// Upmaps that do not hold any more (`clean_pg_upmaps`): the PG is gone, an OSD cannot be chosen by
-/// the pool's rule, copies would share a failure domain, or CRUSH does the same by itself.
+/// Upmaps that do not hold any more (`clean_pg_upmaps`): the PG is gone, or about to be merged, for which
+/// both must lie where CRUSH wants them; an OSD cannot be chosen by the pool's rule, copies would share a
+/// failure domain, or CRUSH does the same by itself.
 fn upmaps(inc: &mut Incremental, map: &OsdMap) {
     let mut rooms: BTreeMap<PoolId, Room> = BTreeMap::new();
     let pgs = map.pg_upmap.keys().chain(map.pg_upmap_items.keys());
     for pool in pgs.map(|pgid| pgid.pool).collect::<BTreeSet<_>>() {
         rooms.extend(map.pool(pool).map(|p| (pool, Room::of(map, p))));
     }
-    let room = |pgid: &PgId| rooms.get(&pgid.pool).filter(|_| map.pg_exists(*pgid));
+    let stays = |pgid: PgId| map.pg_exists(pgid) && !is_merged_next(map, pgid);
+    let room = |pgid: &PgId| rooms.get(&pgid.pool).filter(|_| stays(*pgid));
     for (pgid, osds) in &map.pg_upmap {
         let holds = |room: &Room| room.takes(map, osds) && map.pg_to_raw(*pgid) != *osds;
         if !room(pgid).is_some_and(holds) {
@@ -212,6 +215,17 @@ mod tests {
         assert!(!left(&map, pgid, &[0, 9]), "no such OSD");
         assert!(!left(&map, PgId::new(PoolId(1), 8), &good), "no such PG");
         assert!(!left(&map, PgId::new(PoolId(2), 0), &good), "no such pool");
+        let mut fewer = map.clone();
+        let pool = fewer.pools.get_mut(&PoolId(1)).unwrap();
+        let (source, target) = (pool.pg_num - 1, pool.pg_num / 2 - 1);
+        pool.pg_num_target = source;
+        for seed in [source, target] {
+            let pgid = PgId::new(PoolId(1), seed);
+            let raw: Vec<i32> = map.pg_to_raw(pgid).iter().map(|o| o.0).collect();
+            let good = if raw == [0, 1] { [1, 0] } else { [0, 1] };
+            assert!(left(&map, pgid, &good) && !left(&fewer, pgid, &good), "{pgid} is merged next");
+        }
+        assert!(left(&fewer, pgid, &good), "others stay");
         map.set_weight(OsdId(1), 0);
         assert!(!left(&map, pgid, &good), "an OSD that is out");
     }

@@ -5,6 +5,6 @@ mod messages;
 mod pg_num;
 mod snaps;
 
-pub(crate) use pg_num::Step;
+pub(crate) use pg_num::{Step, is_merged_next};
 
 pub(crate) use create::{MAX_SIZE, NewPool, check_name};

@@ -34,6 +34,15 @@ fn is_merging(pool: &PgPool) -> bool {
     pool.pg_num_pending < pool.pg_num
 }
 
+/// Whether a PG is one of the two that are merged next.
+pub(crate) fn is_merged_next(map: &OsdMap, pgid: PgId) -> bool {
+    let fewer = |p: &&PgPool| p.pg_num_target < p.pg_num || is_merging(p);
+    map.pool(pgid.pool).filter(fewer).is_some_and(|pool| {
+        let (source, target) = participants(pgid.pool, pool);
+        pgid == source || pgid == target
+    })
+}
+
 /// The PG that is merged next, and the one it goes into.
 fn participants(id: PoolId, pool: &PgPool) -> (PgId, PgId) {
     let source = PgId::new(id, pool.pg_num.saturating_sub(1));
