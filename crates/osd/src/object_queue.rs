@@ -183,11 +183,11 @@ impl Daemon {
         // What a write takes from a clone, every copy must take from its own. Of the head itself some
         // copies may only note that they miss it.
         let head = op.head();
-        let removes = removes(&op.request, self.maps.current());
+        let map = self.maps.current();
         let is_ready = |o: &HObject| match pg.readiness(o) {
             Readiness::Ready => true,
             Readiness::Degraded if op.class.writes && *o == head => {
-                removes || pg.write_readiness(o) == Readiness::Ready
+                pg.write_readiness(o) == Readiness::Ready || removes(&op.request, map)
             }
             Readiness::Degraded => !op.class.writes,
             Readiness::Missing => planted(Bug::MissingServedAbsent) && !op.class.writes,
@@ -438,5 +438,5 @@ impl Daemon {
 fn removes(request: &MOsdOp, map: &OsdMap) -> bool {
     let no_snaps = |p: &PgPool| p.snaps.is_empty() && request.snapc.snaps.is_empty();
     let deletes = |op: &wire::msg::OsdOp| op.code == OpCode::DELETE;
-    map.pool(request.pgid.pgid.pool).is_some_and(no_snaps) && request.ops.iter().all(deletes)
+    request.ops.iter().all(deletes) && map.pool(request.pgid.pgid.pool).is_some_and(no_snaps)
 }

@@ -380,12 +380,10 @@ impl Daemon {
         let map = self.maps.current();
         let state = map.state(self.cfg.id);
         let ratio = f64::from(map.backfillfull_ratio);
-        let usage = self.store.usage();
-        let used = usage.total.saturating_sub(usage.available) as f64;
         self.is_full()
             || state.contains(OsdState::BACKFILLFULL)
             || state.contains(OsdState::FULL)
-            || (ratio > 0.0 && used >= ratio * usage.total as f64)
+            || (ratio > 0.0 && self.uses(ratio))
     }
 
     /// Called often: when space has run out, those who fill this OSD stop.

@@ -56,6 +56,12 @@ impl Daemon {
         self.space != Space::Enough
     }
 
+    /// Whether this part of the disk or more is in use.
+    pub(crate) fn uses(&self, ratio: f64) -> bool {
+        let usage = self.store.usage();
+        usage.total.saturating_sub(usage.available) as f64 >= ratio * usage.total as f64
+    }
+
     /// Whether data of so many bytes that a primary has taken must be left out here.
     pub(crate) fn must_leave_out(&self, bytes: u64) -> bool {
         let usage = self.store.usage();
@@ -64,12 +70,10 @@ impl Daemon {
 
     /// Called often: whether space has run out, or is there again. (The store tells whoever waits.)
     pub(crate) fn look_at_space(&mut self) {
-        let usage = self.store.usage();
-        let used = usage.total.saturating_sub(usage.available) as f64;
-        let over = used >= self.limits.failsafe_full_ratio * usage.total as f64;
+        let over = self.uses(self.limits.failsafe_full_ratio);
         match self.space {
             Space::Enough if over => self.lacks_space(0),
-            Space::Lacking { bytes } if !over && usage.available >= bytes => {
+            Space::Lacking { bytes } if !over && self.store.usage().available >= bytes => {
                 tracing::info!("osd.{}: there is space again", self.cfg.id);
                 self.space = Space::Enough;
                 self.report_soon();

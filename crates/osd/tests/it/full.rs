@@ -77,6 +77,19 @@ fn assert_whole(c: &mut Cluster, objects: &[usize]) {
     }
 }
 
+/// Deletes most objects, one by one: what waits then goes on by itself. What is kept.
+#[track_caller]
+fn make_room<'a>(c: &mut Cluster, done: &'a [usize], flying: Vec<u64>) -> &'a [usize] {
+    let (gone, kept) = done.split_at(done.len() * 2 / 3);
+    for i in gone {
+        assert_eq!(c.call(name(*i), vec![remove()], true).result, 0, "object {i}");
+    }
+    for tid in flying {
+        assert_eq!(c.wait_for(tid).result, 0);
+    }
+    kept
+}
+
 #[test]
 fn a_full_replica_logs_writes_and_is_brought_them_later() {
     for seed in 0..3 {
@@ -84,13 +97,7 @@ fn a_full_replica_logs_writes_and_is_brought_them_later() {
         // What it leads waits; the rest goes on without it.
         let (done, flying) = fill(&mut c, |c, n| is_full(c, 2) && n >= OBJECTS);
         assert_whole(&mut c, &done);
-        let (gone, kept) = done.split_at(done.len() * 2 / 3);
-        for i in gone {
-            assert_eq!(c.call(name(*i), vec![remove()], true).result, 0, "object {i}");
-        }
-        for tid in flying {
-            assert_eq!(c.wait_for(tid).result, 0);
-        }
+        let kept = make_room(&mut c, &done, flying);
         c.run_until(PATIENCE, |c| !is_full(c, 2));
         c.wait_clean();
         assert_whole(&mut c, kept);
@@ -122,14 +129,7 @@ fn when_all_are_full_writes_wait_or_fail_as_they_asked() {
             tries.iter().any(refused)
         });
         assert_whole(&mut c, &done);
-        // What waits goes on by itself when others are gone, deleted one by one.
-        let (gone, kept) = done.split_at(done.len() * 2 / 3);
-        for i in gone {
-            assert_eq!(c.call(name(*i), vec![remove()], true).result, 0, "object {i}");
-        }
-        for tid in flying {
-            assert_eq!(c.wait_for(tid).result, 0);
-        }
+        let kept = make_room(&mut c, &done, flying);
         c.run_until(PATIENCE, |c| (0..3).all(|osd| !is_full(c, osd)));
         c.wait_clean();
         assert_whole(&mut c, kept);

@@ -141,10 +141,9 @@ impl Cluster {
         osds.map(|(name, d)| (name.clone(), d["resident_bytes"].as_u64().unwrap())).collect()
     }
 
-    /// The process of a daemon.
-    pub fn pid(&self, daemon: &str) -> i32 {
-        let status = self.dev("status").arg("--json").json();
-        status["daemons"][daemon]["pid"].as_i64().unwrap() as i32
+    /// The process of a daemon that runs.
+    pub fn pid(&self, daemon: &str) -> Pid {
+        self.pid_of(daemon).unwrap_or_else(|| panic!("{daemon} does not run"))
     }
 
     /// The process of a daemon, if it runs.
@@ -164,8 +163,22 @@ impl Cluster {
 
     /// `kill -9` of a daemon that runs.
     pub fn kill(&self, daemon: &str) {
-        let pid = self.pid_of(daemon).unwrap_or_else(|| panic!("{daemon} does not run"));
-        kill_process(pid, Signal::KILL).unwrap();
+        kill_process(self.pid(daemon), Signal::KILL).unwrap();
+    }
+
+    /// An orderly end; the stores are whole.
+    pub fn stop_and_check_stores(&self) {
+        self.dev("stop").ok();
+        let folders = std::fs::read_dir(self.dir()).unwrap().map(|entry| entry.unwrap().path());
+        let is_store = |path: &PathBuf| {
+            let name = path.file_name().unwrap().to_string_lossy();
+            name.starts_with("osd.") && path.is_dir()
+        };
+        let stores: Vec<_> = folders.filter(is_store).collect();
+        assert!(!stores.is_empty(), "{} has no stores", self.dir().display());
+        for store in stores {
+            Tool::new(BINARY).args(["store", "fsck"]).arg(store).ok();
+        }
     }
 
     /// `kill -9` of all daemons at once.

@@ -4,13 +4,13 @@
 //!
 //! `LOLIGO_IT_FULL_ROUNDS=20` fills and empties it so often.
 
-use super::cluster::{BINARY, Cluster, is_foreign};
-use super::load::{PATIENCE, Shared, StopAtEnd, append, check, wait_for_progress, write_over};
+use super::cluster::{Cluster, is_foreign};
+use super::load::{PATIENCE, check, under_load, wait_for_progress};
 use super::tool::{Running, Tool};
 use client::{ClientError, Object, ObjectOp};
 use loligo::SyncClient;
-use loligo::conf::ClientConf;
 use loligo::wait::Deadline;
+use rustix::process::Pid;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -120,7 +120,7 @@ fn assert_refuses(client: &mut SyncClient, pool: PoolId) {
     assert_eq!(last.unwrap_err().errno, Errno::ENOSPC);
 }
 
-fn pids(c: &Cluster) -> Vec<i32> {
+fn pids(c: &Cluster) -> Vec<Pid> {
     (0..OSDS).map(|osd| c.pid(&format!("osd.{osd}"))).chain([c.pid("mon.a")]).collect()
 }
 
@@ -148,38 +148,6 @@ fn fill_and_empty(c: &Cluster, client: &mut SyncClient, pool: PoolId, round: u32
     c.rados().args(["-p", "rbd", "cleanup", "--prefix", "benchmark_data"]).run();
     c.wait_until_clean(PATIENCE);
     assert_eq!(pids(c), before, "a daemon has died");
-}
-
-/// Runs `deeds` under a load with a model, and checks everything at the end.
-fn under_load(c: &Cluster, mut deeds: impl FnMut(&mut SyncClient, PoolId, &Shared)) {
-    let conf = ClientConf::load(c.conf()).unwrap();
-    let client = || SyncClient::connect(&conf, PATIENCE).unwrap();
-    let mut reader = client();
-    let pool = reader.pool("rbd").unwrap();
-    let shared = Shared::default();
-    std::thread::scope(|scope| {
-        let writers: [fn(&mut SyncClient, PoolId, &Shared) -> _; 2] = [write_over, append];
-        let writers = writers.map(|write| {
-            let (mut client, shared) = (client(), &shared);
-            scope.spawn(move || write(&mut client, pool, shared))
-        });
-        let stop = StopAtEnd(&shared);
-        deeds(&mut reader, pool, &shared);
-        drop(stop);
-        for writer in writers {
-            writer.join().unwrap().unwrap();
-        }
-    });
-    check(&mut reader, pool, &shared);
-    assert!(shared.is_settled(), "everything was answered");
-    eprintln!("{} writes acknowledged", shared.acked_writes());
-    reader.close().unwrap();
-    c.wait_until_clean(PATIENCE);
-    c.dev("stop").ok();
-    for osd in 0..OSDS {
-        let store = c.dir().join(format!("osd.{osd}"));
-        Tool::new(BINARY).args(["store", "fsck"]).arg(store).ok();
-    }
 }
 
 fn make_image(c: &Cluster) {

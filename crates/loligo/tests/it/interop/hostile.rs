@@ -2,6 +2,7 @@
 
 use super::cluster::{Cluster, is_foreign};
 use loligo::wait::Deadline;
+use rustix::process::Pid;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -15,15 +16,15 @@ const OTHER_LINES: usize = 5;
 const BANNER: &[u8] = b"ceph v2\n\x10\x00\x01\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 /// Addresses at which a process listens, as the kernel tells.
-fn listening(pid: i32) -> Vec<SocketAddr> {
+fn listening(pid: Pid) -> Vec<SocketAddr> {
     let mut inodes = Vec::new();
-    for fd in std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten() {
+    for fd in std::fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).unwrap().flatten() {
         let target = std::fs::read_link(fd.path()).unwrap_or_default();
         let target = target.to_string_lossy().into_owned();
         let inode = target.strip_prefix("socket:[").and_then(|t| t.strip_suffix(']'));
         inodes.extend(inode.map(str::to_owned));
     }
-    let table = std::fs::read_to_string(format!("/proc/{pid}/net/tcp")).unwrap();
+    let table = std::fs::read_to_string(format!("/proc/{}/net/tcp", pid.as_raw_nonzero())).unwrap();
     let mut found = Vec::new();
     for line in table.lines().skip(1) {
         let fields: Vec<&str> = line.split_whitespace().collect();

@@ -3,13 +3,15 @@
 //! The writers live through whatever happens to the cluster: their requests are sent again when it is
 //! back, with the same identity, so an append that had happened must not happen twice.
 
-use super::cluster::pattern;
+use super::cluster::{Cluster, pattern};
 use client::{ClientError, Object, ObjectOp};
 use loligo::SyncClient;
+use loligo::conf::ClientConf;
 use loligo::wait::Deadline;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::Duration;
 use types::PoolId;
 
@@ -78,11 +80,7 @@ fn content(i: u64, version: u64) -> Vec<u8> {
 }
 
 /// Replaces objects, several at a time, each with at most one request in flight.
-pub fn write_over(
-    client: &mut SyncClient,
-    pool: PoolId,
-    shared: &Shared,
-) -> Result<(), ClientError> {
+fn write_over(client: &mut SyncClient, pool: PoolId, shared: &Shared) -> Result<(), ClientError> {
     let mut waiting = Vec::new();
     let mut next = 0;
     while !shared.stopped() || !waiting.is_empty() {
@@ -107,7 +105,7 @@ pub fn write_over(
 }
 
 /// Appends numbers to one object, one after the other.
-pub fn append(client: &mut SyncClient, pool: PoolId, shared: &Shared) -> Result<(), ClientError> {
+fn append(client: &mut SyncClient, pool: PoolId, shared: &Shared) -> Result<(), ClientError> {
     while !shared.stopped() {
         let number = shared.sent(LOG);
         let op = ObjectOp::new(Object::new(pool, LOG)).append(number.to_le_bytes().to_vec());
@@ -172,4 +170,46 @@ pub fn wait_for_progress(shared: &Shared) {
     let moves = || shared.acked_writes() > before + 200;
     let moves = Deadline::after(PATIENCE).until(Duration::from_millis(10), moves);
     assert!(moves, "the writers do not get on: {} acknowledged", shared.acked_writes());
+}
+
+pub fn client_of(c: &Cluster) -> SyncClient {
+    SyncClient::connect(&ClientConf::load(c.conf()).unwrap(), PATIENCE).unwrap()
+}
+
+/// The writers, each with a client of its own.
+pub struct Writers<'s>([ScopedJoinHandle<'s, Result<(), ClientError>>; 2]);
+
+impl<'s> Writers<'s> {
+    pub fn start(scope: &'s Scope<'s, '_>, c: &Cluster, pool: PoolId, shared: &'s Shared) -> Self {
+        let writers: [fn(&mut SyncClient, PoolId, &Shared) -> _; 2] = [write_over, append];
+        Writers(writers.map(|write| {
+            let mut client = client_of(c);
+            scope.spawn(move || write(&mut client, pool, shared))
+        }))
+    }
+
+    /// They end without an error.
+    pub fn join(self) {
+        self.0.into_iter().for_each(|writer| writer.join().unwrap().unwrap());
+    }
+}
+
+/// Does `deeds` while the writers are at work; then everything must be there, and the stores whole.
+pub fn under_load(c: &Cluster, deeds: impl FnOnce(&mut SyncClient, PoolId, &Shared)) {
+    let mut reader = client_of(c);
+    let pool = reader.pool("rbd").unwrap();
+    let shared = Shared::default();
+    std::thread::scope(|scope| {
+        let writers = Writers::start(scope, c, pool, &shared);
+        let stop = StopAtEnd(&shared);
+        deeds(&mut reader, pool, &shared);
+        drop(stop);
+        writers.join();
+    });
+    check(&mut reader, pool, &shared);
+    assert!(shared.is_settled(), "everything was answered");
+    eprintln!("{} writes acknowledged", shared.acked_writes());
+    reader.close().unwrap();
+    c.wait_until_clean(PATIENCE);
+    c.stop_and_check_stores();
 }

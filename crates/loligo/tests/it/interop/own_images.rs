@@ -558,9 +558,7 @@ fn images_are_whole_while_osds_are_killed() {
         let killer = scope.spawn(|| {
             let mut victim = 0;
             while !stop.load(Ordering::Relaxed) {
-                use rustix::process::{Pid, Signal, kill_process};
-                let pid = cluster.pid(&format!("osd.{victim}"));
-                let _ = kill_process(Pid::from_raw(pid).unwrap(), Signal::KILL);
+                cluster.kill(&format!("osd.{victim}"));
                 cluster.dev("start").ok();
                 cluster.wait_until_clean(Duration::from_secs(120));
                 victim = (victim + 1) % 3;

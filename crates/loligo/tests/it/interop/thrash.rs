@@ -8,21 +8,18 @@
 //! `LOLIGO_IT_THRASH_SECONDS=3600 LOLIGO_IT_THRASH_SEED=7 cargo test -p loligo --test it thrash --
 //! --nocapture` is an hour of it; each line says what is done.
 
-use super::cluster::{BINARY, Cluster, is_foreign};
-use super::load::{PATIENCE, Shared, StopAtEnd, append, check, wait_for_progress, write_over};
+use super::cluster::{Cluster, is_foreign};
+use super::load::{PATIENCE, Shared, StopAtEnd, Writers, check, client_of, wait_for_progress};
 use super::machines::{self, CUTS, Cut};
 use super::scrub::scrub_all;
 use super::tool::{Running, Tool};
 use io::Rng;
-use loligo::SyncClient;
-use loligo::conf::ClientConf;
 use loligo::wait::Deadline;
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
-use types::PoolId;
 
 const SECONDS_ENV: &str = "LOLIGO_IT_THRASH_SECONDS";
 const SEED_ENV: &str = "LOLIGO_IT_THRASH_SEED";
@@ -296,12 +293,10 @@ fn whatever_happens_nothing_is_lost() {
         Cluster::start(OSDS as u32, "512M")
     };
     // OSDs are marked down on purpose, and more often than anybody would bear.
-    let conf = ClientConf::load(&c.dir().join("ceph.conf")).unwrap();
-    let client = || SyncClient::connect(&conf, PATIENCE).unwrap();
     c.ceph().args(["osd", "pool", "set", "rbd", "min_size", "1"]).ok();
     let rbd = |line: &str| Tool::new("rbd").env("CEPH_CONF", c.conf()).args(line.split(' '));
     rbd("create thrash --size 64M").ok();
-    let mut reader = client();
+    let mut reader = client_of(&c);
     let pool = reader.pool("rbd").unwrap();
     let shared = Shared::default();
     let mut thrasher = Thrasher {
@@ -313,12 +308,8 @@ fn whatever_happens_nothing_is_lost() {
     };
     let over = Deadline::after(time);
     std::thread::scope(|scope| {
-        let writers: [fn(&mut SyncClient, PoolId, &Shared) -> _; 2] = [write_over, append];
-        let writers = writers.map(|write| {
-            let (mut client, shared) = (client(), &shared);
-            scope.spawn(move || write(&mut client, pool, shared))
-        });
-        let (mut looker, looked) = (client(), &shared);
+        let writers = Writers::start(scope, &c, pool, &shared);
+        let (mut looker, looked) = (client_of(&c), &shared);
         let looking = scope.spawn(move || {
             while !looked.stopped() {
                 check(&mut looker, pool, looked);
@@ -343,9 +334,7 @@ fn whatever_happens_nothing_is_lost() {
         let ran = writing.wait();
         assert!(ran.status.success(), "{ran:?}");
         drop(stop);
-        for writer in writers {
-            writer.join().unwrap().unwrap();
-        }
+        writers.join();
         looking.join().unwrap();
     });
     thrasher.make_clean();
@@ -355,9 +344,5 @@ fn whatever_happens_nothing_is_lost() {
     let (done, cuts) = (&thrasher.done, &thrasher.cuts);
     eprintln!("thrash: {} writes, {done:?}, {cuts:?}", shared.acked_writes());
     reader.close().unwrap();
-    c.dev("stop").ok();
-    for osd in 0..OSDS {
-        let store = c.dir().join(format!("osd.{osd}"));
-        Tool::new(BINARY).args(["store", "fsck"]).arg(store).ok();
-    }
+    c.stop_and_check_stores();
 }

@@ -27,7 +27,7 @@ struct Osd<'a> {
 
 impl<'a> Osd<'a> {
     fn new(c: &'a Cluster, id: u32) -> Self {
-        let pid = c.pid(&format!("osd.{id}"));
+        let pid = c.pid(&format!("osd.{id}")).as_raw_nonzero();
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
         let words = line.split(|b| *b == 0).filter(|w| !w.is_empty());
         let command = words.map(|w| String::from_utf8(w.to_vec()).unwrap()).collect();
