@@ -104,7 +104,7 @@ impl Run {
             making: Vec::new(),
             loud,
         };
-        run.wait_clean().unwrap_or_else(|why| panic!("at the beginning: {why}"));
+        run.wait_pgs_clean().unwrap_or_else(|why| panic!("at the beginning: {why}"));
         run
     }
 
@@ -273,7 +273,28 @@ impl Run {
         self.pg_stats().iter().map(one).collect()
     }
 
+    /// All OSDs are up and all PGs clean. A copy whose OSD is not up is one that scrub does not see, and
+    /// that serves reads when it is.
     fn wait_clean(&mut self) -> Result<(), String> {
+        let end = self.rig.world.now() + CLEAN_WITHIN;
+        loop {
+            self.wait_pgs_clean()?;
+            let status = self.rig.ask(r#"{"prefix":"status","format":"json"}"#);
+            if status["osdmap"]["num_up_osds"].as_u64() == Some(self.plan.osds as u64) {
+                // Whoever came up last may not have been in a report yet.
+                self.rig.pass(200 * TICK);
+                return self.wait_pgs_clean();
+            }
+            if self.rig.world.now() > end {
+                let up = &status["osdmap"];
+                return Err(format!("not all OSDs up {CLEAN_WITHIN:?} after the faults: {up}"));
+            }
+            self.rig.pass(100 * TICK);
+            self.hear()?;
+        }
+    }
+
+    fn wait_pgs_clean(&mut self) -> Result<(), String> {
         let end = self.rig.world.now() + CLEAN_WITHIN;
         loop {
             let (size, osds) = (self.plan.size, self.plan.osds as u64);
