@@ -427,7 +427,7 @@ impl Daemon {
         let shared: Vec<_> = self
             .pgs
             .iter()
-            .filter(|(_, h)| h.started && h.pg.mapping().acting.contains(&osd))
+            .filter(|(_, h)| h.started && h.pg.relies_on(osd))
             .map(|(p, _)| *p)
             .collect();
         for pgid in shared {

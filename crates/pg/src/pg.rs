@@ -236,6 +236,13 @@ impl Pg {
         self.flush_info(fx);
     }
 
+    /// Whether, as the primary, it waits for messages of this OSD or relies on what it has told it, so that
+    /// a session that was lost with some of them means a [`Pg::restart`]. Not only who acts counts: peering
+    /// asks who is to act and who has acted, backfill goes to others, objects come from any holder.
+    pub fn relies_on(&self, osd: OsdId) -> bool {
+        self.is_primary() && (self.prior.probe.contains(&osd) || self.peers.contains_key(&osd))
+    }
+
     /// Takes in a map that does not follow the last one, before [`Pg::start`]. The mon has thrown the
     /// maps between away because every PG was clean after them: nothing before counts any more.
     pub fn skip_to(&mut self, epoch: Epoch, mapping: Mapping, rules: PoolRules) {

@@ -1,4 +1,4 @@
-//! Messages that come late.
+//! Messages that come late, or never.
 
 use crate::world::{Map, PGID};
 use pg::{Body, Ctx, Fx, History, Notify, PastIntervals, Pg, PgInfo, PgMsg, Stage};
@@ -53,4 +53,25 @@ fn an_activation_that_came_too_late_comes_again() {
     hear(&mut pg, &map, Body::Activated(Box::new(info)));
     assert_eq!(*pg.stage(), Stage::Active);
     assert_eq!(activations(&hear(&mut pg, &map, absent())), 0, "it is over");
+}
+
+/// The session with an OSD that peering asks was lost, and the question with it. That it does not act does
+/// not matter: nothing goes on before it answers.
+#[test]
+fn a_question_that_got_lost_is_asked_again() {
+    let mut map = Map { epoch: 5, size: 2, min_size: 1, order: vec![2, 3], ..Map::default() };
+    map.up = [1, 2, 3, 4].into();
+    map.pg_temp = vec![1];
+    let past = PastIntervals::default();
+    let history = History::created(Epoch(5));
+    let mut pg = Pg::create(ME, PGID, history, past, Epoch(5), map.mapping(), map.rules());
+    let ctx = Ctx { map: &map, now: UTime::ZERO };
+    pg.start(&ctx, &mut Fx::default());
+    hear(&mut pg, &map, absent());
+    assert!(matches!(pg.stage(), Stage::GetInfo { waiting } if *waiting == [OsdId(3)].into()));
+    assert!(pg.relies_on(OTHER) && pg.relies_on(OsdId(3)) && !pg.relies_on(OsdId(4)));
+    let mut fx = Fx::default();
+    pg.restart(&ctx, &mut fx);
+    let asked: Vec<_> = fx.send.iter().map(|(to, _)| *to).collect();
+    assert_eq!(asked, [OTHER, OsdId(3)]);
 }
