@@ -355,10 +355,10 @@ impl Pg {
             self.activate(ctx, fx);
             return;
         }
-        fx.want_up_thru = Some(self.epoch);
-        if self.stage != Stage::WaitUpThru {
+        if !matches!(self.stage, Stage::WaitUpThru { .. }) {
             hit(Probe::UpThruWaited);
-            self.set_stage(Stage::WaitUpThru, ctx);
+            fx.want_up_thru = Some(self.epoch);
+            self.set_stage(Stage::WaitUpThru { want: self.epoch }, ctx);
         }
     }
 
@@ -497,7 +497,7 @@ impl Pg {
     pub fn ask_again(&mut self, fx: &mut Fx) {
         match &self.stage {
             Stage::WaitActing { want } => fx.want_pg_temp = Some(want.clone()),
-            Stage::WaitUpThru => fx.want_up_thru = Some(self.epoch),
+            Stage::WaitUpThru { want } => fx.want_up_thru = Some(*want),
             Stage::Active => self.check_clean(fx),
             _ => {}
         }

@@ -58,7 +58,11 @@ pub enum Stage {
         waiting: BTreeSet<OsdId>,
     },
     /// Primary: the map must first promise that we are alive in this interval.
-    WaitUpThru,
+    WaitUpThru {
+        /// Up to which epoch it was asked to. It stays so: an OSD far behind would else ask with each map
+        /// it takes in, and each time make another one.
+        want: Epoch,
+    },
     /// Primary: everybody is taking over the log.
     Activating {
         /// Who has not durably done it, ourselves included.
@@ -355,7 +359,7 @@ impl Pg {
             {
                 self.start_peering(ctx, fx);
             }
-            Stage::WaitUpThru => self.check_up_thru(ctx, fx),
+            Stage::WaitUpThru { .. } => self.check_up_thru(ctx, fx),
             _ => {}
         }
     }

@@ -98,7 +98,7 @@ impl Pg {
             | Stage::WaitActing { .. }
             | Stage::GetLog { .. }
             | Stage::GetMissing { .. }
-            | Stage::WaitUpThru => bits |= StateBits::PEERING,
+            | Stage::WaitUpThru { .. } => bits |= StateBits::PEERING,
         }
         if self.info.history.last_epoch_started.0 == 0 && self.stage != Stage::Active {
             bits |= StateBits::CREATING;

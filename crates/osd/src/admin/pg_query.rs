@@ -243,7 +243,7 @@ fn stage_name(stage: &Stage) -> &'static str {
         Stage::WaitActing { .. } => "Started/Primary/WaitActingChange",
         Stage::GetLog { .. } => "Started/Primary/Peering/GetLog",
         Stage::GetMissing { .. } => "Started/Primary/Peering/GetMissing",
-        Stage::WaitUpThru => "Started/Primary/Peering/WaitUpThru",
+        Stage::WaitUpThru { .. } => "Started/Primary/Peering/WaitUpThru",
         Stage::Activating { .. } => "Started/Primary/Active/Activating",
         Stage::Active => "Started/Primary/Active",
     }
@@ -266,7 +266,9 @@ fn stage_json(pg: &Pg) -> Value {
     }
     match pg.stage() {
         Stage::Active => state["recovery_progress"] = progress_json(pg),
-        Stage::WaitUpThru => state["comment"] = "the mon has yet to note that we are alive".into(),
+        Stage::WaitUpThru { .. } => {
+            state["comment"] = "the mon has yet to note that we are alive".into()
+        }
         Stage::WaitActing { want } => {
             state["comment"] = "the mon was asked for another acting set".into();
             state["want_acting"] = ids(want).into();

@@ -75,3 +75,31 @@ fn a_question_that_got_lost_is_asked_again() {
     let asked: Vec<_> = fx.send.iter().map(|(to, _)| *to).collect();
     assert_eq!(asked, [OTHER, OsdId(3)]);
 }
+
+/// An OSD that is many maps behind takes them in one by one. If it asked with each of them to be noted as
+/// alive, each answer would be one more map.
+#[test]
+fn to_be_noted_as_alive_is_asked_once() {
+    let mut map = Map { epoch: 5, size: 1, min_size: 1, order: vec![1], ..Map::default() };
+    map.up = [1].into();
+    let past = PastIntervals::default();
+    let history = History::created(Epoch(5));
+    let mut pg = Pg::create(ME, PGID, history, past, Epoch(5), map.mapping(), map.rules());
+    let mut fx = Fx::default();
+    pg.start(&Ctx { map: &map, now: UTime::ZERO }, &mut fx);
+    assert_eq!(fx.want_up_thru, Some(Epoch(5)));
+    let next = |pg: &mut Pg, map: &mut Map| {
+        let old = map.clone();
+        map.epoch += 1;
+        let (mapping, rules, mut fx) = (map.mapping(), map.rules(), Fx::default());
+        pg.on_map(&old, &Ctx { map, now: UTime::ZERO }, mapping, rules, &mut fx);
+        fx.want_up_thru
+    };
+    assert_eq!([0; 3].map(|_| next(&mut pg, &mut map)), [None; 3]);
+    let mut fx = Fx::default();
+    pg.ask_again(&mut fx);
+    assert_eq!(fx.want_up_thru, Some(Epoch(5)), "the question was lost");
+    map.up_thru = [(1, 5)].into();
+    next(&mut pg, &mut map);
+    assert!(matches!(pg.stage(), Stage::Activating { .. }));
+}
