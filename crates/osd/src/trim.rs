@@ -109,6 +109,8 @@ pub struct Trimmer {
     /// Something must be fetched first.
     waiting: bool,
     reads: ReadSet,
+    /// The snapshot it is at. Another one takes its place when an older one is removed meanwhile.
+    current: Option<SnapId>,
     /// Indexes of the PG that have no row left of the current snapshot.
     empty_indexes: usize,
     /// It has something to do, and may.
@@ -119,6 +121,13 @@ impl Trimmer {
     /// Removed snapshots that nothing is left of here.
     pub fn done(&self) -> &SnapSet {
         &self.done
+    }
+
+    /// Goes through all indexes for another snapshot.
+    fn turn_to(&mut self, snap: Option<SnapId>) {
+        if self.current != snap {
+            (self.current, self.empty_indexes, self.reads) = (snap, 0, ReadSet::new());
+        }
     }
 
     /// Its writes are forgotten, with all others of the PG.
@@ -216,8 +225,7 @@ impl Daemon {
         match step {
             Step::Done(snap) => {
                 host.trimmer.done.insert(snap);
-                host.trimmer.empty_indexes = 0;
-                host.trimmer.reads = ReadSet::new();
+                host.trimmer.turn_to(None);
                 host.dirty = true;
                 self.report_soon();
                 Step::More
@@ -244,6 +252,7 @@ impl Daemon {
         let Some(snap) = queue.and_then(|q| host.next_trim(q)) else {
             return if trimmer.busy == 0 { Step::Over } else { Step::Wait };
         };
+        host.trimmer.turn_to(Some(snap));
         let found = match self.next_row(pgid, snap) {
             Ok(found) => found,
             Err(miss) => {

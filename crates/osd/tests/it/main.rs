@@ -16,4 +16,5 @@ mod repair;
 mod reserve;
 mod scrub;
 mod split;
+mod trim;
 mod unfound;

@@ -1,0 +1,58 @@
+//! What removed snapshots alone held is freed.
+
+use crate::basic::write_full;
+use crate::client::object;
+use crate::cluster::{Cluster, Options, output};
+use std::time::Duration;
+use types::{HObject, PoolId, SnapId};
+use wire::msg::op::{Extent, OpCode};
+use wire::msg::op_data::ListSnapsOut;
+use wire::msg::{OsdOp, SnapContext, flags};
+
+const OBJECTS: usize = 30;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn write_all(c: &mut Cluster, snaps: &[u64]) {
+    let seq = SnapId(snaps.first().copied().unwrap_or(0));
+    for i in 0..OBJECTS {
+        let (target, write) = (object(1, &format!("o{i}")), vec![write_full(b"data")]);
+        let snapc = SnapContext { seq, snaps: snaps.iter().map(|s| SnapId(*s)).collect() };
+        let tid = c.on_client(|cl| cl.request_with(target, write, flags::WRITE, snapc));
+        assert_eq!(c.wait_for(tid).result, 0);
+    }
+}
+
+/// Snapshots for which an object has a clone.
+fn clones(c: &mut Cluster, i: usize) -> Vec<SnapId> {
+    let target = HObject { snap: SnapId::SNAPDIR, ..object(1, &format!("o{i}")) };
+    let reply = c.call(target, vec![OsdOp::new(OpCode::LIST_SNAPS, Extent::default())], false);
+    let listed: ListSnapsOut = denc::decode(&output(&reply, 0)).expect("a list");
+    listed.clones.iter().map(|clone| clone.cloneid).filter(|id| *id != SnapId::HEAD).collect()
+}
+
+/// A snapshot is removed while a younger one is being trimmed: it is trimmed first, and from the
+/// beginning, not only from where the other one was.
+#[test]
+fn an_older_snapshot_is_removed_while_a_younger_one_is_trimmed() {
+    for pause_us in (0..3000).step_by(300) {
+        let one = ("osd_pg_max_concurrent_snap_trims".into(), "1".into());
+        let mut c = Cluster::new(5, 3, &Options::from([one]));
+        c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+        c.wait_clean();
+        for snaps in [&[][..], &[1], &[2, 1]] {
+            write_all(&mut c, snaps);
+        }
+        c.on_mon(|m| m.remove_snap(1, SnapId(2)));
+        let begun = |c: &Cluster| c.mon.borrow().map.removed_snaps_queue.contains_key(&PoolId(1));
+        c.run_until(PATIENCE, |c| begun(c));
+        c.pass(Duration::from_micros(pause_us));
+        c.on_mon(|m| m.remove_snap(1, SnapId(1)));
+        c.pass(Duration::from_millis(1));
+        c.run_until(PATIENCE, |c| {
+            c.mon.borrow().map.removed_snaps_queue.get(&PoolId(1)).is_none_or(|q| q.is_empty())
+        });
+        for i in 0..OBJECTS {
+            assert_eq!(clones(&mut c, i), [], "object {i}, after {pause_us} us");
+        }
+    }
+}
