@@ -118,23 +118,27 @@ mod tests {
     use crate::log::{EntryKind, LogEntry};
     use types::{OsdId, PoolId, ReqId};
 
+    fn entry(seed: u32, n: u64) -> LogEntry {
+        LogEntry {
+            kind: EntryKind::Modify,
+            object: HObject { hash: seed, name: format!("o{n}").into(), ..HObject::min() },
+            version: Eversion::new(Epoch(3), n),
+            prior_version: Eversion::ZERO,
+            reqid: ReqId { tid: n, inc: seed as i32 + 1, ..ReqId::default() },
+            user_version: n,
+            mtime: Default::default(),
+            result: 0,
+            op_returns: Vec::new(),
+        }
+    }
+
     fn pg(seed: u32, writes: u64) -> Pg {
         let pgid = PgId::new(PoolId(1), seed);
         let rules = PoolRules { size: 3, min_size: 2, pg_num: 2, pg_num_pending: 1 };
         let (history, past) = (History::created(Epoch(1)), PastIntervals::default());
         let mut pg = Pg::create(OsdId(0), pgid, history, past, Epoch(9), Mapping::default(), rules);
         for n in 1..=writes {
-            pg.log.append(LogEntry {
-                kind: EntryKind::Modify,
-                object: HObject { hash: seed, name: format!("o{n}").into(), ..HObject::min() },
-                version: Eversion::new(Epoch(3), n),
-                prior_version: Eversion::ZERO,
-                reqid: ReqId { tid: n, inc: seed as i32 + 1, ..ReqId::default() },
-                user_version: n,
-                mtime: Default::default(),
-                result: 0,
-                op_returns: Vec::new(),
-            });
+            pg.log.append(entry(seed, n));
         }
         pg.log.trim(Eversion::new(Epoch(3), writes / 2));
         (pg.info.last_update, pg.info.log_tail) = (pg.log.head(), pg.log.tail());
@@ -165,6 +169,24 @@ mod tests {
             (66, 66),
             "65 requests and the tail, each under its own key"
         );
+    }
+
+    /// The tail of a log was moved back, by a longer log of another copy.
+    #[test]
+    fn entries_that_came_back_are_remembered_once() {
+        let (mut target, source) = (pg(0, 40), pg(1, 25));
+        let whole: Vec<_> = pg(0, 40).log.dups().map(|d| d.version).collect();
+        let older = || (1..=20).map(|n| entry(0, n)).collect();
+        target.log.extend_tail(Eversion::ZERO, older());
+        assert_eq!((target.log.len(), target.log.dup_count()), (40, 0));
+        target.log.trim(Eversion::new(Epoch(3), 20));
+        assert!(target.log.dups().map(|d| d.version).eq(whole));
+        let found = |n| target.log.find_request(&entry(0, n).reqid).is_some();
+        assert!((1..=40).all(found));
+        target.log.extend_tail(Eversion::ZERO, older());
+        let versions = (source.last_update(), target.last_update());
+        target.merge(Some(&source), Some(versions));
+        assert_eq!(target.log.dup_count(), 65);
     }
 
     #[test]

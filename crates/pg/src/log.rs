@@ -302,10 +302,14 @@ impl PgLog {
             self.entries.push_front(entry);
         }
         self.tail = tail;
+        // What was remembered of these requests is in their entries again. Twice it would be out of order
+        // when they are trimmed again, and a request that is sent again not be found.
+        self.dups.retain(|d| d.version <= tail);
     }
 
     /// Replaces the dups by a better-informed peer's. Returns whether they changed.
-    pub fn adopt_dups(&mut self, dups: Vec<Dup>) -> bool {
+    pub fn adopt_dups(&mut self, mut dups: Vec<Dup>) -> bool {
+        dups.retain(|d| d.version <= self.tail);
         if dups.len() <= self.dups.len() {
             return false;
         }

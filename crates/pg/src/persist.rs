@@ -206,6 +206,7 @@ pub fn load(pairs: &[(Bytes, Bytes)], belongs: &Belongs) -> Result<Loaded, LoadE
     }
     let (trimmed, list): (Vec<_>, Vec<_>) =
         entries.into_iter().map(|r| r.entry).partition(|e| e.version <= tail);
+    dups.retain(|d| d.version <= tail);
     let dups = all_dups(&trimmed, dups);
     let mut log = PgLog::from_parts(tail, list, dups).map_err(|e| damaged(&[LOG], e))?;
     log.raise_head(record.info.last_update);
