@@ -167,8 +167,12 @@ impl Faults {
             commands.push(format!(r#"{{"prefix":"osd reweight","id":{osd},"weight":1.0}}"#));
             commands.push(affinity(osd, 1.0));
         }
-        for (var, val) in [("size", size), ("min_size", min_size)] {
-            commands.push(pool_set(var, val.into()));
+        if self.plan.has(Kind::Resizes) {
+            // Not otherwise: with the size min_size is changed, too, and for a moment a bad disk's copy
+            // could serve alone.
+            for (var, val) in [("size", size), ("min_size", min_size)] {
+                commands.push(pool_set(var, val.into()));
+            }
         }
         commands.into_iter().for_each(|c| _ = rig.command(c));
     }
