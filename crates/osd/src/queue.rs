@@ -36,6 +36,9 @@ impl Daemon {
         let ctx = Ctx { map: &view, now: self.now.wall };
         let mut out = Fx::default();
         input(&mut host.pg, &ctx, &mut out);
+        let (at, to) = (host.pg.epoch(), host.pg.mapping());
+        let (osd, stage) = (self.cfg.id, host.pg.stage());
+        tracing::trace!("osd.{osd}: pg {pgid} at {at}: {stage:?}, {:?} of {:?}", to.acting, to.up);
         let txn = host.transaction();
         self.carry_out(pgid, out, txn, Vec::new(), fx);
     }
