@@ -275,12 +275,13 @@ impl Daemon {
     /// Messages of this interval were lost: the PG goes through peering again. Clients know nothing
     /// of it.
     pub(crate) fn restart_pg(&mut self, pgid: PgId, fx: &mut Effects) {
-        if self.pgs.get(&pgid).is_some_and(|h| h.started && h.pg.is_primary()) {
+        let Some(host) = self.pgs.get(&pgid) else { return };
+        if host.pg.is_primary() {
             // The copies must hear that it has no place now.
             self.give_back(pgid, fx);
             self.requeue_ops(pgid);
-            self.run_pg(pgid, fx, |pg, ctx, out| pg.restart(ctx, out));
         }
+        self.run_pg(pgid, fx, |pg, ctx, out| pg.restart(ctx, out));
     }
 
     /// Where everything stands with the mon is lost, or long ago: ask again.

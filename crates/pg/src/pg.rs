@@ -240,11 +240,15 @@ impl Pg {
         self.flush_info(fx);
     }
 
-    /// Whether, as the primary, it waits for messages of this OSD or relies on what it has told it, so that
-    /// a session that was lost with some of them means a [`Pg::restart`]. Not only who acts counts: peering
-    /// asks who is to act and who has acted, backfill goes to others, objects come from any holder.
+    /// Whether it waits for messages of this OSD or relies on what it has told it, so that a session that
+    /// was lost with some of them means a [`Pg::restart`]. For a primary not only who acts counts: peering
+    /// asks who is to act and who has acted, backfill goes to others, objects come from any holder. All
+    /// others must be heard of by the primary, which may know of the PG only by them.
     pub fn relies_on(&self, osd: OsdId) -> bool {
-        self.is_primary() && (self.prior.probe.contains(&osd) || self.peers.contains_key(&osd))
+        match self.is_primary() {
+            true => self.prior.probe.contains(&osd) || self.peers.contains_key(&osd),
+            false => self.stage == Stage::Stray && self.mapping.acting_primary == Some(osd),
+        }
     }
 
     /// Takes in a map that does not follow the last one, before [`Pg::start`]. The mon has thrown the

@@ -76,6 +76,29 @@ fn a_question_that_got_lost_is_asked_again() {
     assert_eq!(asked, [OTHER, OsdId(3)]);
 }
 
+/// The session with the primary was lost, and what a stray had told it, too. The primary may know of the
+/// PG only by that.
+#[test]
+fn what_a_stray_has_is_told_again() {
+    let mut map = Map { epoch: 5, size: 1, min_size: 1, order: vec![2], ..Map::default() };
+    map.up = [1, 2, 3].into();
+    let past = PastIntervals::default();
+    let history = History::created(Epoch(5));
+    let mut pg = Pg::create(ME, PGID, history, past, Epoch(5), map.mapping(), map.rules());
+    let ctx = Ctx { map: &map, now: UTime::ZERO };
+    let notified = |fx: &Fx| {
+        let is_one = |b: &Body| matches!(b, Body::Notify(_));
+        fx.send_durable.iter().filter(|(to, m)| *to == OTHER && is_one(&m.body)).count()
+    };
+    let mut fx = Fx::default();
+    pg.start(&ctx, &mut fx);
+    assert_eq!(notified(&fx), 1);
+    assert!(pg.relies_on(OTHER) && !pg.relies_on(OsdId(3)));
+    let mut fx = Fx::default();
+    pg.restart(&ctx, &mut fx);
+    assert_eq!(notified(&fx), 1);
+}
+
 /// An OSD that is many maps behind takes them in one by one. If it asked with each of them to be noted as
 /// alive, each answer would be one more map.
 #[test]
