@@ -24,6 +24,9 @@ impl Ring {
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_coop_taskrun()
+            // Says when completions wait to be made, so that a submission that waits for nothing makes
+            // them, too: without it requests stand behind all background work that is at hand.
+            .setup_taskrun_flag()
             .setup_cqsize(entries * 4)
             .build(entries)?;
         Ok(Ring { ring })
