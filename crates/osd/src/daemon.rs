@@ -247,33 +247,61 @@ impl Daemon {
     /// All events of the turn are in.
     pub fn end_turn(&mut self, now: Now, fx: &mut Effects) {
         self.now = now;
-        let mut events = std::mem::take(&mut self.events);
-        self.msgr.tick(now, fx, &mut events);
-        self.on_msgr(&mut events, fx);
-        self.events = events;
+        if is_due(self.msgr.next_deadline(), now.mono) {
+            let mut events = std::mem::take(&mut self.events);
+            self.msgr.tick(now, fx, &mut events);
+            self.on_msgr(&mut events, fx);
+            self.events = events;
+            self.drain_store(fx);
+        }
+        if self.has_background_work() {
+            self.do_background_work(fx);
+        }
+        self.store.end_turn(now, fx);
         self.drain_store(fx);
-        self.admin.tick(now, fx);
+        self.msgr.end_turn(now, fx);
+    }
+
+    /// Whether there is anything to do but requests. In most turns there is not, and finding that out
+    /// one by one would touch the code of a dozen modules: at low load that is what a turn costs.
+    fn has_background_work(&self) -> bool {
+        let now = self.now.mono;
+        self.is_tick_due()
+            || is_due(self.admin.next_deadline(), now)
+            || is_due(self.leases.wake_at, now)
+            || self.may_recover()
+            || self.scrubs.has_work()
+            || !self.trimming.is_empty()
+            || !self.recounting.is_empty()
+    }
+
+    #[inline(never)]
+    fn do_background_work(&mut self, fx: &mut Effects) {
+        self.admin.tick(self.now, fx);
         self.tick(fx);
         self.end_waits(fx);
         self.recover(fx);
         self.trim(fx);
         self.scrub(fx);
         self.recount(fx);
-        self.store.end_turn(now, fx);
-        self.drain_store(fx);
-        self.msgr.end_turn(now, fx);
     }
 
     /// When something is due.
     pub fn next_deadline(&self) -> Option<Mono> {
-        let wakes = [self.leases.wake_at, self.scrubs.next_deadline()];
-        let own =
-            [Some(self.next_tick), self.report_soon, self.next_step()].into_iter().chain(wakes);
-        let own = own.flatten().min();
-        [own, self.store.next_deadline(), self.msgr.next_deadline(), self.admin.next_deadline()]
-            .into_iter()
-            .flatten()
-            .min()
+        let mut next = self.next_tick;
+        let all = [
+            self.report_soon,
+            self.next_step(),
+            self.leases.wake_at,
+            self.scrubs.next_deadline(),
+            self.store.next_deadline(),
+            self.msgr.next_deadline(),
+            self.admin.next_deadline(),
+        ];
+        for at in all {
+            next = next.min(at.unwrap_or(next));
+        }
+        Some(next)
     }
 
     fn on_net(&mut self, event: NetEvent, fx: &mut Effects) {
@@ -383,4 +411,8 @@ impl Daemon {
     pub(crate) fn is_up(&self) -> bool {
         matches!(self.life, Life::Up)
     }
+}
+
+fn is_due(at: Option<Mono>, now: Mono) -> bool {
+    at.is_some_and(|at| at <= now)
 }

@@ -54,6 +54,18 @@ impl Transfers {
 }
 
 impl Daemon {
+    /// Whether [`Daemon::recover`] may have something to do.
+    pub(crate) fn may_recover(&self) -> bool {
+        self.gates_due
+            || self.paced_pulls
+            || !self.recovered.is_empty()
+            || !self.urgent.is_empty()
+            || !self.held.is_empty()
+            || !self.giving_up.is_empty()
+            || !self.copies.answers.is_empty()
+            || self.places.holders().next().is_some()
+    }
+
     /// Gives the PGs work as the limits allow.
     pub(crate) fn recover(&mut self, fx: &mut Effects) {
         self.deliver_copies(fx);

@@ -22,6 +22,16 @@ impl Daemon {
         self.report_soon.get_or_insert(at);
     }
 
+    /// Whether [`Daemon::tick`] has something to do.
+    pub(crate) fn is_tick_due(&self) -> bool {
+        let now = self.now.mono;
+        self.next_tick <= now
+            || self.next_report <= now
+            || self.report_soon.is_some_and(|at| at <= now)
+            || self.mon.wishes_changed
+            || self.mon.wants_map
+    }
+
     /// Everything that is due.
     pub(crate) fn tick(&mut self, fx: &mut Effects) {
         let now = self.now.mono;

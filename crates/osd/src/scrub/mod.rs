@@ -135,6 +135,11 @@ impl Scrubs {
         self.wake
     }
 
+    /// Whether [`Daemon::scrub`] has something to do.
+    pub fn has_work(&self) -> bool {
+        !self.busy.is_empty() || !self.injected.is_empty() || self.wake.is_some()
+    }
+
     fn wake_at(&mut self, at: Mono) {
         self.wake = Some(self.wake.map_or(at, |w| w.min(at)));
     }

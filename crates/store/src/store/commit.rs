@@ -39,11 +39,14 @@ impl Store {
             return;
         }
         let ready = self.checkpoint.as_ref().is_some_and(Checkpoint::is_ready);
+        let round_done = std::mem::take(&mut self.round_done);
+        let crowded = self.wal.used_blocks() >= self.low_mark();
+        if !ready && !round_done && !crowded {
+            return;
+        }
         let blocks = self.wal.blocks_pos();
         let frees_log = earlier(self.sb.rows, blocks).seq > self.wal.tail().seq;
-        let crowded = self.wal.used_blocks() >= self.low_mark();
-        let idle = (std::mem::take(&mut self.round_done) || crowded) && frees_log;
-        if !ready && !idle {
+        if !ready && !frees_log {
             return;
         }
         let mut next = self.sb.clone();

@@ -77,6 +77,11 @@ impl DirectWrites {
         (from < flying.data.len()).then_some((*start, &flying.data))
     }
 
+    /// Whether there is nothing to issue.
+    pub fn is_quiet(&self) -> bool {
+        self.queue.is_empty() && self.unflushed.is_empty()
+    }
+
     /// The writes to be issued now.
     pub fn take_queue(&mut self) -> Vec<DirectWrite> {
         let queue = std::mem::take(&mut self.queue);

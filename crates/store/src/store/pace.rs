@@ -104,9 +104,12 @@ impl Store {
         self.wal.end_at() - self.log_done()
     }
 
-    /// Gives credit for what was done since the last time.
+    /// Gives credit for what was done since the last time. Below the low mark nobody needs any.
     pub(super) fn give_credit(&mut self) {
         let (low, high) = self.marks();
+        if self.wal.used_blocks() < low {
+            return;
+        }
         let kept = self.kept_log();
         let room = high.saturating_sub(kept) as i64;
         let span = (high - low).max(1) as i64;

@@ -58,13 +58,17 @@ impl Store {
         self.issue_direct(fx);
         self.issue_batches(fx);
         self.release(fx);
-        self.garbage.shrink(GARBAGE_PER_TURN);
+        if !self.garbage.is_empty() {
+            self.garbage.shrink(GARBAGE_PER_TURN);
+        }
         self.step_writeback(fx);
         self.step_checkpoint(fx);
         self.step_commit(fx);
         self.give_credit();
-        // What the steps above want recorded should not wait for another turn.
-        self.issue_batches(fx);
+        if self.mark_wanted {
+            // What the steps above want recorded should not wait for another turn.
+            self.issue_batches(fx);
+        }
         self.finish_closing();
     }
 
@@ -129,6 +133,9 @@ impl Store {
     }
 
     fn issue_direct(&mut self, fx: &mut Effects) {
+        if self.direct.is_quiet() {
+            return;
+        }
         for write in self.direct.take_queue() {
             self.counters.direct_writes += 1;
             self.counters.direct_bytes += write.data.len() as u64;
