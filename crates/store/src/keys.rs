@@ -106,6 +106,16 @@ pub(crate) fn shard(id: u64, number: u32) -> Key {
     out
 }
 
+/// The object's id and the shard's number, if the key is an extent shard's.
+pub(crate) fn shard_of(key: &[u8]) -> Option<(u64, u32)> {
+    let (&[SPACE_ROWS, ..], Some((id, rest))) = (key, key.get(1..)?.split_first_chunk()) else {
+        return None;
+    };
+    let (&kind, number) = rest.split_first()?;
+    let number = number.try_into().ok().filter(|_| kind == Kind::Shard as u8)?;
+    Some((u64::from_be_bytes(*id), u32::from_be_bytes(number)))
+}
+
 /// An attribute or omap entry.
 pub(crate) fn named(id: u64, kind_of: Kind, name: &[u8]) -> Key {
     let mut out = kind(id, kind_of);
@@ -260,6 +270,16 @@ fn parse_row(mut r: Reader<'_>) -> Decoded<Parsed<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_keys_of_shards_name_shards() {
+        assert_eq!(shard_of(&shard(7, 9)), Some((7, 9)));
+        let others = [rows(7), kind(7, Kind::Shard), kind_end(7, Kind::Shard), refs(7), bitmap(7)];
+        assert!(others.iter().all(|key| shard_of(key).is_none()));
+        for kind in [Kind::Attr, Kind::Omap] {
+            assert_eq!(shard_of(&named(7, kind, b"four")), None);
+        }
+    }
 
     #[test]
     fn keys_come_apart_as_they_were_put_together() {

@@ -63,7 +63,7 @@ impl Plan<'_> {
             return self.shards(onode.id, first, last + 1);
         }
         let mut out = Shards::new();
-        if let Some(row) = self.get(&keys::shard(onode.id, first))? {
+        if let Some(row) = self.shard_row(onode.id, first)? {
             let shard = Shard::decode(&row).or_else(|why| self.problem(why.0))?;
             out.insert(first, shard);
         }

@@ -16,11 +16,11 @@ use crate::alloc::{Allocator, Run, push_run};
 use crate::compress::Codec;
 use crate::error::StoreError;
 use crate::keys::{self, Key};
-use crate::memtable::Memtable;
+use crate::memtable::{Found, Memtable};
 use crate::rows::{Onode, Slot};
 use crate::store::direct::DirectWrites;
 use crate::store::miss::{ReadSet, Wants};
-use crate::store::onodes::OnodeCache;
+use crate::store::onodes::{OnodeCache, ShardCache};
 use crate::store::txns::Txns;
 use crate::tree::cache::PageCache;
 use crate::tree::{Tree, TreeMiss};
@@ -87,6 +87,7 @@ pub(crate) type Planned<T> = Result<T, PlanError>;
 pub(crate) struct Context<'a> {
     pub rows: &'a Rows,
     pub onodes: &'a OnodeCache,
+    pub shards: &'a ShardCache,
     pub wal: &'a Wal,
     pub direct: &'a DirectWrites,
     pub txns: &'a Txns,
@@ -223,6 +224,24 @@ impl<'a> Plan<'a> {
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, TreeMiss> {
         self.with_view(|view| view.get(key))
+    }
+
+    /// A row of extents.
+    fn shard_row(&self, id: u64, number: u32) -> Result<Option<Bytes>, TreeMiss> {
+        let key = keys::shard(id, number);
+        if self.out.changes.get(&key) != Found::Below {
+            return self.get(&key);
+        }
+        if let Some(known) = self.cx.shards.get((id, number)) {
+            self.builds_on(known.txn);
+            return Ok(known.row);
+        }
+        let by = Cell::new(0);
+        let watch = |txn| by.set(txn);
+        let row = View { watch: Some(&watch), ..self.cx.rows.view() }.get(&key)?;
+        self.cx.shards.found((id, number), row.as_ref(), by.get());
+        self.builds_on(by.get());
+        Ok(row)
     }
 
     /// All rows of a range.

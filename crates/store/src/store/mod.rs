@@ -27,6 +27,7 @@ pub(crate) mod onodes;
 mod pace;
 mod read;
 mod read_values;
+mod recent;
 mod scrub;
 mod space;
 mod submit;
@@ -49,7 +50,7 @@ use crate::config::{Config, Devices, Identity};
 use crate::error::{Fatal, StoreError};
 use crate::memtable::Garbage;
 use crate::plan::Rows;
-use crate::store::onodes::OnodeCache;
+use crate::store::onodes::{OnodeCache, ShardCache};
 use crate::superblock::{Superblock, Totals};
 use crate::tree::node::PagePtr;
 use crate::wal::Wal;
@@ -133,6 +134,7 @@ pub struct Store {
     sb: Superblock,
     rows: Rows,
     onodes: OnodeCache,
+    shards: ShardCache,
     wal: Wal,
     direct: DirectWrites,
     alloc: Allocator,
@@ -206,6 +208,7 @@ impl Store {
             sb: Superblock { clean: false, ..parts.sb },
             rows: parts.rows,
             onodes: OnodeCache::default(),
+            shards: ShardCache::default(),
             wal: parts.wal,
             direct: DirectWrites::default(),
             alloc: parts.alloc,

@@ -132,6 +132,18 @@ impl Store {
         Ok(onode)
     }
 
+    fn shard_row(&self, id: u64, number: u32) -> Result<Option<Bytes>, Miss> {
+        if let Some(known) = self.shards.get((id, number)) {
+            return Ok(known.row);
+        }
+        let by = Cell::new(0);
+        let watch = |txn| by.set(txn);
+        let view = View { watch: Some(&watch), ..self.rows.view() };
+        let row = view.get(&keys::shard(id, number)).map_err(|miss| self.miss(miss.into()))?;
+        self.shards.found((id, number), row.as_ref(), by.get());
+        Ok(row)
+    }
+
     /// Size and record of an object, `None` when it does not exist.
     ///
     /// # Errors
@@ -215,7 +227,7 @@ impl Store {
         };
         if from == to {
             let key = keys::shard(onode.id, from as u32);
-            if let Some(row) = self.row(&key)? {
+            if let Some(row) = self.shard_row(onode.id, from as u32)? {
                 take(&key, &row);
             }
         } else {

@@ -28,6 +28,7 @@ impl Store {
         let context = Context {
             rows: &self.rows,
             onodes: &self.onodes,
+            shards: &self.shards,
             wal: &self.wal,
             direct: &self.direct,
             txns: &self.txns,
@@ -172,6 +173,7 @@ impl Store {
         for (object, onode) in outcome.onodes {
             self.onodes.put(object, Known { onode, txn: id });
         }
+        self.shards.absorb(&outcome.changes, id);
         self.rows.active.absorb(outcome.changes, id);
         self.direct.add(id, outcome.direct);
         TxnId(id)

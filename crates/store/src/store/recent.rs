@@ -1,0 +1,76 @@
+//! What was used last.
+
+use std::hash::Hash;
+use types::HashMap;
+
+/// A cache of two generations: what is used stands in the young one; when that is full, it becomes the
+/// old one, and what nobody used since goes with the one before.
+#[derive(Debug)]
+pub(crate) struct Recent<K, V> {
+    young: HashMap<K, V>,
+    old: HashMap<K, V>,
+    generation: usize,
+}
+
+impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
+    /// Of at most two generations of so many entries.
+    pub fn new(generation: usize) -> Self {
+        Recent { young: HashMap::default(), old: HashMap::default(), generation }
+    }
+
+    /// What is known of `key`.
+    pub fn get(&mut self, key: &K) -> Option<V> {
+        if let Some(value) = self.young.get(key) {
+            return Some(value.clone());
+        }
+        let (key, value) = self.old.remove_entry(key)?;
+        self.add(key, value.clone());
+        Some(value)
+    }
+
+    /// Notes what holds from now on.
+    pub fn put(&mut self, key: K, value: V) {
+        self.old.remove(&key);
+        self.add(key, value);
+    }
+
+    fn add(&mut self, key: K, value: V) {
+        if self.young.len() >= self.generation && !self.young.contains_key(&key) {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(key, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GENERATION: usize = 64;
+
+    #[test]
+    fn the_newest_is_known_until_it_is_long_unused() {
+        let mut cache = Recent::new(GENERATION);
+        cache.put(0, "first");
+        cache.put(0, "second");
+        for n in 1..=GENERATION * 3 {
+            cache.put(n, "other");
+            if n % GENERATION == 0 {
+                // Used once in each generation.
+                assert_eq!(cache.get(&0), Some("second"));
+            }
+        }
+        assert_eq!(cache.get(&1), None);
+        assert!(cache.young.len() <= GENERATION && cache.old.len() <= GENERATION);
+    }
+
+    #[test]
+    fn an_old_generation_never_hides_a_change() {
+        let mut cache = Recent::new(GENERATION);
+        cache.put(0, "first");
+        (1..=GENERATION).for_each(|n| cache.put(n, "other"));
+        cache.put(0, "second");
+        (1..=GENERATION).for_each(|n| cache.put(n, "other"));
+        assert_eq!(cache.get(&0), Some("second"));
+    }
+}
