@@ -13,10 +13,12 @@ mod net;
 mod options;
 mod osd_node;
 mod shared;
+mod work;
 mod world;
 
 pub use disk::{CrashLeft, SimDisk};
 pub use options::small_options;
 pub use osd_node::SimOsd;
 pub use shared::Shared;
+pub use work::Work;
 pub use world::{BadDisk, Boot, DELAY_MS, FaultCounts, Faults, NodeId, World};

@@ -13,6 +13,8 @@ use types::{AddrVec, Mono, OsdId, Uuid};
 
 /// Bytes of the store's log: little, so that it goes around often.
 const WAL_BYTES: u64 = 4 << 20;
+/// The log of a large disk has one of so many bytes of it.
+const WAL_SHARE: u64 = 16;
 
 /// What is known of an OSD before it boots.
 #[derive(Clone, Debug)]
@@ -87,7 +89,8 @@ impl Booting {
         } else {
             let store = Uuid([cfg.id.0 as u8 + 1; 16]);
             let identity = Identity { cluster: cfg.cluster, osd: cfg.id, store };
-            let config = Config { wal_bytes: WAL_BYTES, ..Config::for_memory(cfg.store_bytes()) };
+            let wal_bytes = WAL_BYTES.max(devices.data.bytes / WAL_SHARE);
+            let config = Config { wal_bytes, ..Config::for_memory(cfg.store_bytes()) };
             let mkfs = Mkfs::new(devices.clone(), identity, &config, false).expect("a store fits");
             Stage::Making(Box::new(mkfs))
         };

@@ -2,6 +2,7 @@
 
 use crate::disk::SimDisk;
 use crate::net::{End, Handed, cut};
+use crate::work::Work;
 use bytes::Bytes;
 use io::disk::{DiskDone, DiskOp, DiskToken};
 use io::kv::ClusterStore;
@@ -93,6 +94,7 @@ struct Node {
     bad_disk: Option<BadDisk>,
     /// Its disks take so many times as long.
     slow: u64,
+    work: Work,
 }
 
 /// Machines, a network between them, and a clock.
@@ -175,6 +177,7 @@ impl World {
             skew: Duration::ZERO,
             bad_disk: None,
             slow: 1,
+            work: Work::default(),
         });
         NodeId(self.nodes.len() - 1)
     }
@@ -284,6 +287,11 @@ impl World {
     /// The disks of a machine take so many times as long from now on; 1: as ever.
     pub fn set_slow_disks(&mut self, node: NodeId, times: u64) {
         self.nodes[node.0].slow = times;
+    }
+
+    /// What a machine has done so far.
+    pub fn work(&self, node: NodeId) -> Work {
+        self.nodes[node.0].work
     }
 
     /// What went wrong so far, by kind.
@@ -519,6 +527,7 @@ impl World {
     /// Does what a core asked for. Gives what its cluster store answers.
     fn carry_out(&mut self, node: NodeId) -> Vec<Event> {
         let n = &mut self.nodes[node.0];
+        n.work.count(&n.fx);
         let net = std::mem::take(&mut n.fx.net);
         let disk = std::mem::take(&mut n.fx.disk);
         let kv_ops = std::mem::take(&mut n.fx.kv);

@@ -3,6 +3,7 @@
 mod admin;
 mod alive;
 mod basic;
+mod budget;
 mod chaos;
 mod client;
 mod cluster;
