@@ -8,6 +8,7 @@
 //! profile: `cargo run --profile proof -p proof -- --seeds 20000`.
 
 mod faults;
+mod hot_path;
 mod linear;
 mod load;
 mod object;
@@ -69,6 +70,14 @@ struct Cli {
     /// Seconds after which no more seeds are begun
     #[arg(long)]
     seconds: Option<u64>,
+
+    /// Run only this load, without faults: its instructions are to be counted
+    #[arg(long, value_enum, value_name = "LOAD")]
+    hot_path: Option<hot_path::HotPath>,
+
+    /// Operations of it
+    #[arg(long, default_value_t = 1000, requires = "hot_path")]
+    operations: u64,
 }
 
 /// Blocks and messages come and go: with the system's allocator a tenth of the time goes there.
@@ -260,6 +269,10 @@ fn run_one(seed: u64, cli: &Cli) -> ExitCode {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if let Some(load) = cli.hot_path {
+        hot_path::run(load, cli.operations);
+        return ExitCode::SUCCESS;
+    }
     if let Some(unknown) = cli.without.iter().find(|n| Kind::parse(n).is_none()) {
         eprintln!("there is no kind of fault `{unknown}`; there are {:?}", Kind::ALL);
         return ExitCode::from(2);
