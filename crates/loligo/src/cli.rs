@@ -1,5 +1,6 @@
 //! The command line.
 
+use crate::bench::BenchArgs;
 use crate::logging::Logging;
 use crate::sizes::Bytes;
 use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand};
@@ -49,6 +50,8 @@ pub enum Command {
     Osd(OsdArgs),
     /// Make, check and show the store of an OSD that does not run
     Store(StoreArgs),
+    /// Load a cluster with our own client, and measure
+    Bench(BenchArgs),
 }
 
 impl Command {
@@ -56,7 +59,9 @@ impl Command {
     pub fn default_level(&self) -> LevelFilter {
         match self {
             Command::Mon(_) | Command::Osd(OsdArgs::Run(_)) => LevelFilter::INFO,
-            Command::Dev(_) | Command::Osd(_) | Command::Store(_) => LevelFilter::WARN,
+            Command::Dev(_) | Command::Osd(_) | Command::Store(_) | Command::Bench(_) => {
+                LevelFilter::WARN
+            }
         }
     }
 }

@@ -1,9 +1,11 @@
-//! The one binary: `loligo mon`, `loligo osd`, `loligo dev`, `loligo store`.
+//! The one binary: `loligo mon`, `loligo osd`, `loligo dev`, `loligo store`,
+//! `loligo bench`.
 //!
 //! There is no storage logic here: this crate reads command lines and configuration files, wires
 //! cores to the runner, looks after processes, and talks to people. What it has for other programs
 //! (its own tests, above all) is [`SyncClient`]: a [`client::Client`] behind calls that block.
 
+mod bench;
 pub mod cli;
 pub mod conf;
 pub mod daemon;
@@ -37,5 +39,6 @@ pub fn run(cli: cli::Cli) -> Result<Exit, Failure> {
         cli::Command::Osd(cli::OsdArgs::Run(args)) => daemon::osd::run(&args),
         cli::Command::Osd(cli::OsdArgs::Replace(args)) => replace::run(&args),
         cli::Command::Store(args) => store_tool::run(&args),
+        cli::Command::Bench(args) => bench::run(&args),
     }
 }

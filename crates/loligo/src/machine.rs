@@ -1,9 +1,17 @@
 //! What this machine is, for `ceph osd metadata` and `ceph mon metadata`, in Ceph's words.
 
+use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// CPU time of this process.
+pub fn cpu_time() -> Duration {
+    let t = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(t.tv_sec.unsigned_abs(), u32::try_from(t.tv_nsec).unwrap_or(0))
+}
 
 /// The machine's name.
 pub fn hostname() -> String {

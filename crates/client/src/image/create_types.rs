@@ -26,13 +26,17 @@ pub struct OpenImage {
     /// Nothing is going to be written. The image is not watched then, as with librbd: news of its
     /// size and snapshots do not arrive.
     pub read_only: bool,
+    /// The exclusive lock is taken only when nobody has it: no living holder is asked for it, and no
+    /// dead one is shut out. What needs the lock fails with EBUSY else.
+    pub only_free_lock: bool,
 }
 
 impl OpenImage {
     /// An image by its name, to be written.
     pub fn new(pool: PoolId, name: &str) -> Self {
         let image = ImageName::Name(name.to_owned());
-        OpenImage { pool, nspace: ByteString::default(), image, snap: None, read_only: false }
+        let nspace = ByteString::default();
+        OpenImage { pool, nspace, image, snap: None, read_only: false, only_free_lock: false }
     }
 
     /// An image by its id, to be written.
@@ -52,6 +56,13 @@ impl OpenImage {
     pub fn at_snap(mut self, snap: &str) -> Self {
         self.snap = Some(snap.to_owned());
         self.read_only = true;
+        self
+    }
+
+    /// Never taking the exclusive lock from anybody.
+    #[must_use]
+    pub fn only_free_lock(mut self) -> Self {
+        self.only_free_lock = true;
         self
     }
 

@@ -138,6 +138,7 @@ fn new_image(
         layout: fixed.layout,
         snap: None,
         read_only,
+        only_free_lock: spec.only_free_lock,
         head: Header::default(),
         parent: None,
         watch: None,
@@ -361,11 +362,9 @@ async fn open_parent(
     depth: usize,
 ) -> Result<usize, ClientError> {
     let spec = OpenImage {
-        pool: parent.pool,
         nspace: parent.nspace,
-        image: ImageName::Id(parent.image_id),
-        snap: None,
         read_only: true,
+        ..OpenImage::by_id(parent.pool, &parent.image_id)
     };
     let own = desk.clone();
     let at = At::Id(parent.snap);

@@ -168,6 +168,9 @@ async fn take(desk: &Desk, slot: usize) -> Result<(), ClientError> {
         if ours && id.cookie == cookie {
             return Ok(());
         }
+        if !ours && desk.with(|s| s.image(slot).only_free_lock) {
+            return Err(desk.with(|s| held_by_another(s, slot, id, locker)));
+        }
         let handle = id.cookie.strip_prefix(COOKIE_PREFIX).and_then(|n| n.parse::<u64>().ok());
         let Some(handle) = handle.filter(|_| info.kind == LOCK_EXCLUSIVE && info.tag == LOCK_TAG)
         else {
@@ -179,6 +182,12 @@ async fn take(desk: &Desk, slot: usize) -> Result<(), ClientError> {
             break_it(desk, header, &info, ours).await?;
         }
     }
+}
+
+fn held_by_another(s: &Shared, slot: usize, id: &LockerId, locker: &Locker) -> ClientError {
+    let (name, addr) = (id.name, locker.addr.with_kind(AddrType::ANY));
+    let why = format!("{name} at {addr} has it, as '{}', and is not asked for it", id.cookie);
+    ClientError::new(Errno::EBUSY, format!("lock of {}", s.image(slot).title()), why)
 }
 
 fn taken_by_hand(s: &Shared, slot: usize, id: &LockerId, locker: &Locker) -> ClientError {

@@ -80,6 +80,17 @@ pub async fn under_lock<T>(
     result
 }
 
+/// Takes the lock, if the image has one.
+pub async fn lock(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    hold(desk, slot).await?;
+    desk.with(|s| {
+        s.touched = true;
+        s.image_mut(slot).maintaining = false;
+        s.run_queue(slot);
+    });
+    Ok(())
+}
+
 /// What is to be done next to hold an image.
 enum Step {
     Held,

@@ -312,6 +312,21 @@ impl Images {
         })
     }
 
+    /// Takes the exclusive lock before the first write does, if the image has one.
+    /// [`ImageOutcome::Done`] follows.
+    pub fn lock(&mut self, now: Now, client: &mut Client, image: ImageId) -> ImageRequest {
+        let slot = match self.slot_of(image) {
+            Ok(slot) => slot,
+            Err(error) => return self.fail(ImageOutcome::Done(Err(error))),
+        };
+        self.shared.borrow_mut().image_mut(slot).scripts += 1;
+        self.start(now, client, |desk| async move {
+            let result = maintain::lock(&desk, slot).await;
+            desk.with(|s| s.image_mut(slot).scripts -= 1);
+            ImageOutcome::Done(result)
+        })
+    }
+
     /// Closes an image after everything under way. [`ImageOutcome::Done`] follows; from now on the
     /// image takes no requests.
     pub fn close(&mut self, now: Now, client: &mut Client, image: ImageId) -> ImageRequest {

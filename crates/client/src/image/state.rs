@@ -107,6 +107,8 @@ pub struct Image {
     /// Which snapshot is seen; the head else.
     pub snap: Option<SnapId>,
     pub read_only: bool,
+    /// The lock is taken from nobody.
+    pub only_free_lock: bool,
     pub head: Header,
     /// Slot of the image that this one is a clone of.
     pub parent: Option<usize>,

@@ -54,7 +54,7 @@ impl Objecter {
         target: Target,
         cost: usize,
     ) -> u64 {
-        let op = Op {
+        let op = Box::new(Op {
             purpose,
             request,
             target,
@@ -66,7 +66,7 @@ impl Objecter {
             turned_away: 0,
             cost,
             timer: None,
-        };
+        });
         if op.purpose.is_bounded() {
             self.in_flight.0 = self.in_flight.0.saturating_add(1);
             self.in_flight.1 = self.in_flight.1.saturating_add(cost);
@@ -75,7 +75,7 @@ impl Objecter {
     }
 
     /// Gives a request its number, aims and sends it.
-    pub(super) fn enter(&mut self, cx: &mut Cx<'_>, op: Op) -> u64 {
+    pub(super) fn enter(&mut self, cx: &mut Cx<'_>, op: Box<Op>) -> u64 {
         self.last_tid = self.last_tid.saturating_add(1);
         self.ops.insert(self.last_tid, op);
         let tid = self.last_tid;
@@ -109,7 +109,7 @@ impl Objecter {
         let Some(op) = self.ops.get_mut(&tid) else {
             return;
         };
-        let addrs = |osd| self.view.as_ref().and_then(|v| v.map.client_addrs(osd).cloned());
+        let addrs = |osd| self.view.as_ref().and_then(|v| v.map.client_addrs(osd));
         let wanted = op.target.osd.and_then(|osd| Some((osd, addrs(osd)?)));
         let to = wanted.as_ref().map(|(osd, _)| *osd);
         if op.session != to {
@@ -122,7 +122,7 @@ impl Objecter {
         if let Some((osd, addrs)) = wanted {
             let session = self.sessions.entry(osd).or_insert_with(|| {
                 self.to_dial.insert(osd, cx.now.mono);
-                Session::new(addrs, cx.now.mono)
+                Session::new(addrs.clone(), cx.now.mono)
             });
             session.ops.insert(tid);
         }
@@ -174,7 +174,7 @@ impl Objecter {
     }
 
     /// Takes a request off all books.
-    pub(super) fn remove(&mut self, cx: &mut Cx<'_>, tid: u64) -> Option<Op> {
+    pub(super) fn remove(&mut self, cx: &mut Cx<'_>, tid: u64) -> Option<Box<Op>> {
         let op = self.ops.remove(&tid)?;
         if let Some(session) = op.session.and_then(|osd| self.sessions.get_mut(&osd)) {
             session.ops.remove(&tid);

@@ -138,7 +138,7 @@ impl Objecter {
             self.register(cx, cookie);
         }
         let stuck = |op: &super::Op| op.session.is_none() || op.target.paused;
-        if self.ops.values().any(stuck) {
+        if self.ops.values().any(|op| stuck(op)) {
             cx.mon.want_osdmap(self.next_epoch());
         }
     }

@@ -202,7 +202,8 @@ pub(crate) struct Objecter {
     default_timeout: Option<Duration>,
     rng: Rng,
     view: Option<MapView>,
-    ops: BTreeMap<u64, Op>,
+    /// Boxed: the tree moves its entries about, and they are large.
+    ops: BTreeMap<u64, Box<Op>>,
     last_tid: u64,
     sessions: BTreeMap<OsdId, Session>,
     links: HashMap<LinkId, OsdId>,

@@ -111,7 +111,7 @@ impl Objecter {
             BackoffOp::Unblock => {
                 session.backoffs.remove(m.id);
                 let tids: Vec<u64> = session.ops.iter().copied().collect();
-                let concerned = |op: &&mut Op| {
+                let concerned = |op: &&mut Box<Op>| {
                     let object = op.target.object(op.request.snap);
                     op.target.pgid == m.pgid && in_range(&object, &m.begin, &m.end)
                 };

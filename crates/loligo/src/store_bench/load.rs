@@ -1,10 +1,10 @@
 //! The load: a core that mounts the store and keeps so many operations going.
 
 use super::{AGEING_BYTES, Kind, OBJECT_BYTES, Plan, Test, Until, objects};
+use crate::machine::cpu_time as cpu;
 use bytes::Bytes;
 use io::disk::DiskDone;
 use io::{AlignedBuf, BLOCK_BYTES, Core, Effects, Event, Now, Rng};
-use rustix::time::{ClockId, clock_gettime};
 use std::time::Duration;
 use store::{
     Config, Counters, Devices, Expect, Mount, ReadSet, Store, StoreEvent, SubmitError, Transaction,
@@ -119,12 +119,6 @@ pub(crate) struct Load {
     running: Option<Running>,
     failed: Option<String>,
     pub measured: Vec<Measured>,
-}
-
-/// CPU time of the process.
-fn cpu() -> Duration {
-    let t = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(t.tv_sec.unsigned_abs(), u32::try_from(t.tv_nsec).unwrap_or(0))
 }
 
 /// Memory of the process.

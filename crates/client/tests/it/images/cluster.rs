@@ -306,6 +306,11 @@ impl Cluster {
         self.done(host, id)
     }
 
+    pub fn lock(&mut self, host: usize, image: ImageId) -> Result<(), ClientError> {
+        let id = self.act(host, |now, h| h.images.lock(now, &mut h.client, image));
+        self.done(host, id)
+    }
+
     #[track_caller]
     pub fn close(&mut self, host: usize, image: ImageId) {
         let id = self.act(host, |now, h| h.images.close(now, &mut h.client, image));

@@ -39,6 +39,27 @@ fn the_lock_goes_from_hand_to_hand() {
 }
 
 #[test]
+fn a_polite_client_takes_the_lock_from_nobody() {
+    let (mut c, [a, b]) = shared(17);
+    c.lock(0, a).unwrap();
+    assert!(c.info(0, a).is_locked);
+    let polite = c.open(1, OpenImage::new(c.pool, "x").only_free_lock()).unwrap();
+    let error = c.lock(1, polite).unwrap_err();
+    assert_eq!(error.errno, Errno::EBUSY);
+    assert!(error.to_string().contains("client."), "{error}");
+    assert_eq!(c.write(1, polite, 0, b"never").unwrap_err().errno, Errno::EBUSY);
+    assert!(c.info(0, a).is_locked);
+    assert_eq!(c.read(1, polite, 0, 5).unwrap(), [0; 5][..]);
+    c.close(0, a);
+    c.write(1, polite, 0, b"now").unwrap();
+    // It lets others have it, as everybody does.
+    c.lock(1, b).unwrap();
+    assert!(c.info(1, b).is_locked && !c.info(1, polite).is_locked);
+    c.close(1, b);
+    c.close(1, polite);
+}
+
+#[test]
 fn both_write_at_once() {
     let (mut c, handles) = shared(12);
     let mut running = Vec::new();

@@ -1,3 +1,4 @@
+mod bench;
 mod bulk;
 mod cluster;
 mod commands;
