@@ -402,8 +402,9 @@ impl Daemon {
     }
 }
 
-/// Whether a request can only make things smaller: it is let through when the cluster is full.
-fn only_frees(request: &MOsdOp) -> bool {
+/// Whether a request can only make things smaller: it is let through when the cluster is full, and taken
+/// from the store's reserve.
+pub(crate) fn only_frees(request: &MOsdOp) -> bool {
     let frees = |code: OpCode| {
         matches!(
             code,

@@ -3,6 +3,7 @@
 
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{OpId, PgHost, Source, Then, Write, account, put_meta};
+use crate::op::only_frees;
 use crate::ops::{Change, Finished, MAX_WRITE_OUTPUT_BYTES, Versioned, WatchEffect};
 use crate::tracker::Mark;
 use bytes::Bytes;
@@ -60,10 +61,12 @@ impl Daemon {
         let (object, reqid, mtime) = (op.head(), op.reqid, op.request.mtime);
         let first = host.pg.next_version();
         let returns = op.request.has_flag(flags::RETURNVEC);
-        let ready = match finished.change.take() {
+        let mut ready = match finished.change.take() {
             Some(change) => ready_change(host, *change, first, reqid, &finished, returns),
             None => ready_error(host, object, first, reqid, mtime, &finished, returns),
         };
+        // Of what has no space for data, this is the way out.
+        ready.txn.may_use_reserve |= only_frees(&op.request);
         let (reads, attempt) = (op.reads.clone(), op.attempt);
         let answer = Answer {
             result: finished.result,
