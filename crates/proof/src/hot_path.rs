@@ -16,7 +16,7 @@ const OBJECT_BYTES: u64 = 512 << 10;
 const FILL_BYTES: usize = 256 << 10;
 const BLOCK_BYTES: usize = 4096;
 const DISK_BYTES: u64 = 1 << 30;
-/// Operations before those that are counted: caches are warm, and the log has been around.
+/// Operations before those that are counted, so that caches are warm.
 const WARM_UP: u64 = 200;
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -60,12 +60,12 @@ fn object(number: u64) -> Object {
 pub fn run(path: HotPath, operations: u64) {
     let options = BTreeMap::from([("osd_memory_target".to_owned(), "512M".to_owned())]);
     let mut rig = Rig::new(1, 3, 1, DISK_BYTES, &options);
-    let status = r#"{"prefix":"status","format":"json"}"#;
-    let up = rig.wait(PATIENCE, TICK, |rig| rig.ask(status)["osdmap"]["num_up_osds"] == 3);
+    let up = rig.wait(PATIENCE, TICK, |rig| rig.osds_up() == 3);
     assert!(up, "the OSDs come up");
     rig.ask(
         r#"{"prefix":"osd pool create","pool":"p","pg_num":8,"size":3,"autoscale_mode":"off"}"#,
     );
+    let status = r#"{"prefix":"status","format":"json"}"#;
     let clean = rig.wait(PATIENCE, TICK, |rig| {
         let pgs = rig.ask(status)["pgmap"]["pgs_by_state"].clone();
         pgs.as_array().is_some_and(|p| p.len() == 1 && p[0]["state_name"] == "active+clean")

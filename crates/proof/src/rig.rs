@@ -223,6 +223,12 @@ impl Rig {
         }
     }
 
+    /// How many OSDs the mon calls up. For times without faults.
+    pub fn osds_up(&mut self) -> u64 {
+        let status = self.ask(r#"{"prefix":"status","format":"json"}"#);
+        status["osdmap"]["num_up_osds"].as_u64().expect("a status counts them")
+    }
+
     /// Cuts the power of an OSD, if it runs.
     pub fn crash(&mut self, osd: usize) -> bool {
         let node = self.osds[osd];

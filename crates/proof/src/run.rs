@@ -75,10 +75,8 @@ pub fn run(plan: &Plan, loud: bool) -> Report {
 impl Run {
     fn new(plan: &Plan, loud: bool) -> Self {
         let mut rig = Rig::new(plan.seed, plan.osds, plan.clients, plan.disk_bytes, &plan.options);
-        let up = rig.wait(Duration::from_secs(30), 20 * TICK, |rig| {
-            rig.ask(r#"{"prefix":"status","format":"json"}"#)["osdmap"]["num_up_osds"].as_u64()
-                == Some(rig.osds.len() as u64)
-        });
+        let up = rig
+            .wait(Duration::from_secs(30), 20 * TICK, |rig| rig.osds_up() == rig.osds.len() as u64);
         assert!(up, "the OSDs did not come up");
         let (size, pg_num) = (plan.size, plan.pg_num);
         rig.ask(&format!(
@@ -279,15 +277,14 @@ impl Run {
         let end = self.rig.world.now() + CLEAN_WITHIN;
         loop {
             self.wait_pgs_clean()?;
-            let status = self.rig.ask(r#"{"prefix":"status","format":"json"}"#);
-            if status["osdmap"]["num_up_osds"].as_u64() == Some(self.plan.osds as u64) {
+            let up = self.rig.osds_up();
+            if up == self.plan.osds as u64 {
                 // Whoever came up last may not have been in a report yet.
                 self.rig.pass(200 * TICK);
                 return self.wait_pgs_clean();
             }
             if self.rig.world.now() > end {
-                let up = &status["osdmap"];
-                return Err(format!("not all OSDs up {CLEAN_WITHIN:?} after the faults: {up}"));
+                return Err(format!("only {up} OSDs are up {CLEAN_WITHIN:?} after the faults"));
             }
             self.rig.pass(100 * TICK);
             self.hear()?;

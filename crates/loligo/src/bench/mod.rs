@@ -18,7 +18,7 @@ use crate::sync_client::entropy;
 use figures::{Measured, as_json, as_text};
 use job::{Arena, Job};
 pub use options::BenchArgs;
-use options::{BenchCommand, Plan, What};
+use options::{Plan, What};
 use std::sync::Arc;
 
 /// Carries out `loligo bench`.
@@ -27,15 +27,11 @@ use std::sync::Arc;
 /// When the load makes no sense, a job failed, or what was read back is not what was written.
 pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
     let plan = Arc::new(Plan::of(&args.command, entropy())?);
-    let load = match &args.command {
-        BenchCommand::Rados(args) => &args.load,
-        BenchCommand::Rbd(args) => &args.load,
-    };
     if plan.rw.writes() || matches!(plan.what, What::Objects { fill: true, .. }) {
         eprintln!("{}", warning(&plan));
     }
     let measured = measure(&plan)?;
-    if load.json {
+    if args.command.load().json {
         println!("{:#}", as_json(&measured, &plan));
     } else {
         print!("{}", as_text(&measured, &plan));

@@ -200,16 +200,22 @@ pub(super) struct Plan {
     pub run: u32,
 }
 
+impl BenchCommand {
+    pub(super) fn load(&self) -> &LoadArgs {
+        match self {
+            BenchCommand::Rados(args) => &args.load,
+            BenchCommand::Rbd(args) => &args.load,
+        }
+    }
+}
+
 fn nonsense(why: String) -> Failure {
     Failure::new("cannot measure", why)
 }
 
 impl Plan {
     pub fn of(command: &BenchCommand, seed: u64) -> Result<Self, Failure> {
-        let load = match command {
-            BenchCommand::Rados(args) => &args.load,
-            BenchCommand::Rbd(args) => &args.load,
-        };
+        let load = command.load();
         let block_bytes = load.bs.0;
         if !(MIN_BLOCK_BYTES..=MAX_BLOCK_BYTES).contains(&block_bytes) {
             return Err(nonsense(format!("--bs {block_bytes} is not from 512 to 64M")));

@@ -48,6 +48,14 @@ impl Rows {
         let layers = std::iter::once(&self.active).chain(&self.frozen).collect();
         View { layers, tree: self.tree, pages: &self.pages, watch: None }
     }
+
+    /// The row of a key, and the transaction that made it so (0: long ago).
+    pub fn get(&self, key: &[u8]) -> Result<(Option<Bytes>, u64), TreeMiss> {
+        let by = Cell::new(0);
+        let watch = |txn| by.set(txn);
+        let row = View { watch: Some(&watch), ..self.view() }.get(key)?;
+        Ok((row, by.get()))
+    }
 }
 
 /// Why a plan came to nothing.
@@ -232,16 +240,9 @@ impl<'a> Plan<'a> {
         if self.out.changes.get(&key) != Found::Below {
             return self.get(&key);
         }
-        if let Some(known) = self.cx.shards.get((id, number)) {
-            self.builds_on(known.txn);
-            return Ok(known.row);
-        }
-        let by = Cell::new(0);
-        let watch = |txn| by.set(txn);
-        let row = View { watch: Some(&watch), ..self.cx.rows.view() }.get(&key)?;
-        self.cx.shards.found((id, number), row.as_ref(), by.get());
-        self.builds_on(by.get());
-        Ok(row)
+        let known = self.cx.shards.get(self.cx.rows, (id, number))?;
+        self.builds_on(known.txn);
+        Ok(known.row)
     }
 
     /// All rows of a range.
@@ -286,11 +287,8 @@ impl<'a> Plan<'a> {
             self.builds_on(known.txn);
             return Some(known.onode);
         }
-        let by = Cell::new(0);
-        let watch = |txn| by.set(txn);
-        let view = View { watch: Some(&watch), ..self.cx.rows.view() };
-        let row = match view.get(&keys::object(object)) {
-            Ok(row) => row,
+        let (row, txn) = match self.cx.rows.get(&keys::object(object)) {
+            Ok(found) => found,
             Err(miss) => {
                 wants.tree(miss);
                 return None;
@@ -298,8 +296,8 @@ impl<'a> Plan<'a> {
         };
         match row.as_ref().map(Onode::decode).transpose() {
             Ok(onode) => {
-                self.cx.onodes.found(object, onode.as_ref(), by.get());
-                self.builds_on(by.get());
+                self.cx.onodes.found(object, onode.as_ref(), txn);
+                self.builds_on(txn);
                 Some(onode)
             }
             Err(why) => {

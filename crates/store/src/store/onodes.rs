@@ -9,7 +9,9 @@
 use super::recent::Recent;
 use crate::keys;
 use crate::memtable::Memtable;
+use crate::plan::Rows;
 use crate::rows::Onode;
+use crate::tree::TreeMiss;
 use bytes::Bytes;
 use std::cell::RefCell;
 use types::ObjectKey;
@@ -27,14 +29,8 @@ pub(crate) struct Known {
 }
 
 /// Records of objects.
-#[derive(Debug)]
-pub(crate) struct OnodeCache(RefCell<Recent<ObjectKey, Known>>);
-
-impl Default for OnodeCache {
-    fn default() -> Self {
-        OnodeCache(RefCell::new(Recent::new(ONODES)))
-    }
-}
+#[derive(Debug, Default)]
+pub(crate) struct OnodeCache(RefCell<Recent<ObjectKey, Known, ONODES>>);
 
 impl OnodeCache {
     /// What is known of an object.
@@ -65,25 +61,21 @@ pub(crate) struct KnownRow {
 }
 
 /// Rows of extents.
-#[derive(Debug)]
-pub(crate) struct ShardCache(RefCell<Recent<ShardId, KnownRow>>);
-
-impl Default for ShardCache {
-    fn default() -> Self {
-        ShardCache(RefCell::new(Recent::new(SHARDS)))
-    }
-}
+#[derive(Debug, Default)]
+pub(crate) struct ShardCache(RefCell<Recent<ShardId, KnownRow, SHARDS>>);
 
 impl ShardCache {
-    /// What is known of a shard.
-    pub fn get(&self, id: ShardId) -> Option<KnownRow> {
-        self.0.borrow_mut().get(&id)
-    }
-
-    /// Notes what was found. The row is copied: it may be part of a large page.
-    pub fn found(&self, id: ShardId, row: Option<&Bytes>, txn: u64) {
-        let row = row.map(|r| Bytes::copy_from_slice(r));
-        self.0.borrow_mut().put(id, KnownRow { row, txn });
+    /// The row of a shard: known already, or found in `rows` and known from now on.
+    pub fn get(&self, rows: &Rows, id: ShardId) -> Result<KnownRow, TreeMiss> {
+        if let Some(known) = self.0.borrow_mut().get(&id) {
+            return Ok(known);
+        }
+        let (row, txn) = rows.get(&keys::shard(id.0, id.1))?;
+        // It may be part of a large page.
+        let row = row.map(|row| Bytes::copy_from_slice(&row));
+        let known = KnownRow { row, txn };
+        self.0.borrow_mut().put(id, known.clone());
+        Ok(known)
     }
 
     /// Notes what a transaction changes. The rows of an object go as a range, with the object: its id is

@@ -5,12 +5,10 @@ use super::miss::{Miss, ReadSet, Want, Wants};
 use crate::blob::Blob;
 use crate::keys::{self, Parsed, SHARD_BLOCKS};
 use crate::rows::{Onode, Shard, Slot};
-use crate::view::View;
 use crate::wal::Content;
 use bytes::{Bytes, BytesMut};
 use io::BLOCK_BYTES;
 use smallvec::SmallVec;
-use std::cell::Cell;
 use types::ObjectKey;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -122,26 +120,17 @@ impl Store {
         if let Some(known) = self.onodes.get(object) {
             return Ok(known.onode);
         }
-        let by = Cell::new(0);
-        let watch = |txn| by.set(txn);
-        let view = View { watch: Some(&watch), ..self.rows.view() };
-        let row = view.get(&keys::object(object)).map_err(|miss| self.miss(miss.into()))?;
+        let found = self.rows.get(&keys::object(object));
+        let (row, txn) = found.map_err(|miss| self.miss(miss.into()))?;
         let onode = row.as_ref().map(Onode::decode).transpose();
         let onode = onode.map_err(|why| self.damaged(why.0))?;
-        self.onodes.found(object, onode.as_ref(), by.get());
+        self.onodes.found(object, onode.as_ref(), txn);
         Ok(onode)
     }
 
     fn shard_row(&self, id: u64, number: u32) -> Result<Option<Bytes>, Miss> {
-        if let Some(known) = self.shards.get((id, number)) {
-            return Ok(known.row);
-        }
-        let by = Cell::new(0);
-        let watch = |txn| by.set(txn);
-        let view = View { watch: Some(&watch), ..self.rows.view() };
-        let row = view.get(&keys::shard(id, number)).map_err(|miss| self.miss(miss.into()))?;
-        self.shards.found((id, number), row.as_ref(), by.get());
-        Ok(row)
+        let known = self.shards.get(&self.rows, (id, number));
+        Ok(known.map_err(|miss| self.miss(miss.into()))?.row)
     }
 
     /// Size and record of an object, `None` when it does not exist.

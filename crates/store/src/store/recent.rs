@@ -4,20 +4,21 @@ use std::hash::Hash;
 use types::HashMap;
 
 /// A cache of two generations: what is used stands in the young one; when that is full, it becomes the
-/// old one, and what nobody used since goes with the one before.
+/// old one, and what nobody used since goes with the one before. A generation has up to `GENERATION`
+/// entries.
 #[derive(Debug)]
-pub(crate) struct Recent<K, V> {
+pub(crate) struct Recent<K, V, const GENERATION: usize> {
     young: HashMap<K, V>,
     old: HashMap<K, V>,
-    generation: usize,
 }
 
-impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
-    /// Of at most two generations of so many entries.
-    pub fn new(generation: usize) -> Self {
-        Recent { young: HashMap::default(), old: HashMap::default(), generation }
+impl<K, V, const GENERATION: usize> Default for Recent<K, V, GENERATION> {
+    fn default() -> Self {
+        Recent { young: HashMap::default(), old: HashMap::default() }
     }
+}
 
+impl<K: Clone + Eq + Hash, V: Clone, const GENERATION: usize> Recent<K, V, GENERATION> {
     /// What is known of `key`.
     pub fn get(&mut self, key: &K) -> Option<V> {
         if let Some(value) = self.young.get(key) {
@@ -35,7 +36,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
     }
 
     fn add(&mut self, key: K, value: V) {
-        if self.young.len() >= self.generation && !self.young.contains_key(&key) {
+        if self.young.len() >= GENERATION && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, value);
@@ -50,7 +51,7 @@ mod tests {
 
     #[test]
     fn the_newest_is_known_until_it_is_long_unused() {
-        let mut cache = Recent::new(GENERATION);
+        let mut cache = Recent::<_, _, GENERATION>::default();
         cache.put(0, "first");
         cache.put(0, "second");
         for n in 1..=GENERATION * 3 {
@@ -66,7 +67,7 @@ mod tests {
 
     #[test]
     fn an_old_generation_never_hides_a_change() {
-        let mut cache = Recent::new(GENERATION);
+        let mut cache = Recent::<_, _, GENERATION>::default();
         cache.put(0, "first");
         (1..=GENERATION).for_each(|n| cache.put(n, "other"));
         cache.put(0, "second");
