@@ -9,6 +9,8 @@
 //! [`World`] is the machine room; [`SimDisk`] is one disk; [`SimOsd`] is an OSD with its store.
 
 mod disk;
+#[cfg(test)]
+mod lives;
 mod net;
 mod options;
 mod osd_node;

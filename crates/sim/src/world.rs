@@ -328,6 +328,10 @@ impl World {
     /// Switches a machine on.
     pub fn start(&mut self, node: NodeId) {
         assert!(!self.is_up(node), "a machine is started once");
+        // Its connections have the same numbers as those it dialled in its last life.
+        let old_dial = |due: &Due| matches!(due, Due::Dial { from, .. } if *from == node);
+        self.due.retain(|_, (_, _, due)| !old_dial(due));
+        self.held.retain(|(_, _, due)| !old_dial(due));
         let n = &mut self.nodes[node.0];
         n.life += 1;
         n.exit = None;
