@@ -164,7 +164,7 @@ fn between_osds() -> Vec<Kind> {
             txn: transaction(),
             data: Default::default(),
         }),
-        kind(RepAck { pgid, interval, version: version(8), missed: vec![version(7)] }),
+        kind(RepAck { pgid, interval, version: version(8), missed: vec![version(7)], full: true }),
         kind(Pull {
             pgid,
             epoch,
@@ -212,7 +212,7 @@ fn between_osds() -> Vec<Kind> {
         }),
         kind(BackfillProgress { pgid, epoch, interval, to: object() }),
         kind(BackfillProgressAck { pgid, epoch, interval, to: object() }),
-        kind(Heartbeat { answer: true, asked_ns: 1 << 40, epoch }),
+        kind(Heartbeat { answer: true, asked_ns: 1 << 40, epoch, full: true }),
         kind(LeaseAsk { asked_ns: 1 << 40, up_from: epoch }),
         kind(LeaseGrant { asked_ns: 1 << 40, epoch }),
     ]

@@ -57,7 +57,8 @@ impl Daemon {
             self.heartbeats.dialled(osd, net, link);
         }
         for link in self.heartbeats.ask(now, self.limits.heartbeat_interval) {
-            let ask = Heartbeat { answer: false, asked_ns: now.0, epoch: self.maps.epoch() };
+            let (epoch, full) = (self.maps.epoch(), self.is_full());
+            let ask = Heartbeat { answer: false, asked_ns: now.0, epoch, full };
             self.msgr.send(link, ask.encode());
         }
     }
@@ -124,7 +125,7 @@ impl Daemon {
                 Ok(m) if m.answer => {
                     self.heartbeats.answered(link, Mono(m.asked_ns), self.now.mono)
                 }
-                Ok(m) => self.answer_heartbeat(link, &m),
+                Ok(m) => self.answer_heartbeat(link, asked_by, &m),
                 Err(why) => tracing::error!("osd.{}: a bad heartbeat: {why}", self.cfg.id),
             }
         }
@@ -132,9 +133,12 @@ impl Daemon {
     }
 
     /// Whoever asks with an old map gets the newer ones: it may have been marked down.
-    fn answer_heartbeat(&mut self, link: LinkId, m: &Heartbeat) {
-        let ours = self.maps.epoch();
-        self.msgr.send(link, Heartbeat { answer: true, epoch: ours, ..*m }.encode());
+    fn answer_heartbeat(&mut self, link: LinkId, from: Option<OsdId>, m: &Heartbeat) {
+        let (ours, full) = (self.maps.epoch(), self.is_full());
+        self.msgr.send(link, Heartbeat { answer: true, epoch: ours, full, ..*m }.encode());
+        if let Some(from) = from {
+            self.heard_of_space(from, m.full);
+        }
         if let Some(maps) = self.maps.share(m.epoch) {
             self.msgr.send(link, maps.encode());
         }

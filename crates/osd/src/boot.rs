@@ -268,6 +268,8 @@ impl Daemon {
             old = map.clone();
             self.after_map(map, fx);
         }
+        // Clients may have heard that they are to hold their writes: those are not kept here, then.
+        self.retry_blocked |= !self.blocked.is_empty();
         self.release_waiting(fx);
         self.resend_copies(fx);
         self.retry_reads(fx);

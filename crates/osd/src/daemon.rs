@@ -124,6 +124,10 @@ pub struct Daemon {
     pub(crate) durable: HashMap<TxnId, Vec<Then>>,
     /// Whoever was told "busy" by the store.
     pub(crate) blocked: Vec<Waiter>,
+    /// OSDs that have no space for data, by what they said last.
+    pub(crate) full_peers: BTreeSet<OsdId>,
+    /// Who waits is to try again: one of them has space again, or there is a new map.
+    pub(crate) retry_blocked: bool,
     pub(crate) space: Space,
     pub(crate) map_queue: VecDeque<crate::host::Queued>,
     pub(crate) map_queue_stalled: bool,
@@ -151,6 +155,8 @@ pub struct Daemon {
     pub(crate) next_notify: u64,
     pub(crate) next_tick: Mono,
     pub(crate) next_report: Mono,
+    /// The log hears of slow requests then at the earliest.
+    pub(crate) say_slow_at: Mono,
     pub(crate) report_soon: Option<Mono>,
     /// Durable transactions and their time, as of the last report.
     pub(crate) reported_commits: (u64, u64),
@@ -200,6 +206,8 @@ impl Daemon {
             last_fetch: 0,
             durable: HashMap::default(),
             blocked: Vec::new(),
+            full_peers: BTreeSet::new(),
+            retry_blocked: false,
             space: Space::default(),
             map_queue: VecDeque::new(),
             map_queue_stalled: false,
@@ -218,6 +226,7 @@ impl Daemon {
             next_notify: 0,
             next_tick: now.mono,
             next_report: now.mono,
+            say_slow_at: now.mono,
             report_soon: None,
             reported_commits: (0, 0),
             events: Vec::new(),
@@ -380,7 +389,7 @@ impl Daemon {
     }
 
     /// The store takes writes again.
-    fn on_writable(&mut self, fx: &mut Effects) {
+    pub(crate) fn on_writable(&mut self, fx: &mut Effects) {
         for waiter in std::mem::take(&mut self.blocked) {
             let none = Ok(ReadSet::new());
             match waiter {

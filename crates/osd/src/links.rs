@@ -288,6 +288,7 @@ impl Daemon {
 
     fn forget_peer(&mut self, osd: OsdId, fx: &mut Effects) {
         let Some(peer) = self.peers.all.remove(&osd) else { return };
+        self.heard_of_space(osd, false);
         if let Some(link) = peer.link {
             self.peers.by_link.remove(&link);
             self.msgr.close(link, fx);

@@ -237,8 +237,7 @@ impl Daemon {
         let quota = pool.flags.contains(PoolFlags::FULL_QUOTA);
         let full =
             quota || pool.flags.contains(PoolFlags::FULL) || map.flags.contains(OsdMapFlags::FULL);
-        let exempt = op.request.has_flag(flags::FULL_FORCE) || only_frees(&op.request);
-        if !op.class.writes || !full || exempt {
+        if !full || !self.needs_space(id) {
             return false;
         }
         if op.request.has_flag(flags::FULL_TRY) {
@@ -248,6 +247,12 @@ impl Daemon {
             self.drop_op(id);
         }
         true
+    }
+
+    /// Whether a request is a write that is to be held when there is no space.
+    pub(crate) fn needs_space(&self, id: OpId) -> bool {
+        let Some(op) = self.ops.get(&id) else { return false };
+        op.class.writes && !op.request.has_flag(flags::FULL_FORCE) && !only_frees(&op.request)
     }
 
     /// A request waits until its PG as a whole serves.

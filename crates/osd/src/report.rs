@@ -3,6 +3,7 @@
 use crate::config::{ASK_AGAIN_MS, REPORT_DELAY_MS, REPORT_INTERVAL_S, TICK_MS};
 use crate::daemon::{Daemon, Life};
 use crate::host::PgHost;
+use crate::tracker::tracked_text;
 use io::{Effects, Now};
 use maps::SnapSet;
 use peer::{OsdAlive, OsdPgTemp, OsdReport, OsdSpace, PgStat, PoolCompressed};
@@ -51,7 +52,7 @@ impl Daemon {
         // A file keeps its blocks: what it gave back to its file system somebody else may take, and a
         // later write would have no space.
         self.store.set_discard(self.limits.discard && self.store.devices().data.is_block);
-        self.look_at_space();
+        self.look_at_space(fx);
         if !matches!(self.life, Life::Loading(_)) && self.listens() {
             self.dial_mon(fx);
         }
@@ -124,10 +125,7 @@ impl Daemon {
             pgs.push(stat);
         }
         let usage = self.store.usage();
-        let slow =
-            self.ops.values().map(|op| op.trace.age(now)).filter(|a| *a >= self.limits.complaint);
-        let (slow_requests, oldest) =
-            slow.fold((0, Duration::ZERO), |(n, oldest), age| (n + 1, oldest.max(age)));
+        let (slow_requests, oldest) = self.slow_requests();
         let report = OsdReport {
             osd: self.cfg.id,
             up_from: self.up_from,
@@ -149,6 +147,27 @@ impl Daemon {
             full: self.is_full(),
         };
         self.send_mon(report.encode());
+    }
+
+    /// How many requests are slow, and the age of the oldest. The log hears which it is, now and then.
+    fn slow_requests(&mut self) -> (u32, Duration) {
+        const SAY_EVERY: Duration = Duration::from_secs(30);
+        let (now, least) = (self.now.mono, self.limits.complaint);
+        let slow = self.ops.values().filter(|op| op.trace.age(now) >= least);
+        let count = u32::try_from(slow.clone().count()).unwrap_or(u32::MAX);
+        let Some(oldest) = slow.max_by_key(|op| op.trace.age(now)) else {
+            return (0, Duration::ZERO);
+        };
+        let age = oldest.trace.age(now);
+        if now >= self.say_slow_at {
+            let what = tracked_text(&oldest.request, oldest.sender, oldest.tid, &oldest.trace);
+            tracing::warn!(
+                "osd.{}: {count} slow requests, the oldest for {age:?}: {what}",
+                self.cfg.id
+            );
+            self.say_slow_at = now.after(SAY_EVERY);
+        }
+        (count, age)
     }
 
     /// Mean time from submit to durable since the last report.

@@ -10,21 +10,29 @@
 //!   no room for it: the object is missing here from then on, and is brought when there is space
 //!   ([`RepAck::missed`](peer::RepAck)). The primary answers its client when enough others have the
 //!   data.
-//! * Either way the mon is told at once that this OSD is full, so that clients hold their writes.
+//! * Either way the mon is told at once that this OSD is full, so that clients hold their writes, and
+//!   so are the OSDs it shares PGs with ([`RepAck::full`](peer::RepAck), heartbeats): as primaries of
+//!   those they hold writes as if the space was lacking with them, whether or not there is a mon.
 //!   That ends when there is room for what was refused, and [`AGAIN_PERCENT`] more.
 
 use crate::daemon::Daemon;
+use crate::host::PgHost;
+use io::Effects;
 use types::testing::{Probe, hit};
+use types::{OsdId, PgId};
 
 /// Space that must be there before more data is taken again, as a part of the disk.
 const AGAIN_PERCENT: u64 = 1;
-/// Of the reserve a replica leaves this part to others when it takes a write.
-const RESERVE_SHARE: u64 = 4;
-/// Writes up to this size, with their records, are taken from the reserve: what frees space is no
-/// larger.
+/// Of the reserve a replica leaves so much to others when it takes a write.
+const LARGE_LEAVE_PERCENT: u64 = 75;
+/// The same for small ones. The rest is for log entries of what is left out, maps, and deletions.
+const SMALL_LEAVE_PERCENT: u64 = 50;
+/// What frees space is no larger than this, with its records.
 const SMALL_BYTES: u64 = 4096;
 /// What a write takes beside its data, at most mostly.
 const SLACK_BYTES: u64 = 64 << 10;
+/// The same for a small one.
+const SMALL_SLACK_BYTES: u64 = 4096;
 
 /// Whether there is space for data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,14 +70,51 @@ impl Daemon {
         usage.total.saturating_sub(usage.available) as f64 >= ratio * usage.total as f64
     }
 
-    /// Whether data of so many bytes that a primary has taken must be left out here.
-    pub(crate) fn must_leave_out(&self, bytes: u64) -> bool {
-        let usage = self.store.usage();
-        bytes > SMALL_BYTES && usage.available + usage.reserve / RESERVE_SHARE < bytes + SLACK_BYTES
+    /// Whether a write of so many bytes, with so many of data, that a primary has taken must be left out
+    /// here. What brings no data never is: it may be what frees space.
+    pub(crate) fn must_leave_out(&self, data: u64, bytes: u64) -> bool {
+        let is_small = bytes <= SMALL_BYTES;
+        if is_small && data == 0 {
+            return false;
+        }
+        let (kept_percent, slack) = match data <= SMALL_BYTES {
+            true => (SMALL_LEAVE_PERCENT, SMALL_SLACK_BYTES),
+            false => (LARGE_LEAVE_PERCENT, SLACK_BYTES),
+        };
+        self.store.spare_bytes(kept_percent) < bytes + slack + self.queued_bytes()
+    }
+
+    /// What transactions will take for which the store was too busy yet.
+    fn queued_bytes(&self) -> u64 {
+        if self.blocked.is_empty() && self.fetches.is_empty() {
+            return 0;
+        }
+        let queued = self.pgs.values().flat_map(|h| &h.queue);
+        queued.map(|q| q.txn.data_bytes().next_multiple_of(SMALL_BYTES) + SMALL_SLACK_BYTES).sum()
+    }
+
+    /// Another OSD says whether it has space for data.
+    pub(crate) fn heard_of_space(&mut self, from: OsdId, full: bool) {
+        if full {
+            self.full_peers.insert(from);
+        } else if !self.full_peers.is_empty() {
+            // What waits for it is tried again at the next tick.
+            self.retry_blocked |= self.full_peers.remove(&from);
+        }
+    }
+
+    /// Whether a member of a PG has no space for data.
+    pub(crate) fn has_full_member(&self, pgid: PgId) -> bool {
+        let is_full =
+            |h: &PgHost| h.pg.mapping().acting.iter().any(|o| self.full_peers.contains(o));
+        !self.full_peers.is_empty() && self.pgs.get(&pgid).is_some_and(is_full)
     }
 
     /// Called often: whether space has run out, or is there again. (The store tells whoever waits.)
-    pub(crate) fn look_at_space(&mut self) {
+    pub(crate) fn look_at_space(&mut self, fx: &mut Effects) {
+        if std::mem::take(&mut self.retry_blocked) {
+            self.on_writable(fx);
+        }
         let over = self.uses(self.limits.failsafe_full_ratio);
         match self.space {
             Space::Enough if over => self.lacks_space(0),

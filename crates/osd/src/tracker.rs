@@ -161,6 +161,12 @@ pub fn tracked_json(
     Tracked::new(request, sender, tid, trace.clone()).to_json(now, end)
 }
 
+/// A request in flight in a line, with what happened to it last.
+pub fn tracked_text(request: &MOsdOp, sender: Sender, tid: u64, trace: &Trace) -> String {
+    let tracked = Tracked::new(request, sender, tid, trace.clone());
+    format!("{}: {}", tracked.description(), trace.newest().text())
+}
+
 /// What a request asked for, without its data: nothing of what was received is held by it.
 #[derive(Clone, Debug)]
 struct Request {

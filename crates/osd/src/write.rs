@@ -56,6 +56,9 @@ impl Daemon {
         mut finished: Finished,
         fx: &mut Effects,
     ) -> Result<(), ()> {
+        if self.has_full_member(pgid) && self.needs_space(id) {
+            return self.wait_for_members(id);
+        }
         let Some(op) = self.ops.get(&id) else { return Ok(()) };
         let Some(host) = self.pgs.get(&pgid) else { return Ok(()) };
         let (object, reqid, mtime) = (op.head(), op.reqid, op.request.mtime);
@@ -95,7 +98,7 @@ impl Daemon {
                 self.blocked.push(Waiter::Op(id, attempt));
                 Err(())
             }
-            Err(SubmitError::NoSpace) => self.wait_for_space(id, attempt),
+            Err(SubmitError::NoSpace) => self.wait_for_space(id),
             Err(SubmitError::Invalid(why)) => {
                 tracing::error!("osd.{}: pg {pgid}: a write was refused: {why}", self.cfg.id);
                 self.refuse_op(id, Errno::EINVAL);
@@ -106,10 +109,17 @@ impl Daemon {
 
     /// The store has no space for a write: it waits, unless it asked not to, or its client knows by the
     /// map that it has to send it again.
-    fn wait_for_space(&mut self, id: OpId, attempt: u32) -> Result<(), ()> {
+    fn wait_for_space(&mut self, id: OpId) -> Result<(), ()> {
         let Some(op) = self.ops.get(&id) else { return Ok(()) };
-        let (bytes, asked) = (op.bytes as u64, op.request.has_flag(flags::FULL_TRY));
+        let bytes = op.bytes as u64;
         self.lacks_space(bytes);
+        self.wait_for_members(id)
+    }
+
+    /// The same where another member of the PG has no space.
+    fn wait_for_members(&mut self, id: OpId) -> Result<(), ()> {
+        let Some(op) = self.ops.get(&id) else { return Ok(()) };
+        let (attempt, asked) = (op.attempt, op.request.has_flag(flags::FULL_TRY));
         if asked {
             self.refuse_op(id, Errno::ENOSPC);
             return Ok(());
@@ -241,6 +251,7 @@ impl Daemon {
 
     /// A replica has the write up to `m.version`; of some of it only the log.
     pub(crate) fn on_rep_ack(&mut self, from: OsdId, m: RepAck, fx: &mut Effects) {
+        self.heard_of_space(from, m.full);
         let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
         if host.interval() == m.interval
             && !m.missed.is_empty()

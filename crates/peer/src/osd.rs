@@ -90,7 +90,7 @@ impl Payload for RepOp {
 
 /// Replica to primary: every write up to `version` is durable here.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 2, compat = 1)]
+#[denc(v = 3, compat = 1)]
 pub struct RepAck {
     /// Which PG.
     pub pgid: PgId,
@@ -102,6 +102,9 @@ pub struct RepAck {
     /// are missing here.
     #[denc(since = 2)]
     pub missed: Vec<Eversion>,
+    /// There is no space for data here: see [`Heartbeat::full`].
+    #[denc(since = 3)]
+    pub full: bool,
 }
 payload!(RepAck, 18);
 
@@ -297,7 +300,7 @@ payload!(BackfillProgressAck, 25);
 
 /// Are you there? And the answer. Over connections of their own, one a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+#[denc(v = 2, compat = 1)]
 pub struct Heartbeat {
     /// Whether it is the answer.
     pub answer: bool,
@@ -305,6 +308,9 @@ pub struct Heartbeat {
     pub asked_ns: u64,
     /// The sender's map.
     pub epoch: Epoch,
+    /// The sender has no space for data: primaries hold writes to PGs in which it acts.
+    #[denc(since = 2)]
+    pub full: bool,
 }
 payload!(Heartbeat, 26);
 

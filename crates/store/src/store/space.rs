@@ -121,6 +121,13 @@ impl Store {
         self.checkpoint.as_ref().or(committing)
     }
 
+    /// Bytes that a transaction which may use the reserve finds at most, when so many percent of the
+    /// reserve are to be left.
+    pub fn spare_bytes(&self, kept_percent: u64) -> u64 {
+        let kept = self.reserve() * kept_percent / 100 + self.checkpoint_need(Load::default());
+        self.alloc.free_blocks().saturating_sub(kept) * BLOCK_BYTES as u64
+    }
+
     /// What the space is used for.
     pub fn usage(&self) -> Usage {
         let block = BLOCK_BYTES as u64;
