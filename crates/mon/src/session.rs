@@ -74,6 +74,16 @@ impl Session {
         }
     }
 
+    /// A client is back after its session was lost. It had its map and does not ask for one: it is sent
+    /// the newest change, by which it sees whether it has missed any, and those that follow. (librados
+    /// takes a session for lost, too, when an answer to its keepalive comes at the wrong moment.)
+    pub fn goes_on_with_osdmaps(&mut self, newest: Epoch) {
+        if self.osd().is_none() {
+            let next = Subscription { start: u64::from(newest.0), flags: 0 };
+            self.subs.entry("osdmap".into()).or_insert(next);
+        }
+    }
+
     /// The OSD it is the session of.
     pub fn osd(&self) -> Option<OsdId> {
         let name = self.peer.name;

@@ -15,7 +15,8 @@ use wire::msg::{MConfig, MMgrMap, MMonMap, MMonSubscribe, MOsdMap, PaxosHeader, 
 
 impl Server {
     pub(super) fn subscribe(&mut self, now: Now, link: LinkId, m: MMonSubscribe) {
-        let log_seq = self.cluster.log.seq;
+        let (log_seq, newest) = (self.cluster.log.seq, self.cluster.state.osdmap.epoch);
+        let returns = m.what.get("mgrmap").is_some_and(|have| have.start > 0);
         let Some(session) = self.cluster.sessions.get_mut(&link) else { return };
         if !m.hostname.is_empty() {
             session.hostname = m.hostname;
@@ -32,6 +33,9 @@ impl Server {
             if session.subs.len() < MAX_SUBSCRIPTIONS || session.subs.contains_key(&what) {
                 session.subs.insert(what, wish);
             }
+        }
+        if returns {
+            session.goes_on_with_osdmaps(newest);
         }
         self.serve(now, link);
     }

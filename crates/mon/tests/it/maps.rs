@@ -124,6 +124,25 @@ fn subscribers_get_every_change_also_after_a_restart() {
 }
 
 #[test]
+fn who_comes_back_hears_of_maps_without_asking() {
+    let mut c = Cluster::new(33, 1);
+    c.pass(Duration::from_secs(1));
+    turn_flags(&mut c, 10);
+    let me = || wire::Identity::client("x", 9);
+    let back = Subscriber::new(&mut c, me(), subscribe("mgrmap", 2, 0));
+    let first = Subscriber::new(&mut c, me(), subscribe("mgrmap", 0, 0));
+    c.pass(Duration::from_secs(1));
+    let now = epoch(&mut c);
+    let epochs = |m: &MOsdMap| (m.first(), m.last());
+    let told: Vec<_> = back.osdmaps().iter().map(epochs).collect();
+    assert_eq!(told, [(Some(now), Some(now))], "whether it missed any");
+    turn_flags(&mut c, 1);
+    c.pass(Duration::from_millis(100));
+    assert_eq!(back.osdmaps().last().and_then(MOsdMap::last), Some(epoch(&mut c)));
+    assert!(first.osdmaps().is_empty());
+}
+
+#[test]
 fn old_maps_go_when_every_pg_was_clean_after_them() {
     let mut c = Cluster::with(32, 3, None, &[("mon_min_osdmap_epochs", "10")]);
     c.run_until(Duration::from_secs(3), |c| c.json("osd stat")["num_up_osds"] == 3);
