@@ -16,7 +16,7 @@ use wire::msg::{MConfig, MMgrMap, MMonMap, MMonSubscribe, MOsdMap, PaxosHeader, 
 impl Server {
     pub(super) fn subscribe(&mut self, now: Now, link: LinkId, m: MMonSubscribe) {
         let (log_seq, newest) = (self.cluster.log.seq, self.cluster.state.osdmap.epoch);
-        let returns = m.what.get("mgrmap").is_some_and(|have| have.start > 0);
+        let returns = m.what.get("monmap").is_some_and(|has| has.start > 0);
         let Some(session) = self.cluster.sessions.get_mut(&link) else { return };
         if !m.hostname.is_empty() {
             session.hostname = m.hostname;

@@ -129,8 +129,8 @@ fn who_comes_back_hears_of_maps_without_asking() {
     c.pass(Duration::from_secs(1));
     turn_flags(&mut c, 10);
     let me = || wire::Identity::client("x", 9);
-    let back = Subscriber::new(&mut c, me(), subscribe("mgrmap", 2, 0));
-    let first = Subscriber::new(&mut c, me(), subscribe("mgrmap", 0, 0));
+    let back = Subscriber::new(&mut c, me(), subscribe("monmap", 2, 0));
+    let first = Subscriber::new(&mut c, me(), subscribe("monmap", 0, 0));
     c.pass(Duration::from_secs(1));
     let now = epoch(&mut c);
     let epochs = |m: &MOsdMap| (m.first(), m.last());
