@@ -69,6 +69,11 @@ fn watch(c: &mut Cluster, most: usize) -> (StateBits, Vec<PgId>) {
         let mut moving: BTreeMap<i32, usize> = BTreeMap::new();
         for (pgid, stat) in &mon.stats {
             seen |= StateBits(stat.state);
+            // Of others the newest word may be that of a primary whose interval is over.
+            let leads = mon.map.pg_to_up_acting(*pgid).acting_primary;
+            if leads != Some(OsdId(stat.acting_primary)) {
+                continue;
+            }
             *moving.entry(stat.acting_primary).or_default() += usize::from(moves(stat));
             if has(stat, StateBits::CLEAN) && clean.insert(*pgid) {
                 order.push(*pgid);

@@ -242,12 +242,12 @@ impl Cluster {
         assert!(clean, "not clean after {limit:?}: {last}\n{}", self.troubles());
     }
 
-    /// What is wrong, and the end of each daemon's log.
+    /// What is wrong, what OSDs are at, and the end of each daemon's log. It never fails.
     pub fn troubles(&self) -> String {
         const LINES: usize = 12;
-        let mut text = self.ceph().args(["health", "detail"]).text();
-        text.push_str(&self.ceph().args(["osd", "tree"]).text());
-        for entry in std::fs::read_dir(self.dir()).unwrap().flatten() {
+        let mut text = self.told(&["health", "detail"]);
+        text.push_str(&self.told(&["osd", "tree"]));
+        for entry in std::fs::read_dir(self.dir()).into_iter().flatten().flatten() {
             let path = entry.path();
             if path.extension().is_some_and(|e| e == "log") {
                 let log = std::fs::read_to_string(&path).unwrap_or_default();
@@ -255,8 +255,44 @@ impl Cluster {
                 let end = lines[lines.len().saturating_sub(LINES)..].join("\n");
                 text.push_str(&format!("-- {}\n{end}\n", path.display()));
             }
+            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            if name.starts_with("osd.") && path.extension().is_some_and(|e| e == "log") {
+                text.push_str(&self.oldest_requests(&name));
+            }
         }
         text
+    }
+
+    /// What an OSD's oldest requests wait for.
+    fn oldest_requests(&self, osd: &str) -> String {
+        const REQUESTS: usize = 5;
+        let told = self.told(&["tell", osd, "dump_ops_in_flight"]);
+        let told: Value = serde_json::from_str(&told).unwrap_or_default();
+        let ops = told["ops"].as_array().cloned().unwrap_or_default();
+        let line = |op: &Value| {
+            let last = op["type_data"]["events"].as_array().and_then(|e| e.last()).cloned();
+            let event = &last.unwrap_or_default()["event"];
+            format!("   for {} s: {}: {event}\n", op["age"], op["description"])
+        };
+        let lines: String = ops.iter().take(REQUESTS).map(line).collect();
+        format!("-- {osd}: {} requests\n{lines}", ops.len())
+    }
+
+    /// What `ceph` says, whatever it is.
+    fn told(&self, args: &[&str]) -> String {
+        let limited = ["10", "ceph", "--connect-timeout", "5"];
+        let mut ceph = Command::new("timeout");
+        let ran = ceph.args(limited).args(args).env("CEPH_CONF", &self.conf).output();
+        ran.map(|ran| String::from_utf8_lossy(&ran.stdout).into_owned()).unwrap_or_default()
+    }
+}
+
+/// Whoever reads that a test failed wants to know what its cluster was at.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if std::thread::panicking() && self.dir.as_ref().is_some_and(|dir| dir.exists()) {
+            eprintln!("{}", self.troubles());
+        }
     }
 }
 

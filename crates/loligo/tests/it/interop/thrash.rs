@@ -6,7 +6,8 @@
 //! and in the end it has to be clean, scrubbed without an error, and every store without damage.
 //!
 //! `LOLIGO_IT_THRASH_SECONDS=3600 LOLIGO_IT_THRASH_SEED=7 cargo test -p loligo --test it thrash --
-//! --nocapture` is an hour of it; each line says what is done.
+//! --nocapture` is an hour of it; each line says what is done. `LOLIGO_IT_THRASH_ONLY=Damage,Replace` does only
+//! such things.
 
 use super::cluster::{Cluster, is_foreign};
 use super::load::{PATIENCE, Shared, StopAtEnd, Writers, check, client_of, wait_for_progress};
@@ -22,6 +23,7 @@ use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 const SECONDS_ENV: &str = "LOLIGO_IT_THRASH_SECONDS";
+const ONLY_ENV: &str = "LOLIGO_IT_THRASH_ONLY";
 const SEED_ENV: &str = "LOLIGO_IT_THRASH_SEED";
 const DEFAULT_SECONDS: u64 = 15;
 const DEFAULT_SEED: u64 = 1;
@@ -115,9 +117,11 @@ impl Thrasher<'_> {
     }
 
     fn do_one(&mut self) {
-        let possible =
-            if self.machines { &DEEDS[..] } else { &DEEDS[..DEEDS.len() - CUTS_OF_DEEDS] };
-        let deed = possible[self.rng.usize(0..possible.len())];
+        let possible = if self.machines { DEEDS.len() } else { DEEDS.len() - CUTS_OF_DEEDS };
+        let only = std::env::var(ONLY_ENV).unwrap_or_default();
+        let is_wanted = |deed: &&Deed| only.is_empty() || only.contains(&format!("{deed:?}"));
+        let possible: Vec<_> = DEEDS[..possible].iter().filter(is_wanted).collect();
+        let deed = *possible[self.rng.usize(0..possible.len())];
         let osd = self.osd();
         eprintln!("thrash: {deed:?} osd.{osd}");
         *self.done.entry(deed).or_default() += 1;
