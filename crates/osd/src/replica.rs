@@ -26,10 +26,6 @@ impl Daemon {
         let data: usize = m.data.iter().map(bytes::Bytes::len).sum();
         let bytes = (data + m.txn.len()) as u64;
         let no_room = self.must_leave_out(data as u64, bytes);
-        if no_room && !m.txn.is_empty() {
-            self.lacks_space(bytes);
-        }
-        let full = self.is_full();
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         if !host.started || !host.pg.accepts_write(from, m.interval) {
             return;
@@ -51,9 +47,10 @@ impl Daemon {
             // Sent again after a lost session: it is here already.
             let missed = |r: &&LogRecord| host.pg.missing().contains(&r.entry.object);
             let missed = records.iter().filter(missed).map(|r| r.entry.version).collect();
+            let empty = host.transaction();
+            let full = self.is_full();
             let ack = RepAck { pgid, interval: m.interval, version, missed, full };
             let then = vec![Then::RepAck(from, ack)];
-            let empty = host.transaction();
             self.submit(pgid, empty, then, fx);
             return;
         }
@@ -96,6 +93,10 @@ impl Daemon {
         host.put_meta(&mut txn, meta);
         self.perf.replica_writes += 1;
         self.pacer.client_came(self.now.mono);
+        if taken == Taken::LeftOut && no_room {
+            self.lacks_space(bytes);
+        }
+        let full = self.is_full();
         let ack = RepAck { pgid, interval: m.interval, version, missed, full };
         if planted(Bug::ReplicaAckBeforeDurable) {
             self.send_peer(from, ack.clone().encode(), fx);

@@ -16,8 +16,8 @@
 //!   That ends when there is room for what was refused, and [`AGAIN_PERCENT`] more.
 
 use crate::daemon::Daemon;
-use crate::host::PgHost;
-use io::Effects;
+use crate::host::{PgHost, Queued};
+use io::{BLOCK_BYTES, Effects};
 use types::testing::{Probe, hit};
 use types::{OsdId, PgId};
 
@@ -73,8 +73,7 @@ impl Daemon {
     /// Whether a write of so many bytes, with so many of data, that a primary has taken must be left out
     /// here. What brings no data never is: it may be what frees space.
     pub(crate) fn must_leave_out(&self, data: u64, bytes: u64) -> bool {
-        let is_small = bytes <= SMALL_BYTES;
-        if is_small && data == 0 {
+        if data == 0 && bytes <= SMALL_BYTES {
             return false;
         }
         let (kept_percent, slack) = match data <= SMALL_BYTES {
@@ -90,7 +89,8 @@ impl Daemon {
             return 0;
         }
         let queued = self.pgs.values().flat_map(|h| &h.queue);
-        queued.map(|q| q.txn.data_bytes().next_multiple_of(SMALL_BYTES) + SMALL_SLACK_BYTES).sum()
+        let blocks = |q: &Queued| q.txn.data_bytes().next_multiple_of(BLOCK_BYTES as u64);
+        queued.map(|q| blocks(q) + SMALL_SLACK_BYTES).sum()
     }
 
     /// Another OSD says whether it has space for data.
@@ -110,7 +110,8 @@ impl Daemon {
         !self.full_peers.is_empty() && self.pgs.get(&pgid).is_some_and(is_full)
     }
 
-    /// Called often: whether space has run out, or is there again. (The store tells whoever waits.)
+    /// Called often: whether space has run out, or is there again. (The store tells whoever waits for its
+    /// own; who waits for that of another OSD is told here.)
     pub(crate) fn look_at_space(&mut self, fx: &mut Effects) {
         if std::mem::take(&mut self.retry_blocked) {
             self.on_writable(fx);

@@ -57,7 +57,7 @@ impl Daemon {
         fx: &mut Effects,
     ) -> Result<(), ()> {
         if self.has_full_member(pgid) && self.needs_space(id) {
-            return self.wait_for_members(id);
+            return self.wait_for_space(id);
         }
         let Some(op) = self.ops.get(&id) else { return Ok(()) };
         let Some(host) = self.pgs.get(&pgid) else { return Ok(()) };
@@ -98,7 +98,11 @@ impl Daemon {
                 self.blocked.push(Waiter::Op(id, attempt));
                 Err(())
             }
-            Err(SubmitError::NoSpace) => self.wait_for_space(id),
+            Err(SubmitError::NoSpace) => {
+                let bytes = self.ops.get(&id).map_or(0, |op| op.bytes as u64);
+                self.lacks_space(bytes);
+                self.wait_for_space(id)
+            }
             Err(SubmitError::Invalid(why)) => {
                 tracing::error!("osd.{}: pg {pgid}: a write was refused: {why}", self.cfg.id);
                 self.refuse_op(id, Errno::EINVAL);
@@ -107,17 +111,9 @@ impl Daemon {
         }
     }
 
-    /// The store has no space for a write: it waits, unless it asked not to, or its client knows by the
-    /// map that it has to send it again.
+    /// There is no space for a write, here or with another member of the PG: it waits, unless it asked
+    /// not to, or its client knows by the map that it has to send it again.
     fn wait_for_space(&mut self, id: OpId) -> Result<(), ()> {
-        let Some(op) = self.ops.get(&id) else { return Ok(()) };
-        let bytes = op.bytes as u64;
-        self.lacks_space(bytes);
-        self.wait_for_members(id)
-    }
-
-    /// The same where another member of the PG has no space.
-    fn wait_for_members(&mut self, id: OpId) -> Result<(), ()> {
         let Some(op) = self.ops.get(&id) else { return Ok(()) };
         let (attempt, asked) = (op.attempt, op.request.has_flag(flags::FULL_TRY));
         if asked {

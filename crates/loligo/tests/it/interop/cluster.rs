@@ -249,15 +249,16 @@ impl Cluster {
         text.push_str(&self.told(&["osd", "tree"]));
         for entry in std::fs::read_dir(self.dir()).into_iter().flatten().flatten() {
             let path = entry.path();
-            if path.extension().is_some_and(|e| e == "log") {
-                let log = std::fs::read_to_string(&path).unwrap_or_default();
-                let lines: Vec<_> = log.lines().collect();
-                let end = lines[lines.len().saturating_sub(LINES)..].join("\n");
-                text.push_str(&format!("-- {}\n{end}\n", path.display()));
+            if path.extension().is_none_or(|e| e != "log") {
+                continue;
             }
-            let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-            if name.starts_with("osd.") && path.extension().is_some_and(|e| e == "log") {
-                text.push_str(&self.oldest_requests(&name));
+            let log = std::fs::read_to_string(&path).unwrap_or_default();
+            let lines: Vec<_> = log.lines().collect();
+            let end = lines[lines.len().saturating_sub(LINES)..].join("\n");
+            text.push_str(&format!("-- {}\n{end}\n", path.display()));
+            let daemon = path.file_stem().unwrap_or_default().to_string_lossy();
+            if daemon.starts_with("osd.") {
+                text.push_str(&self.oldest_requests(&daemon));
             }
         }
         text

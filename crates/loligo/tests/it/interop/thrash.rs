@@ -82,8 +82,18 @@ struct Thrasher<'a> {
     rng: Rng,
     done: BTreeMap<Deed, u32>,
     cuts: BTreeMap<Cut, u32>,
-    /// Each OSD is a machine of its own.
-    machines: bool,
+    /// What may be done, as often as it is likely.
+    deeds: Vec<Deed>,
+}
+
+/// What may be done where each OSD is a machine of its own, or is not.
+fn deeds(machines: bool) -> Vec<Deed> {
+    let possible = if machines { DEEDS.len() } else { DEEDS.len() - CUTS_OF_DEEDS };
+    let only = std::env::var(ONLY_ENV).unwrap_or_default();
+    let is_wanted = |deed: &Deed| only.is_empty() || only.contains(&format!("{deed:?}"));
+    let deeds: Vec<_> = DEEDS[..possible].iter().copied().filter(is_wanted).collect();
+    assert!(!deeds.is_empty(), "{ONLY_ENV}={only} names nothing of {:?}", &DEEDS[..possible]);
+    deeds
 }
 
 fn number(name: &str, default: u64) -> u64 {
@@ -117,11 +127,7 @@ impl Thrasher<'_> {
     }
 
     fn do_one(&mut self) {
-        let possible = if self.machines { DEEDS.len() } else { DEEDS.len() - CUTS_OF_DEEDS };
-        let only = std::env::var(ONLY_ENV).unwrap_or_default();
-        let is_wanted = |deed: &&Deed| only.is_empty() || only.contains(&format!("{deed:?}"));
-        let possible: Vec<_> = DEEDS[..possible].iter().filter(is_wanted).collect();
-        let deed = *possible[self.rng.usize(0..possible.len())];
+        let deed = self.deeds[self.rng.usize(0..self.deeds.len())];
         let osd = self.osd();
         eprintln!("thrash: {deed:?} osd.{osd}");
         *self.done.entry(deed).or_default() += 1;
@@ -308,7 +314,7 @@ fn whatever_happens_nothing_is_lost() {
         rng: Rng::with_seed(seed),
         done: BTreeMap::new(),
         cuts: BTreeMap::new(),
-        machines,
+        deeds: deeds(machines),
     };
     let over = Deadline::after(time);
     std::thread::scope(|scope| {
