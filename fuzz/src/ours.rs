@@ -240,7 +240,7 @@ fn scrubs() -> Vec<Kind> {
             failed: false,
             objects: vec![scrubbed()],
         }),
-        kind(ScrubOrder { pgs: vec![pgid], deep: true, repair: false }),
+        kind(ScrubOrder { epoch, pgs: vec![pgid], deep: true, repair: false }),
         kind(RecoveryPlace {
             pgid,
             epoch,
@@ -248,7 +248,7 @@ fn scrubs() -> Vec<Kind> {
             what: Place::Ask { priority: 180, backfill: true },
         }),
         kind(RecoveryPlace { pgid, epoch, interval, what: Place::TooFull }),
-        kind(RecoveryOrder { pgs: vec![pgid], backfill: true, cancel: false }),
+        kind(RecoveryOrder { epoch, pgs: vec![pgid], backfill: true, cancel: false }),
     ]
 }
 

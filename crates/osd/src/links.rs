@@ -37,6 +37,8 @@ pub const HB_FRONT: ListenId = ListenId(5);
 const PENDING_PEER_BYTES: usize = 256 << 20;
 /// Messages that wait for a newer map, at most.
 const WAITING_PEER_MESSAGES: usize = 65_536;
+/// Orders of the mon that are kept until a map comes.
+const WAITING_ORDERS: usize = 1024;
 
 /// A client.
 #[derive(Clone, Debug)]
@@ -104,6 +106,8 @@ pub struct MonLink {
     pub redial_at: Option<Mono>,
     /// Something newer than the subscription brings is needed at once.
     pub wants_map: bool,
+    /// Orders for a map that is not here yet.
+    pub orders: Vec<Message>,
     /// PGs have new wishes.
     pub wishes_changed: bool,
     /// When the wishes were last sent.
@@ -122,6 +126,7 @@ impl MonLink {
             open: false,
             redial_at: Some(Mono::default()),
             wants_map: false,
+            orders: Vec::new(),
             wishes_changed: false,
             asked_at: Mono::default(),
             refused: None,
@@ -493,9 +498,27 @@ impl Daemon {
         for (from, _, message) in std::mem::take(&mut self.waiting_peer) {
             self.on_peer_message(from, &message, fx);
         }
+        for message in std::mem::take(&mut self.mon.orders) {
+            self.on_mon_message(&message, fx);
+        }
     }
 
     // ---- the mon ----
+
+    /// Whether an order is for a map that is not here yet: by ours somebody else may lead the PGs. It is
+    /// kept until the map comes.
+    fn must_wait_for(&mut self, epoch: Epoch, message: &Message) -> bool {
+        let early = epoch > self.maps.epoch();
+        if early {
+            self.mon.wants_map = true;
+            self.mon.orders.push(message.clone());
+            if self.mon.orders.len() > WAITING_ORDERS {
+                self.mon.orders.remove(0);
+                self.perf.odd_messages += 1;
+            }
+        }
+        early
+    }
 
     /// Dials a mon when it is time to.
     pub(crate) fn dial_mon(&mut self, fx: &mut Effects) {
@@ -566,11 +589,13 @@ impl Daemon {
                 }
                 Err(why) => tracing::error!("osd.{}: a bad question: {why}", self.cfg.id),
             },
-            RecoveryOrder::TYPE => match message.decode() {
+            RecoveryOrder::TYPE => match message.decode::<RecoveryOrder>() {
+                Ok(m) if self.must_wait_for(m.epoch, message) => {}
                 Ok(m) => self.on_recovery_order(&m, fx),
                 Err(why) => tracing::error!("osd.{}: a bad order: {why}", self.cfg.id),
             },
-            ScrubOrder::TYPE => match message.decode() {
+            ScrubOrder::TYPE => match message.decode::<ScrubOrder>() {
+                Ok(m) if self.must_wait_for(m.epoch, message) => {}
                 Ok(m) => self.on_scrub_order(&m, fx),
                 Err(why) => tracing::error!("osd.{}: a bad scrub order: {why}", self.cfg.id),
             },

@@ -5,7 +5,7 @@ use crate::host::PgHost;
 use io::Effects;
 use maps::OsdMap;
 use peer::{PgCreate, PgCreates, PgPeering, View, mapping, pool_rules};
-use pg::{Body, Loaded, Notify, PastIntervals, Pg, PgInfo, PgMsg, Query};
+use pg::{Body, Lack, Loaded, Notify, PastIntervals, Pg, PgInfo, PgMsg, Query};
 use std::rc::Rc;
 use types::{Epoch, OsdId, PgId};
 use wire::msg::Payload;
@@ -224,7 +224,7 @@ impl Daemon {
 
     fn answer_absent(&mut self, from: OsdId, msg: &PgMsg, fx: &mut Effects) {
         let info = PgInfo::absent(msg.pgid);
-        let notify = Notify { info, past: PastIntervals::default(), missing: 0 };
+        let notify = Notify { info, past: PastIntervals::default(), lack: Lack::default() };
         let body = Body::Notify(Box::new(notify));
         let answer = PgMsg { epoch: self.maps.epoch(), body, ..msg.clone() };
         let readers = Vec::new();

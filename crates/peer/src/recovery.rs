@@ -68,6 +68,8 @@ payload!(RecoveryPlace, 40);
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[denc(v = 1, compat = 1)]
 pub struct RecoveryOrder {
+    /// The mon's map: by it the receiver leads them.
+    pub epoch: Epoch,
     /// Which PGs.
     pub pgs: Vec<PgId>,
     /// Backfill; else recovery by log.

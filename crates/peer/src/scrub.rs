@@ -104,6 +104,8 @@ payload!(ScrubList, 34);
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[denc(v = 1, compat = 1)]
 pub struct ScrubOrder {
+    /// The mon's map: by it the receiver leads them.
+    pub epoch: Epoch,
     /// Which PGs.
     pub pgs: Vec<PgId>,
     /// All data is to be read.

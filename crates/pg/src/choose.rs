@@ -3,6 +3,7 @@
 
 use crate::info::PgInfo;
 use crate::intervals::{Mapping, OsdSet};
+use crate::missing::Lack;
 use std::collections::{BTreeMap, BTreeSet};
 use types::testing::{Bug, planted};
 use types::{Epoch, Eversion, OsdId};
@@ -20,7 +21,16 @@ pub struct Choice {
 
 /// The copy whose log is authoritative, or `None` when no copy that is heard of can be trusted to
 /// hold every acknowledged write (the PG is incomplete).
-pub fn authoritative(infos: &BTreeMap<OsdId, PgInfo>, me: OsdId) -> Option<OsdId> {
+///
+/// `lacks` says what copies are missing. A copy takes over a write into its log also when it cannot
+/// do it (for lack of space, or of what it is made upon). If all that could lose it in a crash, and only
+/// such entries are left, they were never acknowledged, and do not count: they would stand for data that
+/// nobody has. (Ceph lets a write wait until all acting copies have the object.)
+pub fn authoritative(
+    infos: &BTreeMap<OsdId, PgInfo>,
+    lacks: &BTreeMap<OsdId, Lack>,
+    me: OsdId,
+) -> Option<OsdId> {
     let newest_start = infos.values().flat_map(|i| {
         let own = if i.is_complete() { i.last_epoch_started } else { Epoch::ZERO };
         [i.history.last_epoch_started, own]
@@ -32,16 +42,26 @@ pub fn authoritative(infos: &BTreeMap<OsdId, PgInfo>, me: OsdId) -> Option<OsdId
     }
     // Every copy that took part in the newest activation has all that was acknowledged before it;
     // the shortest of them is a lower bound of what counts.
-    let started = infos.values().filter(|i| i.last_epoch_started >= newest_start);
-    let acceptable = started.map(|i| i.last_update).min()?;
-    let candidates = infos.iter().filter(|(_, i)| {
-        i.last_update >= acceptable && i.last_epoch_started >= newest_start && i.is_complete()
-    });
+    let started = || infos.iter().filter(|(_, i)| i.last_epoch_started >= newest_start);
+    let heads: BTreeSet<Eversion> = started().map(|(_, i)| i.last_update).collect();
+    let acceptable = *heads.first()?;
+    // What is beyond another's head was not acknowledged.
+    let has_its_tail = |osd: &OsdId, head: Eversion| {
+        let shorter = heads.range(..head).next_back();
+        shorter.is_none_or(|s| lacks.get(osd).is_none_or(|l| l.newest <= *s))
+    };
+    let counts = |head: Eversion| {
+        let same = started().filter(|(_, i)| i.last_update == head && i.is_complete());
+        head == acceptable || same.map(|(osd, _)| osd).any(|osd| has_its_tail(osd, head))
+    };
+    let complete = || started().filter(|(_, i)| i.is_complete());
     // Newest head, then the longest log, then ourselves (no log to fetch), then the smallest id.
     let rank = |osd: OsdId, i: &PgInfo| {
         (i.last_update, std::cmp::Reverse(i.log_tail), osd == me, std::cmp::Reverse(osd))
     };
-    candidates.max_by_key(|(osd, info)| rank(**osd, info)).map(|(osd, _)| *osd)
+    let rank = |(osd, info): &(&OsdId, &PgInfo)| rank(**osd, info);
+    let best = complete().filter(|(_, i)| counts(i.last_update)).max_by_key(rank);
+    best.or_else(|| complete().max_by_key(rank)).map(|(osd, _)| *osd)
 }
 
 /// A copy that misses more objects than this does not lead while another one could: every client
@@ -49,22 +69,22 @@ pub fn authoritative(infos: &BTreeMap<OsdId, PgInfo>, me: OsdId) -> Option<OsdId
 pub const LEADER_MISSES_AT_MOST: u64 = 10;
 
 /// Who should act: members of the up set whose log connects to the authoritative one, filled up
-/// with other holders of the PG. `missing` says how many objects copies have said they miss.
+/// with other holders of the PG. `lacks` says what copies miss.
 pub fn choose(
     infos: &BTreeMap<OsdId, PgInfo>,
-    missing: &BTreeMap<OsdId, u64>,
+    lacks: &BTreeMap<OsdId, Lack>,
     mapping: &Mapping,
     size: u32,
     me: OsdId,
 ) -> Option<Choice> {
-    let auth = authoritative(infos, me)?;
+    let auth = authoritative(infos, lacks, me)?;
     let best = infos.get(&auth)?;
     let tail = best.log_tail;
     let connects = |osd: OsdId| infos.get(&osd).is_some_and(|i| can_catch_up(i, tail));
     let leads_well = |osd: OsdId| {
         let behind = |i: &PgInfo| {
             best.last_update.version.saturating_sub(i.last_update.version)
-                + missing.get(&osd).copied().unwrap_or(0)
+                + lacks.get(&osd).map_or(0, |l| l.objects)
         };
         connects(osd) && infos.get(&osd).map(behind).is_some_and(|n| n <= LEADER_MISSES_AT_MOST)
     };
@@ -137,7 +157,7 @@ mod tests {
     fn a_longer_log_of_an_older_activation_does_not_count() {
         // osd.1 wrote alone in epoch 5 without ever being active in the newest interval.
         let all = infos(&[(0, info((9, 20), 1, 8)), (1, info((5, 30), 1, 4))]);
-        assert_eq!(authoritative(&all, OsdId(1)), Some(OsdId(0)));
+        assert_eq!(authoritative(&all, &BTreeMap::new(), OsdId(1)), Some(OsdId(0)));
     }
 
     #[test]
@@ -145,9 +165,36 @@ mod tests {
         let mut partial = info((9, 30), 1, 9);
         partial.last_backfill = HObject::min();
         assert_eq!(
-            authoritative(&infos(&[(0, info((9, 20), 1, 8)), (1, partial)]), OsdId(0)),
+            authoritative(
+                &infos(&[(0, info((9, 20), 1, 8)), (1, partial)]),
+                &BTreeMap::new(),
+                OsdId(0)
+            ),
             None
         );
+    }
+
+    #[test]
+    fn entries_without_data_that_others_have_lost_do_not_count() {
+        let at = |version| Eversion::new(Epoch(9), version);
+        let lack = |newest| Lack { objects: 1, newest: at(newest) };
+        let choose = |all: &[(i32, PgInfo)], lacks: &[(i32, Lack)]| {
+            let lacks = lacks.iter().map(|(o, l)| (OsdId(*o), *l)).collect();
+            authoritative(&infos(all), &lacks, OsdId(0)).unwrap()
+        };
+        let (short, long) = (info((9, 43), 1, 8), info((9, 45), 1, 8));
+        let all = [(0, short.clone()), (1, short.clone()), (2, long.clone())];
+        assert_eq!(choose(&all, &[(2, lack(43))]), OsdId(2), "the data of its last ones are there");
+        assert_eq!(choose(&all, &[(2, lack(44))]), OsdId(0));
+        // Somebody has the data.
+        let all = [(0, short.clone()), (1, long.clone()), (2, long.clone())];
+        assert_eq!(choose(&all, &[(2, lack(44))]), OsdId(1));
+        // They may have been acknowledged.
+        let all = [(1, long.clone()), (2, long.clone())];
+        assert_eq!(choose(&all, &[(1, lack(44)), (2, lack(44))]), OsdId(1));
+        // There is no other that could lead.
+        let filling = PgInfo { last_backfill: HObject::min(), ..short };
+        assert_eq!(choose(&[(1, filling), (2, long)], &[(2, lack(44))]), OsdId(2));
     }
 
     #[test]
@@ -170,7 +217,8 @@ mod tests {
         let mut all =
             infos(&[(0, info((9, 60), 50, 8)), (1, fresh.clone()), (2, info((9, 70), 50, 8))]);
         let choose = |all: &_, missing: &[(i32, u64)]| {
-            let missing = missing.iter().map(|(o, n)| (OsdId(*o), *n)).collect();
+            let lack = |n| Lack { objects: n, newest: Eversion::ZERO };
+            let missing = missing.iter().map(|(o, n)| (OsdId(*o), lack(*n))).collect();
             choose(all, &missing, &mapping(&[0, 1, 2]), 3, OsdId(1)).unwrap().want
         };
         assert_eq!(choose(&all, &[]), osds(&[1, 0, 2]));

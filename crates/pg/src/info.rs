@@ -1,6 +1,7 @@
 //! What an OSD knows about its copy of a PG, and what happened to the PG before.
 
 use crate::intervals::PastIntervals;
+use crate::missing::Lack;
 use crate::scrub::ScrubRecord;
 use denc::{Decode, Encode};
 use types::{Epoch, Eversion, HObject, PgId};
@@ -189,6 +190,6 @@ pub struct Notify {
     pub info: PgInfo,
     /// Intervals since the PG was last clean.
     pub past: PastIntervals,
-    /// How many objects the copy is missing.
-    pub missing: u64,
+    /// What the copy is missing.
+    pub lack: Lack,
 }

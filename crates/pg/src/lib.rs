@@ -39,7 +39,7 @@ pub use intervals::{
 };
 pub use log::{DUPS_TRACKED, Dup, EntryKind, LogEntry, OpReturn, PgLog};
 pub use merge::{LogSegment, Merged, merge_log, peer_missing};
-pub use missing::{Missing, MissingItem};
+pub use missing::{Lack, Missing, MissingItem};
 pub use msg::{Body, PgMsg, Query};
 pub use persist::{
     Belongs, INFO_KEY, InfoRecord, LoadError, Loaded, LogRecord, MetaOp, load, log_key,

@@ -21,6 +21,24 @@ pub struct Missing {
     by_need: BTreeSet<(Eversion, HObject)>,
 }
 
+/// What a copy says of the objects that it is missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct Lack {
+    /// How many they are.
+    pub objects: u64,
+    /// The newest version of them. Zero: there are none.
+    pub newest: Eversion,
+}
+
+impl Lack {
+    /// Of these.
+    #[must_use]
+    pub fn of(missing: &Missing) -> Self {
+        let newest = missing.by_need.last().map_or(Eversion::ZERO, |(need, _)| *need);
+        Lack { objects: missing.len() as u64, newest }
+    }
+}
+
 impl Missing {
     /// Whether nothing is missing.
     pub fn is_empty(&self) -> bool {

@@ -11,7 +11,7 @@ use crate::info::{History, Notify, PgInfo};
 use crate::intervals::OsdSet;
 use crate::log::PgLog;
 use crate::merge::{LogSegment, Merged, merge_log, peer_missing};
-use crate::missing::Missing;
+use crate::missing::{Lack, Missing};
 use crate::msg::{Body, Query};
 use crate::persist::{
     LogRecord, MetaOp, log_key, missing_key, put_dup, put_missing, put_tail, remove_all_log,
@@ -70,7 +70,11 @@ impl Pg {
         }
         let known = self.peers.contains_key(&from);
         if !known {
-            self.peers.insert(from, Peer::new(n.info, n.missing));
+            self.peers.insert(from, Peer::new(n.info, n.lack));
+        }
+        if self.is_clean() && !self.mapping.acting.contains(&from) {
+            self.send_away(from, fx);
+            return;
         }
         match &mut self.stage {
             Stage::GetInfo { waiting } => {
@@ -88,7 +92,7 @@ impl Pg {
             // It could not tell whether the activation is of this interval, and has begun no copy.
             Stage::Activating { waiting } if waiting.contains(&from) && absent => {
                 hit(Probe::ActivatedAgain);
-                self.peers.insert(from, Peer::new(PgInfo::absent(self.info.pgid), 0));
+                self.peers.insert(from, Peer::new(PgInfo::absent(self.info.pgid), Lack::default()));
                 let body = self.activation_for(from);
                 let interval = self.info.history.same_interval_since;
                 self.send_when_durable(from, interval, body, fx);
@@ -149,10 +153,10 @@ impl Pg {
         let mut infos: BTreeMap<_, _> =
             self.peers.iter().map(|(o, p)| (*o, p.info.clone())).collect();
         infos.insert(self.me, self.info.clone());
-        let count = |p: &Peer| p.missing.as_ref().map_or(p.missing_count, |m| m.len() as u64);
-        let mut missing: BTreeMap<_, _> = self.peers.iter().map(|(o, p)| (*o, count(p))).collect();
-        missing.insert(self.me, self.missing.len() as u64);
-        choose(&infos, &missing, &self.mapping, self.rules.size, self.me)
+        let lack = |p: &Peer| p.missing.as_ref().map_or(p.lack, Lack::of);
+        let mut lacks: BTreeMap<_, _> = self.peers.iter().map(|(o, p)| (*o, lack(p))).collect();
+        lacks.insert(self.me, Lack::of(&self.missing));
+        choose(&infos, &lacks, &self.mapping, self.rules.size, self.me)
     }
 
     pub(crate) fn ask_for_acting(&mut self, choice: &Choice, ctx: &Ctx<'_>, fx: &mut Fx) {
@@ -317,7 +321,7 @@ impl Pg {
         if peer.missing.is_some() || hopeless {
             return false;
         }
-        if peer.info.last_update == head && peer.missing_count == 0 {
+        if peer.info.last_update == head && peer.lack.objects == 0 {
             peer.missing = Some(Missing::default());
             return false;
         }
@@ -383,7 +387,7 @@ impl Pg {
 
     fn activation_for(&mut self, osd: OsdId) -> Body {
         let absent = PgInfo::absent(self.info.pgid);
-        let peer = self.peers.entry(osd).or_insert_with(|| Peer::new(absent, 0));
+        let peer = self.peers.entry(osd).or_insert_with(|| Peer::new(absent, Lack::default()));
         let restart = peer.missing.is_none() || peer.info.last_update < self.log.tail();
         let log = if restart {
             peer.info.last_backfill = HObject::min();
@@ -529,12 +533,24 @@ impl Pg {
         self.past.clear();
         self.info_dirty = true;
         self.share_history(fx);
-        let holders: Vec<_> = self.peers.iter().filter(|(_, p)| !p.info.is_absent()).collect();
-        for (osd, _) in holders {
-            if !self.mapping.acting.contains(osd) {
-                self.send(*osd, Body::Remove, fx);
-            }
-        }
+        let others: Vec<_> =
+            self.peers.keys().filter(|o| !self.mapping.acting.contains(o)).copied().collect();
+        others.into_iter().for_each(|osd| self.send_away(osd, fx));
         fx.notices.push(Notice::Clean);
+    }
+
+    /// The PG is clean, and nobody needs the copy of an OSD that is not in the acting set. Nothing is
+    /// asked of it any more: it would not answer.
+    fn send_away(&mut self, osd: OsdId, fx: &mut Fx) {
+        if self.peers.remove(&osd).is_some_and(|p| !p.info.is_absent()) {
+            self.send(osd, Body::Remove, fx);
+        }
+    }
+
+    /// Whether all acting copies have everything since this interval began.
+    fn is_clean(&self) -> bool {
+        let history = &self.info.history;
+        let once = history.last_epoch_clean >= history.same_interval_since;
+        self.stage == Stage::Active && once && self.is_recovered()
     }
 }

@@ -16,7 +16,7 @@ use crate::intervals::{
     Interval, MapView, Mapping, OsdSet, PastIntervals, PoolRules, is_new_interval, maybe_went_rw,
 };
 use crate::log::PgLog;
-use crate::missing::Missing;
+use crate::missing::{Lack, Missing};
 use crate::msg::{Body, PgMsg};
 use crate::persist::{INFO_KEY, InfoRecord, Loaded, MetaOp};
 use crate::prior::Prior;
@@ -78,8 +78,8 @@ pub(crate) struct Peer {
     pub info: PgInfo,
     /// `None` while it is not known.
     pub missing: Option<Missing>,
-    /// How many objects it said it is missing.
-    pub missing_count: u64,
+    /// What it said of the objects that it is missing.
+    pub lack: Lack,
     /// Objects that it turned out not to have.
     pub lacks: BTreeSet<HObject>,
     /// It holds objects, even if its log does not say which.
@@ -87,9 +87,9 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(info: PgInfo, missing_count: u64) -> Self {
+    pub(crate) fn new(info: PgInfo, lack: Lack) -> Self {
         let had_copy = !info.is_absent();
-        Peer { info, missing: None, missing_count, lacks: BTreeSet::new(), had_copy }
+        Peer { info, missing: None, lack, lacks: BTreeSet::new(), had_copy }
     }
 }
 
@@ -421,8 +421,8 @@ impl Pg {
     }
 
     pub(crate) fn notify(&self) -> Notify {
-        let missing = self.missing.len() as u64;
-        Notify { info: self.info.clone(), past: self.past.clone(), missing }
+        let lack = Lack::of(&self.missing);
+        Notify { info: self.info.clone(), past: self.past.clone(), lack }
     }
 
     pub(crate) fn send(&self, to: OsdId, body: Body, fx: &mut Fx) {

@@ -248,11 +248,23 @@ impl TestMon {
         self.next.new_weight.insert(osd, weight);
     }
 
+    /// Sets how readily an OSD leads: 0x10000 is 1.
+    pub fn set_affinity(&mut self, osd: OsdId, affinity: u32) {
+        self.next.new_primary_affinity.insert(osd, affinity);
+    }
+
+    /// Sends an OSD that will lead a PG by the next map the order to scrub it.
+    pub fn order_scrub_early(&mut self, pgid: PgId, osd: OsdId) {
+        let order =
+            ScrubOrder { epoch: self.next.epoch, pgs: vec![pgid], deep: true, repair: false };
+        self.tell(osd, order);
+    }
+
     /// Sends the primary of a PG the order to scrub it.
     pub fn order_scrub(&mut self, pgid: PgId, deep: bool, repair: bool) {
         let primary = self.map.pg_to_up_acting(pgid).acting_primary;
         let link = self.osds.iter().rfind(|(_, osd)| Some(**osd) == primary).map(|(l, _)| *l);
-        let order = ScrubOrder { pgs: vec![pgid], deep, repair };
+        let order = ScrubOrder { epoch: self.map.epoch, pgs: vec![pgid], deep, repair };
         self.msgr.send(link.expect("the primary is here"), order.encode());
     }
 

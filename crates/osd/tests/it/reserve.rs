@@ -8,7 +8,7 @@ use peer::{PgStat, RecoveryOrder};
 use pg::StateBits;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::{OsdId, PgId};
+use types::{Epoch, OsdId, PgId};
 
 const SECOND: Duration = Duration::from_secs(1);
 const OBJECTS: usize = 160;
@@ -167,7 +167,8 @@ fn what_an_operator_forces_comes_first() {
             let (pgid, stat) = mon.stats.iter().next_back().expect("there are PGs");
             (*pgid, stat.acting_primary)
         };
-        let order = RecoveryOrder { pgs: vec![pgid], backfill: false, cancel: false };
+        let order =
+            RecoveryOrder { epoch: Epoch(1), pgs: vec![pgid], backfill: false, cancel: false };
         c.on_mon(|m| m.tell(OsdId(primary), order));
         c.run_until(10 * SECOND, |c| has(&c.mon.borrow().stats[&pgid], StateBits::FORCED_RECOVERY));
         let of = |c: &Cluster, p: &PgId| c.mon.borrow().stats[p].acting_primary;

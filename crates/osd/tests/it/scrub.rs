@@ -324,6 +324,21 @@ fn flags_stop_what_is_due_and_nothing_else() {
     c.run_until(MINUTE, |c| record(c, pgid).changes > 1);
 }
 
+/// The mon has a new map, by which another OSD leads, and orders a scrub of it before it has the map.
+#[test]
+fn an_order_waits_for_its_map() {
+    let mut c = cluster(9, 3, &never());
+    let target = put(&mut c, "precious");
+    let pgid = c.client.borrow().pg_of(&target);
+    let members = members(&c, &target);
+    c.on_mon(|m| {
+        m.order_scrub_early(pgid, OsdId(members[1]));
+        m.set_affinity(OsdId(members[0]), 0);
+    });
+    c.run_until(MINUTE, |c| record(c, pgid).changes == 1);
+    assert_eq!(c.mon.borrow().stats[&pgid].acting_primary, members[1]);
+}
+
 /// What is known of scrubs outlives everybody who made them.
 #[test]
 fn the_record_is_kept() {

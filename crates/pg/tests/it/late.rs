@@ -1,8 +1,8 @@
 //! Messages that come late, or never.
 
-use crate::world::{Map, PGID};
-use pg::{Body, Ctx, Fx, History, Notify, PastIntervals, Pg, PgInfo, PgMsg, Stage};
-use types::{Epoch, OsdId, UTime};
+use crate::world::{Map, PGID, object};
+use pg::{Body, Ctx, Fx, History, Lack, Notify, PastIntervals, Pg, PgInfo, PgMsg, Stage};
+use types::{Epoch, Eversion, OsdId, UTime};
 
 const ME: OsdId = OsdId(1);
 const OTHER: OsdId = OsdId(2);
@@ -17,7 +17,7 @@ fn hear(pg: &mut Pg, map: &Map, body: Body) -> Fx {
 
 fn absent() -> Body {
     let info = PgInfo::absent(PGID);
-    Body::Notify(Box::new(Notify { info, past: PastIntervals::default(), missing: 0 }))
+    Body::Notify(Box::new(Notify { info, past: PastIntervals::default(), lack: Lack::default() }))
 }
 
 /// How often the other OSD is told to begin a copy.
@@ -125,4 +125,38 @@ fn to_be_noted_as_alive_is_asked_once() {
     map.up_thru = [(1, 5)].into();
     next(&mut pg, &mut map);
     assert!(matches!(pg.stage(), Stage::Activating { .. }));
+}
+
+/// A copy that nobody needs any more is sent away when the PG is clean, whenever it is heard of, and nothing
+/// is asked of it afterwards: it would not answer.
+#[test]
+fn who_was_sent_away_is_asked_for_nothing() {
+    let mut map = Map { epoch: 5, size: 1, min_size: 1, order: vec![1], ..Map::default() };
+    map.up = [1, 2].into();
+    map.up_thru = [(1, 9)].into();
+    let past = PastIntervals::default();
+    let history = History::created(Epoch(5));
+    let mut pg = Pg::create(ME, PGID, history, past, Epoch(5), map.mapping(), map.rules());
+    let ctx = Ctx { map: &map, now: UTime::ZERO };
+    let stray = || {
+        let info = PgInfo { history: History::created(Epoch(5)), ..PgInfo::absent(PGID) };
+        Body::Notify(Box::new(Notify {
+            info,
+            past: PastIntervals::default(),
+            lack: Lack::default(),
+        }))
+    };
+    let removals =
+        |fx: &Fx| fx.send.iter().filter(|(to, m)| *to == OTHER && m.body == Body::Remove).count();
+    pg.start(&ctx, &mut Fx::default());
+    assert_eq!(removals(&hear(&mut pg, &map, stray())), 0, "its copy may be needed");
+    let mut fx = Fx::default();
+    pg.on_durable(Epoch(5), &ctx, &mut fx);
+    assert_eq!(*pg.stage(), Stage::Active);
+    pg.recovered(&mut fx);
+    assert_eq!(removals(&fx), 1);
+    assert_eq!(removals(&hear(&mut pg, &map, stray())), 1, "it comes again");
+    assert_eq!(removals(&hear(&mut pg, &map, absent())), 0);
+    pg.repair(&object(1), Eversion::ZERO);
+    assert_eq!(pg.next_recovery(), None, "nobody has another copy");
 }

@@ -495,7 +495,7 @@ impl Osd {
             match &msg.body {
                 Body::Query(Query::Info, _) => {
                     let info = PgInfo::absent(PGID);
-                    let n = Notify { info, past: PastIntervals::default(), missing: 0 };
+                    let n = Notify { info, past: PastIntervals::default(), lack: Lack::default() };
                     let body = Body::Notify(Box::new(n));
                     let msg = PgMsg { epoch: self.epoch(), body, ..msg };
                     self.out.push((from, Net::Pg(msg)));
@@ -698,7 +698,7 @@ fn summary(msg: &PgMsg) -> String {
     };
     let what = match &msg.body {
         Body::Query(q, _) => format!("{q:?}"),
-        Body::Notify(n) => format!("notify {} missing {}", info(&n.info), n.missing),
+        Body::Notify(n) => format!("notify {} missing {}", info(&n.info), n.lack.objects),
         Body::Log { info: i, log, .. } => format!("log {} {}..{}", info(i), log.tail, log.head),
         Body::Activate { info: i, log, backfill } => {
             format!("activate {} {}..{} backfill {backfill}", info(i), log.tail, log.head)

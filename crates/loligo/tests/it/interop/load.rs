@@ -184,7 +184,13 @@ impl<'s> Writers<'s> {
         let writers: [fn(&mut SyncClient, PoolId, &Shared) -> _; 2] = [write_over, append];
         Writers(writers.map(|write| {
             let mut client = client_of(c);
-            scope.spawn(move || write(&mut client, pool, shared))
+            scope.spawn(move || {
+                let ended = write(&mut client, pool, shared);
+                if let Err(e) = &ended {
+                    eprintln!("a writer ended: {e}");
+                }
+                ended
+            })
         }))
     }
 

@@ -212,8 +212,18 @@ impl Thrasher<'_> {
     }
 
     fn anew(&self, osd: usize) {
-        let tool = super::replace::replace(self.c, osd as u32);
-        tool.args(["--accept-fewer-copies", "--yes"]).ok();
+        let replace = || {
+            let tool = super::replace::replace(self.c, osd as u32);
+            tool.args(["--accept-fewer-copies", "--yes"]).run()
+        };
+        let mut ran = None;
+        // While PGs peer nobody knows whether they need it, and the tool refuses.
+        let replaced = Deadline::after(PATIENCE).until(PAUSE, || {
+            let ran = ran.insert(replace());
+            ran.status.success() || !ran.err.contains("PGs may need it")
+        });
+        let replaced = replaced && ran.as_ref().is_some_and(|r| r.status.success());
+        assert!(replaced, "{ran:?}");
         self.make_clean();
     }
 

@@ -125,6 +125,7 @@ fn order_force(c: &mut Cluster, force: Force, word: &str, pgs: &[PgId]) -> Strin
         why.is_none()
     });
     let (by, without) = by_primary(c, useful);
+    let epoch = c.map().epoch;
     said.extend(without.iter().map(|pgid| format!("pg {pgid} has no primary osd; ")));
     for (osd, pgs) in by {
         if !c.osd_links.contains_key(&osd) {
@@ -134,7 +135,7 @@ fn order_force(c: &mut Cluster, force: Force, word: &str, pgs: &[PgId]) -> Strin
         let names = crate::show::join(pgs.iter().map(PgId::to_string), ",");
         said.push(format!("instructing pg(s) [{names}] on osd.{osd} to {word}; "));
         let Force { backfill, cancel } = force;
-        c.recovery_orders.push((osd, RecoveryOrder { pgs, backfill, cancel }));
+        c.recovery_orders.push((osd, RecoveryOrder { epoch, pgs, backfill, cancel }));
     }
     said.concat()
 }
@@ -169,8 +170,9 @@ fn order(c: &mut Cluster, word: &str, pgs: impl IntoIterator<Item = PgId>) -> BT
     let (mut by, _) = by_primary(c, pgs);
     by.retain(|osd, _| c.osd_links.contains_key(osd));
     let told = by.keys().copied().collect();
-    let (deep, repair) = (word == "deep-scrub", word == "repair");
-    let orders = by.into_iter().map(|(osd, pgs)| (osd, ScrubOrder { pgs, deep, repair }));
+    let (epoch, deep, repair) = (c.map().epoch, word == "deep-scrub", word == "repair");
+    let order = |pgs| ScrubOrder { epoch, pgs, deep, repair };
+    let orders = by.into_iter().map(|(osd, pgs)| (osd, order(pgs)));
     c.scrub_orders.extend(orders);
     told
 }
