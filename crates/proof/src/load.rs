@@ -61,6 +61,7 @@ pub struct Load {
     /// Of these, what a request of a dead client may yet roll back to: with the snapshot gone it would
     /// remove the object, as Ceph does.
     kept: BTreeSet<Snap>,
+    removed: Rc<Vec<Snap>>,
     seq: Snap,
     /// Answers so far.
     pub answered: u64,
@@ -84,6 +85,7 @@ impl Load {
             next_tag: 1,
             snaps: Rc::default(),
             kept: BTreeSet::new(),
+            removed: Rc::default(),
             seq: 0,
             answered: 0,
             unreadable: 0,
@@ -144,8 +146,16 @@ impl Load {
     }
 
     /// A snapshot is not wanted any more.
-    pub fn forget_snap(&mut self, snap: Snap) {
+    pub fn forget_snap(&mut self, snap: Snap, now: Duration) {
         Rc::make_mut(&mut self.snaps).retain(|s| *s != snap);
+        Rc::make_mut(&mut self.removed).push(snap);
+        let invoked = self.tick();
+        let action = Action::Trim(self.removed.clone());
+        let op = Op { client: READER, action, snaps: Rc::default(), seq: 0, answer: None };
+        for history in self.histories.values_mut() {
+            history.records.push(Record { invoked, answered: None, op: op.clone() });
+            history.times.push((now, None));
+        }
     }
 
     fn tag(&mut self) -> Tag {
@@ -233,7 +243,7 @@ impl Load {
             return snap.map_or(all.clone(), |s| all.at_snap(SnapId(s)));
         }
         let ask = match &op.action {
-            Action::Read(_) => ask,
+            Action::Read(_) | Action::Trim(_) => ask,
             Action::Write(at, n, tag) => ask.write(place(*at), self.bytes(*n, *tag)),
             Action::WriteFull(n, tag) => ask.write_full(self.bytes(*n, *tag)),
             Action::Append(tag) => ask.append(self.bytes(1, *tag)),

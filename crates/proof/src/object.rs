@@ -105,6 +105,8 @@ pub enum Action {
     Rollback(Snap),
     /// Data and omap in one request.
     WriteWithOmap(u8, u8, Tag, u8),
+    /// Nobody's request: these snapshots were removed, and what only they see is trimmed, some time.
+    Trim(Rc<Vec<Snap>>),
 }
 
 /// Answers.
@@ -173,7 +175,7 @@ impl State {
         let old = self.head.clone();
         let mut body = old.as_deref().cloned().unwrap_or_default();
         match &op.action {
-            Action::Read(_) => return Ok(()),
+            Action::Read(_) | Action::Trim(_) => return Ok(()),
             Action::Write(at, n, tag) => body.put(*at, *n, *tag),
             Action::WriteFull(n, tag) => body.slots = vec![*tag; usize::from(*n)],
             Action::Append(tag) => body.slots.push(*tag),
@@ -220,6 +222,14 @@ impl State {
         Ok(())
     }
 
+    /// What is left when the clones that only `removed` snapshots see are gone, if that makes a
+    /// difference: with the last clone an object without head goes, too.
+    fn trimmed(&self, removed: &[Snap]) -> Option<State> {
+        let unseen = |c: &CloneOf| c.snaps.iter().all(|s| removed.contains(s));
+        let goes = self.head.is_none() && !self.clones.is_empty() && self.clones.iter().all(unseen);
+        goes.then(State::default)
+    }
+
     /// An object without head and clones is nothing, and remembers nothing.
     fn forget_if_gone(&mut self) {
         if self.head.is_none() && self.clones.is_empty() {
@@ -254,6 +264,9 @@ impl Spec for Object {
                 _ => false,
             };
             return right.then(|| state.clone());
+        }
+        if let Action::Trim(removed) = &op.action {
+            return state.trimmed(removed);
         }
         let mut after = state.clone();
         let result = after.change(op);
@@ -307,7 +320,8 @@ mod tests {
     fn in_order(ops: Vec<Op>) -> Verdict {
         let record = |(i, op): (usize, Op)| {
             let at = i as u64 * 2;
-            Record { invoked: at + 1, answered: Some(at + 2), op }
+            let answered = op.answer.is_some().then_some(at + 2);
+            Record { invoked: at + 1, answered, op }
         };
         check::<Object>(
             State::default(),
@@ -336,6 +350,22 @@ mod tests {
         )));
         // Born after the snapshot.
         assert!(good(vec![write(1, &[5]), read(Some(5), ENOENT), read(Some(6), saw(&[1]))]));
+    }
+
+    #[test]
+    fn an_object_that_was_trimmed_away_knows_no_snapshots() {
+        let write = |tag, snaps: &[Snap]| op(Action::WriteFull(1, tag), snaps, Answer::Done);
+        let read = |snap, answer| op(Action::Read(snap), &[], answer);
+        let trim =
+            |snap| Op { answer: None, ..op(Action::Trim(Rc::new(vec![snap])), &[], Answer::Done) };
+        let remove = op(Action::Remove, &[5], Answer::Done);
+        let story = |trimmed, seen| {
+            let past = [write(1, &[]), write(2, &[5]), remove.clone(), trim(trimmed)];
+            good(past.into_iter().chain([write(3, &[]), read(Some(5), seen)]).collect())
+        };
+        assert!(story(5, saw(&[3])), "it is anew, and younger than 5 to those who ask");
+        assert!(story(5, saw(&[1])), "it may be trimmed later");
+        assert!(!story(4, saw(&[3])) && !story(4, ENOENT), "5 is there");
     }
 
     #[test]

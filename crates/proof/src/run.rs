@@ -158,7 +158,7 @@ impl Run {
             let snaps = self.load.removable_snaps();
             if !snaps.is_empty() {
                 let snap = snaps[self.rng.usize(0..snaps.len())];
-                self.load.forget_snap(snap);
+                self.load.forget_snap(snap, self.rig.world.now());
                 self.rig.as_user(operator, |now, c| c.delete_own_snap(now, pool, SnapId(snap)));
             }
         }
@@ -243,7 +243,8 @@ impl Run {
         rest.retain(|s| !has_words(s, &["active", "clean"]));
         let unfound = |s: &Value| {
             let acting = s["acting"].as_array().is_some_and(|a| a.contains(&bad_osd.into()));
-            acting && has_words(s, &["active", "recovery_unfound"])
+            let is = |state| has_words(s, &["active", state]);
+            acting && (is("recovery_unfound") || is("backfill_unfound"))
         };
         let pgids: Vec<_> = rest.iter().map(|s| s["pgid"].clone()).collect();
         let waits_for_others = self.load.open_objects().into_iter().any(|object| {
