@@ -106,7 +106,10 @@ pub fn choose(
         .iter()
         .filter(|(osd, _)| !want.contains(osd) && !backfill.contains(*osd) && connects(**osd))
         .map(|(osd, info)| {
-            (!mapping.acting.contains(osd), std::cmp::Reverse(info.last_update), *osd)
+            // Those that act keep their places: what is known of them changes while a PG peers.
+            let place = mapping.acting.iter().position(|o| o == osd);
+            let newest = place.is_none().then_some(std::cmp::Reverse(info.last_update));
+            (place.unwrap_or(usize::MAX), newest, *osd)
         })
         .collect();
     others.sort_unstable();
@@ -228,6 +231,20 @@ mod tests {
         assert_eq!(choose(&all, &[(0, 3)]), osds(&[0, 1, 2]));
         // Nobody would be better.
         assert_eq!(choose(&all, &[(0, 30), (1, 30), (2, 30)]), osds(&[0, 1, 2]));
+    }
+
+    /// Else a PG whose members turn out to have other logs than they said would change its mind for ever.
+    #[test]
+    fn who_acts_already_keeps_its_place() {
+        let all = infos(&[
+            (0, info((9, 90), 50, 8)),
+            (4, info((9, 90), 50, 8)),
+            (5, info((9, 70), 50, 8)),
+        ]);
+        let acting = osds(&[0, 5, 4]);
+        let mapping = Mapping { acting, acting_primary: Some(OsdId(0)), ..mapping(&[1, 0, 2]) };
+        let want = choose(&all, &BTreeMap::new(), &mapping, 3, OsdId(0)).unwrap().want;
+        assert_eq!(want, osds(&[0, 5, 4]));
     }
 
     #[test]

@@ -300,7 +300,9 @@ impl Pg {
     fn got_missing(&mut self, ctx: &Ctx<'_>, fx: &mut Fx) {
         match self.choice() {
             None => self.set_stage(Stage::Incomplete, ctx),
-            Some(choice) if choice.want != self.mapping.acting => {
+            // In which order is settled. By what is known now it might be another one, but then by what is
+            // known at the beginning of the next interval the first one again, and so on for ever.
+            Some(choice) if !is_same_set(&choice.want, &self.mapping.acting) => {
                 self.ask_for_acting(&choice, ctx, fx);
             }
             Some(choice) => {
@@ -553,4 +555,8 @@ impl Pg {
         let once = history.last_epoch_clean >= history.same_interval_since;
         self.stage == Stage::Active && once && self.is_recovered()
     }
+}
+
+fn is_same_set(a: &OsdSet, b: &OsdSet) -> bool {
+    a.len() == b.len() && a.iter().all(|osd| b.contains(osd))
 }
