@@ -107,6 +107,7 @@ fn to_the_mon() -> Vec<Kind> {
             location: vec![("host".to_owned(), "h".to_owned())],
             metadata,
             durable_txn: 7,
+            own_damage: "a node".to_owned(),
         }),
         kind(OsdRefusal { why: "it is another one".to_owned() }),
         kind(OsdWhoIsThere { number: 3 }),

@@ -7,7 +7,7 @@
 use crate::daemon::{Daemon, Life, Waiter};
 use crate::host::{Queued, meta_object, pg_of_meta_object};
 use crate::mapstate::{MAP_SEQUENCER, RANGE_KEY, full_key, map_object};
-use crate::object::own_object;
+use crate::object::{meta_end, own_object};
 use bytes::Bytes;
 use io::Effects;
 use maps::OsdMap;
@@ -429,8 +429,3 @@ pub const EXIT_RESTART: i32 = 75;
 pub const EXIT_REPAIR: i32 = 76;
 /// Exit code of an OSD that refuses its store: absent, damaged, or another's. Nothing was changed.
 pub const EXIT_WRONG_STORE: i32 = 65;
-
-/// Behind all objects of the OSD's own.
-fn meta_end() -> HObject {
-    HObject { hash: u32::MAX, ..own_object("") }
-}

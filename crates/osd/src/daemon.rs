@@ -70,6 +70,8 @@ pub enum Waiter {
     Trim(PgId),
     /// Scrub of a PG: its number of this fetch.
     Scrub(PgId, u64),
+    /// The check of the OSD's own records: its number of this fetch.
+    OwnRecords(u64),
     /// Counting the objects of a PG.
     Recount(PgId),
     /// The transaction that stores maps.
@@ -383,6 +385,7 @@ impl Daemon {
             Waiter::GiveUp(pgid) => self.give_up_fetched(pgid, result),
             Waiter::Trim(pgid) => self.trim_fetched(pgid, result),
             Waiter::Scrub(pgid, id) => self.scrub_fetched(pgid, id, result, fx),
+            Waiter::OwnRecords(id) => self.own_records_fetched(id, result),
             Waiter::Recount(pgid) => self.recount_fetched(pgid, result),
             Waiter::Maps => self.maps_fetched(result, fx),
         }
@@ -403,6 +406,7 @@ impl Daemon {
                 | Waiter::Listing(..)
                 | Waiter::Recount(..)
                 | Waiter::GiveUp(_)
+                | Waiter::OwnRecords(_)
                 | Waiter::Scrub(..) => {}
             }
         }

@@ -263,6 +263,11 @@ pub fn own_object(name: impl Into<ByteString>) -> HObject {
     }
 }
 
+/// Behind all objects of the OSD's own.
+pub fn meta_end() -> HObject {
+    HObject { hash: u32::MAX, ..own_object("") }
+}
+
 /// The address a client is known by: its first one.
 pub fn client_addr(addrs: &AddrVec) -> EntityAddr {
     addrs.0.first().copied().unwrap_or_default()

@@ -62,6 +62,10 @@ pub struct Perf {
     pub scrub_errors: u64,
     /// Objects that they began to repair.
     pub scrub_repairs: u64,
+    /// Checks of its own records that ended.
+    pub own_checks: u64,
+    /// Objects with such records that the last of them found damaged.
+    pub own_damaged: u64,
     /// Messages that made no sense.
     pub odd_messages: u64,
     /// Sessions with other OSDs that were lost.
@@ -142,6 +146,14 @@ impl Perf {
             (
                 def("scrub_repairs", Counter, "objects that scrubs began to repair"),
                 int(self.scrub_repairs),
+            ),
+            (
+                def("own_checks", Counter, "checks of its own records that ended"),
+                int(self.own_checks),
+            ),
+            (
+                def("own_damaged", Gauge, "objects with its own records that are damaged"),
+                int(self.own_damaged),
             ),
             (def("odd_messages", Counter, "messages without sense"), int(self.odd_messages)),
             (def("lost_sessions", Counter, "lost sessions with OSDs"), int(self.lost_sessions)),

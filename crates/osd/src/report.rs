@@ -145,6 +145,7 @@ impl Daemon {
             durable_txn: self.store.durable_txn(),
             wall: self.now.wall,
             full: self.is_full(),
+            own_damage: self.own_damage().to_owned(),
         };
         self.send_mon(report.encode());
     }

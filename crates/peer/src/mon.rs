@@ -212,7 +212,7 @@ pub struct PoolCompressed {
 
 /// OSD to mon: how I am. Every few seconds, and at once when a PG's state changes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 4, compat = 1)]
+#[denc(v = 5, compat = 1)]
 pub struct OsdReport {
     /// Who.
     pub osd: OsdId,
@@ -242,6 +242,9 @@ pub struct OsdReport {
     /// It takes no more data, whatever the ratios of the map are.
     #[denc(since = 4)]
     pub full: bool,
+    /// What is damaged of its own records. Empty: nothing that it knows of.
+    #[denc(since = 5)]
+    pub own_damage: String,
 }
 payload!(OsdReport, 5);
 

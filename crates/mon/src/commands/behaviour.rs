@@ -276,6 +276,24 @@ fn a_slow_disk_is_named() {
 }
 
 #[test]
+fn damaged_records_of_an_osd_are_shown_until_it_is_made_anew() {
+    let mut bench = with_pool();
+    let check = |bench: &mut Bench| {
+        json_of(bench, json!({"prefix": "health", "detail": "detail"}))["checks"]["OSD_RECORDS_DAMAGED"].clone()
+    };
+    assert!(check(&mut bench).is_null());
+    bench.own_damage.insert(OsdId(1), "a tree node does not have its checksum".into());
+    bench.write(&Default::default());
+    let shown = check(&mut bench);
+    assert_eq!(shown["severity"], "HEALTH_ERR");
+    let detail = shown["detail"][0]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(detail.starts_with("osd.1 (") && detail.contains("a tree node"), "{shown}");
+    bench.own_damage.clear();
+    bench.write(&Default::default());
+    assert!(check(&mut bench).is_null());
+}
+
+#[test]
 fn a_disk_that_stays_slow_is_taken_out_if_the_operator_wants_that() {
     let mut bench = Bench::new();
     let slow = OsdId(1);

@@ -36,6 +36,8 @@ pub struct Bench {
     pub commit_us: BTreeMap<OsdId, u32>,
     /// OSDs that take no more data.
     pub full: BTreeSet<OsdId>,
+    /// What OSDs find damaged of their own records.
+    pub own_damage: BTreeMap<OsdId, String>,
 }
 
 impl Bench {
@@ -67,8 +69,17 @@ impl Bench {
         let (held, io, stopped) = (BTreeMap::new(), IoCounts::default(), BTreeSet::new());
         let table = Rc::new(table());
         let commit_us = BTreeMap::new();
-        let mut bench =
-            Bench { c, table, now, held, io, stopped, commit_us, full: BTreeSet::new() };
+        let mut bench = Bench {
+            c,
+            table,
+            now,
+            held,
+            io,
+            stopped,
+            commit_us,
+            full: BTreeSet::new(),
+            own_damage: BTreeMap::new(),
+        };
         bench.report();
         bench
     }
@@ -158,6 +169,7 @@ impl Bench {
                 durable_txn: 1,
                 wall: self.now.wall,
                 full: self.full.contains(&id),
+                own_damage: self.own_damage.get(&id).cloned().unwrap_or_default(),
             };
             self.c.report(self.now, wire::LinkId(u64::from(id.0.unsigned_abs())), report);
         }

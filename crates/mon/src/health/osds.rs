@@ -20,8 +20,25 @@ pub(super) fn check(c: &Cluster, _now: Now, checks: &mut Checks) {
     too_few(c, checks);
     slow(c, checks);
     slow_disks(c, checks);
+    damaged(c, checks);
     refused(c, checks);
     clocks(c, checks);
+}
+
+/// OSDs that have lost something of what they have written down for themselves.
+fn damaged(c: &Cluster, checks: &mut Checks) {
+    let map = c.map();
+    let damaged = c.pgmap.osds().filter(|(id, s)| map.is_up(*id) && !s.own_damage.is_empty());
+    let lines: Vec<String> = damaged
+        .map(|(id, s)| format!("osd.{id} ({}): {}", place_of(map, id.0), s.own_damage))
+        .collect();
+    if !lines.is_empty() {
+        let summary = format!("{} osds have damaged records of their own", lines.len());
+        checks.add("OSD_RECORDS_DAMAGED", Severity::Err, lines.len(), summary).detail(lines).hint(
+            "they serve their data, but may not start again; have it copied elsewhere, and make them \
+             anew one by one: 'loligo osd replace'",
+        );
+    }
 }
 
 /// OSDs that are not taken into the map.

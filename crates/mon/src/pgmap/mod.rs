@@ -62,6 +62,8 @@ pub(crate) struct OsdStat {
     pub clock_ahead_ms: i64,
     /// It says itself that it takes no more data.
     pub full: bool,
+    /// What it found damaged of its own records.
+    pub own_damage: String,
 }
 
 impl OsdStat {

@@ -32,6 +32,7 @@ impl PgMap {
             compressed: report.compressed,
             clock_ahead_ms: unix_ms(report.wall) - unix_ms(now.wall),
             full: report.full,
+            own_damage: report.own_damage,
         };
         self.osds.insert(report.osd, stat);
         self.version += 1;

@@ -4,6 +4,7 @@
 //! * `primary`: the course of a scrub on the primary, and repairs;
 //! * `scan`: listing the objects of a chunk and reading them, on every member;
 //! * `list`: what was found, for clients that ask;
+//! * `own`: the check of the OSD's own records;
 //! * `inject`: commands of tests that change one copy.
 //!
 //! An OSD takes part in `osd_max_scrubs` scrubs at most, as primary or as replica. One slice of one
@@ -13,6 +14,7 @@
 mod inject;
 mod list;
 mod options;
+mod own;
 mod primary;
 mod scan;
 
@@ -125,6 +127,7 @@ pub struct Scrubs {
     wake: Option<Mono>,
     /// Counts fetches.
     last_fetch: u64,
+    own: own::OwnCheck,
     /// Changes of single copies, see `inject`.
     injected: Vec<(PgId, Transaction)>,
 }
@@ -152,6 +155,7 @@ impl Daemon {
             self.submit(pgid, txn, Vec::new(), fx);
         }
         self.scrubs.wake = None;
+        self.check_own(fx);
         if self.scrubs.busy.is_empty() {
             return;
         }
@@ -168,6 +172,9 @@ impl Daemon {
     pub(crate) fn on_scrub_order(&mut self, m: &ScrubOrder, fx: &mut Effects) {
         for pgid in &m.pgs {
             self.request_scrub(*pgid, Kind::asked(m.deep, m.repair));
+        }
+        if m.deep {
+            self.ask_for_own_check();
         }
         self.begin_scrubs(fx);
     }
@@ -190,6 +197,9 @@ impl Daemon {
     /// Begins what is asked for, or due.
     pub(crate) fn begin_scrubs(&mut self, fx: &mut Effects) {
         self.end_stale_scrubs(fx);
+        if self.is_up() {
+            self.begin_own_check();
+        }
         while self.is_up() && self.scrubs_beside(None) < self.limits.scrub.max_scrubs {
             let Some((pgid, kind)) = self.next_scrub() else { return };
             self.begin_scrub(pgid, kind, fx);

@@ -339,6 +339,43 @@ fn an_order_waits_for_its_map() {
     assert_eq!(c.mon.borrow().stats[&pgid].acting_primary, members[1]);
 }
 
+const OLD_POOL: &str = "a-pool-that-only-old-maps-name";
+
+/// Behind the head of the store and its log.
+fn is_old_map(at: u64, block: &[u8]) -> bool {
+    at > 5 << 20 && block.windows(OLD_POOL.len()).any(|w| w == OLD_POOL.as_bytes())
+}
+
+/// Nobody would read old maps, and they are in no PG.
+#[test]
+fn rotten_records_of_the_osd_itself_are_found() {
+    let mut c = cluster(11, 3, &never());
+    c.on_mon(|m| m.create_pool(9, OLD_POOL, 3, 1, 1));
+    c.wait_clean();
+    c.on_mon(|m| m.delete_pool(9));
+    for i in 0..160 {
+        let flags = [maps::OsdMapFlags::NONE, maps::OsdMapFlags::NOOUT][i % 2];
+        c.on_mon(|m| m.set_flags(flags));
+        c.pass(Duration::from_millis(100));
+    }
+    c.wait_clean();
+    let pgid = PgId::new(types::PoolId(1), 0);
+    let osd = OsdId(c.mon.borrow().stats[&pgid].acting_primary);
+    let damage = |c: &Cluster| c.mon.borrow().reports[&osd].own_damage.clone();
+    scrub(&mut c, pgid, true, false);
+    c.pass(Duration::from_secs(2));
+    assert_eq!(damage(&c), "");
+    let node = c.osds[osd.0 as usize];
+    let rotten = c.world.disk(node, 0).rot(is_old_map, &mut io::Rng::with_seed(1));
+    assert!(rotten.is_some(), "the maps are somewhere");
+    c.crash(osd.0 as usize);
+    c.start(osd.0 as usize);
+    c.pass(Duration::from_secs(2));
+    c.wait_clean();
+    scrub(&mut c, pgid, true, false);
+    c.run_until(MINUTE, |c| damage(c).contains("checksum"));
+}
+
 /// What is known of scrubs outlives everybody who made them.
 #[test]
 fn the_record_is_kept() {

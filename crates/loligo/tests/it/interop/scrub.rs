@@ -68,7 +68,7 @@ fn inconsistent_pgs(c: &Cluster) -> Vec<String> {
 }
 
 /// When each PG was last deep-scrubbed.
-fn stamps(c: &Cluster) -> BTreeMap<String, String> {
+pub fn stamps(c: &Cluster) -> BTreeMap<String, String> {
     let dump = c.ask("pg dump pgs");
     let pgs = dump["pg_stats"].as_array().unwrap().iter();
     pgs.map(|p| (text(&p["pgid"]), text(&p["last_deep_scrub_stamp"]))).collect()

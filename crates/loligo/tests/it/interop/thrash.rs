@@ -12,11 +12,12 @@
 use super::cluster::{Cluster, is_foreign};
 use super::load::{PATIENCE, Shared, StopAtEnd, Writers, check, client_of, wait_for_progress};
 use super::machines::{self, CUTS, Cut};
-use super::scrub::scrub_all;
+use super::scrub::{scrub_all, stamps};
 use super::tool::{Running, Tool};
 use io::Rng;
 use loligo::wait::Deadline;
 use rustix::process::Signal;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -244,7 +245,7 @@ impl Thrasher<'_> {
             false
         });
         assert!(settled, "osd.{osd} with {flipped} flips is neither clean nor given up");
-        if self.up(osd) && self.c.pid_of(&name).is_some() {
+        if self.up(osd) && self.lives_after_scrub(osd) {
             scrub_all(self.c, CLEAN_LIMIT);
             return;
         }
@@ -252,10 +253,35 @@ impl Thrasher<'_> {
         let log = std::fs::read_to_string(self.c.dir().join(format!("osd.{osd}.log")));
         let log = log.unwrap_or_default();
         let last = log.lines().next_back().unwrap_or_default();
-        eprintln!("thrash: osd.{osd} with {flipped} flips does not come: {last}");
+        eprintln!("thrash: osd.{osd} with {flipped} flips must be made anew: {last}");
         self.c.signal(&name, Signal::KILL);
         self.wait("down", || !self.up(osd));
         self.anew(osd);
+    }
+
+    /// Has everything read and repaired, the records of this OSD, too. Whether it lives on, and says that
+    /// they are whole.
+    fn lives_after_scrub(&self, osd: usize) -> bool {
+        let lives = || self.c.pid_of(&format!("osd.{osd}")).is_some();
+        let newest = stamps(self.c).values().max().cloned().unwrap_or_default();
+        let counter = |name: &str| {
+            let tool = self.c.ceph().args(["tell", &format!("osd.{osd}"), "perf", "dump"]);
+            let all: Value = serde_json::from_slice(&tool.run().out).unwrap_or_default();
+            all["osd"][name].as_u64().unwrap_or(0)
+        };
+        let before = counter("own_checks");
+        self.c.ceph().args(["osd", "pool", "repair", "rbd"]).ok();
+        let read =
+            || stamps(self.c).values().all(|s| *s > newest) && counter("own_checks") > before;
+        let over = Deadline::after(CLEAN_LIMIT).until(PAUSE, || !lives() || read());
+        assert!(over, "not all is read: {:?}", stamps(self.c));
+        let is_whole = counter("own_damaged") == 0;
+        let shown =
+            || self.c.ceph().args(["health", "detail"]).text().contains("OSD_RECORDS_DAMAGED");
+        if lives() && !is_whole {
+            self.wait("the damage in the cluster's health", shown);
+        }
+        lives() && is_whole
     }
 
     /// Flips a bit in some blocks that hold something. How many.
