@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use types::{Epoch, Errno, Mono, OsdId, PoolId, SnapId, Uuid};
 use wire::msg::{
-    MConfig, MGetPoolStatsReply, MMonCommandAck, MMonGetVersionReply, MMonMap, MOsdBackoff,
-    MOsdMap, MOsdOpReply, MPoolOp, MPoolOpReply, MStatfsReply, MWatchNotify, Message, kind,
-    pool_op,
+    MCommandReply, MConfig, MGetPoolStatsReply, MMonCommandAck, MMonGetVersionReply, MMonMap,
+    MOsdBackoff, MOsdMap, MOsdOpReply, MPoolOp, MPoolOpReply, MStatfsReply, MWatchNotify, Message,
+    kind, pool_op,
 };
 use wire::{CloseWhy, Identity, LinkId, Messenger, MsgrEvent};
 
@@ -240,6 +240,20 @@ impl Client {
         let (json, input) = (json.into(), input.into());
         let what = format!("command {json}");
         self.ask_mon(now, Question::Command { json, input }, what)
+    }
+
+    /// Runs a command of an OSD (`ceph tell osd.N`), as JSON, with input. [`Outcome::Command`] follows:
+    /// ENXIO when the OSD is down. If the connection is lost it is asked again.
+    pub fn tell(
+        &mut self,
+        now: Now,
+        osd: OsdId,
+        json: impl Into<String>,
+        input: impl Into<Bytes>,
+    ) -> RequestId {
+        let id = self.new_id();
+        self.objecter.tell(cx!(self, now), id, osd, (json.into(), input.into()));
+        id
     }
 
     /// A pool operation ([`wire::msg::pool_op`]). [`Outcome::PoolOp`] follows, when the map with
@@ -465,6 +479,10 @@ impl Client {
                 self.objecter.on_reply(cx!(self, now), osd, m.header.tid, reply);
             }
             kind::OSD_MAP => self.on_osdmap(now, m)?,
+            kind::COMMAND_REPLY => {
+                let reply: MCommandReply = m.decode()?;
+                self.objecter.on_told(cx!(self, now), osd, m.header.tid, reply);
+            }
             kind::OSD_BACKOFF => {
                 let backoff: MOsdBackoff = m.decode()?;
                 if !self.objecter.on_backoff(cx!(self, now), osd, link, backoff) {

@@ -1,6 +1,6 @@
 //! A cluster: the real mon, real OSDs and real clients, each on a simulated machine.
 
-use client::{Client, ClientConfig, Completion, Outcome, RequestId, Waiting};
+use client::{Client, ClientConfig, CommandReply, Completion, Outcome, RequestId, Waiting};
 use io::{Core, Effects, Event, Now};
 use mon::{Mon, MonConfig, NewCluster};
 use osd::{EXIT_REPAIR, EXIT_RESTART};
@@ -202,10 +202,23 @@ impl Rig {
         true
     }
 
+    /// The answer of a command of an OSD. For times without faults.
+    pub fn tell(&mut self, osd: OsdId, json: &str) -> CommandReply {
+        let operator = self.operator();
+        let id = self.as_user(operator, |now, c| c.tell(now, osd, json, ""));
+        self.answer_of(id, json)
+    }
+
     /// The answer of a command, as JSON. For times without faults.
     pub fn ask(&mut self, json: &str) -> Value {
-        const PATIENCE: Duration = Duration::from_secs(60);
         let id = self.command(json.to_owned());
+        let reply = self.answer_of(id, json);
+        assert_eq!(reply.status, 0, "{json}: {}", reply.outs);
+        serde_json::from_slice(&reply.data).unwrap_or(Value::Null)
+    }
+
+    fn answer_of(&mut self, id: RequestId, json: &str) -> CommandReply {
+        const PATIENCE: Duration = Duration::from_secs(60);
         let mut answer = None;
         let operator = self.operator();
         let answered = self.wait(PATIENCE, TICK, |rig| {
@@ -215,10 +228,7 @@ impl Rig {
         });
         assert!(answered, "no answer to {json}");
         match answer {
-            Some(Outcome::Command(Ok(reply))) => {
-                assert_eq!(reply.status, 0, "{json}: {}", reply.outs);
-                serde_json::from_slice(&reply.data).unwrap_or(Value::Null)
-            }
+            Some(Outcome::Command(Ok(reply))) => reply,
             other => panic!("{json}: {other:?}"),
         }
     }

@@ -12,7 +12,7 @@ use sim::FaultCounts;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use types::testing::{Probe, hits_of, take_hits};
-use types::{PoolId, SnapId};
+use types::{OsdId, PoolId, SnapId};
 
 /// Until all requests are answered once everything works again.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
@@ -204,16 +204,32 @@ impl Run {
     }
 
     /// Everything works again: everything is answered, and all PGs become clean. False: but for
-    /// objects of which only the bad disk had the newest version, that of a write which was under way
-    /// when the power failed.
+    /// objects of which only the bad disk had the newest version, and one copy was enough for a write to
+    /// be acknowledged.
     fn heal(&mut self) -> Result<bool, String> {
         self.faults.end_all(&mut self.rig);
+        if let Err(why) = self.wait_answered() {
+            if !self.making.is_empty() || !self.only_bad_disk_had_it() {
+                return Err(why);
+            }
+            if !self.give_up_unfound()? {
+                return Ok(false);
+            }
+            self.wait_answered()?;
+        }
+        self.faults.settle_pg_num(&mut self.rig);
+        match self.wait_clean() {
+            Err(_) if self.only_bad_disk_had_it() => {
+                Ok(self.give_up_unfound()? && self.wait_clean().map(|()| true)?)
+            }
+            clean => clean.map(|()| true),
+        }
+    }
+
+    fn wait_answered(&mut self) -> Result<(), String> {
         let end = self.rig.world.now() + ANSWERED_WITHIN;
         while self.load.open() > 0 || !self.making.is_empty() {
             if self.rig.world.now() > end {
-                if self.making.is_empty() && self.only_bad_disk_had_it() {
-                    return Ok(false);
-                }
                 let clients = 0..self.plan.clients;
                 let waits: Vec<_> =
                     clients.map(|c| self.rig.as_user(c, |_, c| c.waiting())).collect();
@@ -228,11 +244,31 @@ impl Run {
             self.rig.pass(10 * TICK);
             self.hear()?;
         }
-        self.faults.settle_pg_num(&mut self.rig);
-        match self.wait_clean() {
-            Err(_) if self.only_bad_disk_had_it() => Ok(false),
-            clean => clean.map(|()| true),
+        Ok(())
+    }
+
+    /// As an operator would: unfound objects go back to their older states. Where a write needs two copies
+    /// none of these was ever acknowledged, and nobody may notice. False: that cannot be demanded.
+    fn give_up_unfound(&mut self) -> Result<bool, String> {
+        if self.plan.min_size < 2 {
+            return Ok(false);
         }
+        for stat in self.pg_stats() {
+            let unfound = |state: &str| has_words(&stat, &[state]);
+            if !unfound("recovery_unfound") && !unfound("backfill_unfound") {
+                continue;
+            }
+            let (pgid, primary) = (&stat["pgid"], &stat["acting_primary"]);
+            let osd = primary.as_i64().and_then(|id| i32::try_from(id).ok()).unwrap_or(-1);
+            let what = r#""cmd":"mark_unfound_lost","mulcmd":"revert""#;
+            let json = format!(r#"{{"prefix":"pg","pgid":{pgid},{what}}}"#);
+            let reply = self.rig.tell(OsdId(osd), &json);
+            if reply.status < 0 {
+                return Err(format!("osd.{osd} does not give up {pgid}: {}", reply.outs));
+            }
+            self.rig.world.count("unfound objects given up", 1);
+        }
+        Ok(true)
     }
 
     /// Whether all that is left is for the operator to decide: objects that are unfound because the

@@ -86,7 +86,7 @@ impl Objecter {
     /// Aims a request by the newest map, and sends it if nothing hinders.
     pub(super) fn place(&mut self, cx: &mut Cx<'_>, tid: u64) {
         let Some(op) = self.ops.get_mut(&tid) else {
-            return;
+            return self.place_tell(cx, tid);
         };
         let Some(view) = &mut self.view else {
             cx.mon.want_osdmap(Epoch::ZERO);
@@ -131,7 +131,7 @@ impl Objecter {
     /// Sends a request unless something hinders.
     pub(super) fn send(&mut self, cx: &mut Cx<'_>, tid: u64) {
         let Some(op) = self.ops.get_mut(&tid) else {
-            return;
+            return self.send_tell(cx, tid);
         };
         let Some(view) = &self.view else {
             return;

@@ -123,10 +123,12 @@ impl Objecter {
     fn carry_out(&mut self, cx: &mut Cx<'_>, first_map: bool, todo: Consequences) {
         let mut tids = todo.place;
         if first_map {
-            tids.extend(self.ops.keys());
+            tids.extend(self.ops.keys().chain(self.tells.keys()));
         }
         // Registrations are made anew below, and pings are not sent again.
-        let own = |tid: &u64| self.ops.get(tid).is_some_and(|op| op.purpose.is_resent());
+        let told = |tid: &u64| self.tells.contains_key(tid);
+        let own =
+            |tid: &u64| told(tid) || self.ops.get(tid).is_some_and(|op| op.purpose.is_resent());
         let (again, over): (Vec<u64>, Vec<u64>) = tids.iter().partition(|tid| own(tid));
         for tid in again {
             self.place(cx, tid);

@@ -20,6 +20,7 @@ mod reply;
 mod session;
 mod sessions;
 mod target;
+mod tell;
 
 pub(crate) use linger::Watcher;
 pub use list::ListCursor;
@@ -35,6 +36,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use target::{MapView, Target};
+use tell::Tell;
 use types::{Epoch, HashMap, Mono, OsdId, PgId, SnapId, UTime};
 use wire::msg::{Ops, SnapContext};
 use wire::{LinkId, Messenger};
@@ -205,6 +207,8 @@ pub(crate) struct Objecter {
     /// Boxed: the tree moves its entries about, and they are large.
     ops: BTreeMap<u64, Box<Op>>,
     last_tid: u64,
+    /// Commands to OSDs, numbered with the requests.
+    tells: BTreeMap<u64, Tell>,
     sessions: BTreeMap<OsdId, Session>,
     links: HashMap<LinkId, OsdId>,
     /// Sessions to be dialled, and when.
@@ -231,6 +235,7 @@ impl Objecter {
             view: None,
             ops: BTreeMap::new(),
             last_tid: 0,
+            tells: BTreeMap::new(),
             sessions: BTreeMap::new(),
             links: HashMap::default(),
             to_dial: BTreeMap::new(),

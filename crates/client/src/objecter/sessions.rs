@@ -41,6 +41,9 @@ impl Objecter {
     /// What was sent counts as not sent; what is not sent again by itself is over.
     pub(super) fn unsend(&mut self, cx: &mut Cx<'_>, tids: &[u64]) {
         for tid in tids {
+            if let Some(tell) = self.tells.get_mut(tid) {
+                tell.sent = false;
+            }
             let Some(op) = self.ops.get_mut(tid) else {
                 continue;
             };
@@ -88,6 +91,9 @@ impl Objecter {
                 op.session = None;
                 op.sent = false;
             }
+            if let Some(tell) = self.tells.get_mut(tid) {
+                tell.sent = false;
+            }
         }
         session.ops.into_iter().collect()
     }
@@ -102,7 +108,8 @@ impl Objecter {
         slow.sort_unstable();
         slow.dedup();
         let homeless = self.ops.values().any(|op| op.session.is_none());
-        if homeless || !slow.is_empty() {
+        // Who is told something may be down.
+        if homeless || !slow.is_empty() || !self.tells.is_empty() {
             cx.mon.want_osdmap(self.next_epoch());
         }
         for osd in slow {

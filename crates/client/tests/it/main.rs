@@ -12,3 +12,4 @@ mod objects;
 mod peer;
 mod rig;
 mod targets;
+mod tells;

@@ -371,11 +371,11 @@ impl Rig {
         Some(Asked { osd, link, tid: m.header.tid, op: m.decode().unwrap() })
     }
 
-    /// The next message of another kind.
-    pub fn other_message(&mut self, osd: usize) -> Option<Message> {
+    /// The next message of another kind, and the link it came by.
+    pub fn other_message(&mut self, osd: usize) -> Option<(LinkId, Message)> {
         let mut state = self.osds[osd].1.borrow_mut();
         let at = state.inbox.iter().position(|(_, m)| m.header.kind != kind::OSD_OP)?;
-        Some(state.inbox.remove(at)?.1)
+        state.inbox.remove(at)
     }
 
     pub fn osd_says(&mut self, osd: usize, link: LinkId, message: OutMessage) {

@@ -328,7 +328,7 @@ fn a_backoff_holds_its_range_until_it_is_lifted() {
         let first = rig.submit(write(&names[0]));
         let asked = rig.request(0);
         backoff(&mut rig, &asked, BackoffOp::Block, whole_pg);
-        let ack: MOsdBackoff = rig.other_message(0).unwrap().decode().unwrap();
+        let ack: MOsdBackoff = rig.other_message(0).unwrap().1.decode().unwrap();
         assert_eq!((ack.op, ack.id, ack.pgid), (BackoffOp::AckBlock, 5, asked.op.pgid));
         let same = rig.submit(write(&names[0]));
         let other = rig.submit(write(&names[1]));
@@ -374,7 +374,7 @@ fn a_slow_osd_is_pinged_and_the_mon_asked_for_a_map() {
     rig.submit(write(&name));
     rig.maps.borrow_mut().asked.clear();
     rig.run_secs(20);
-    let ping = rig.other_message(0).unwrap();
+    let (_, ping) = rig.other_message(0).unwrap();
     assert_eq!(ping.header.kind, kind::PING);
     let next = u64::from(rig.maps.borrow().now.epoch.next().0);
     assert_eq!(rig.maps.borrow().asked.last(), Some(&(next, 1)));
