@@ -268,6 +268,7 @@ fn peering() -> Vec<Kind> {
         message(Body::Activated(Box::new(info()))),
         message(Body::History(History::default())),
         message(Body::Remove),
+        message(Body::Bad(Box::new(object()), version(3))),
     ]
 }
 

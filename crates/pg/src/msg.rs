@@ -4,7 +4,7 @@ use crate::info::{History, Notify, PgInfo};
 use crate::merge::LogSegment;
 use crate::missing::Missing;
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
-use types::{Epoch, Eversion, PgId};
+use types::{Epoch, Eversion, HObject, PgId};
 
 /// What a query asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +64,9 @@ pub enum Body {
     History(History),
     /// The primary to a holder that is not needed any more: remove your copy.
     Remove,
+    /// The primary to a member: your copy of this object is bad, and you are missing this version of it
+    /// until it is brought.
+    Bad(Box<HObject>, Eversion),
 }
 
 impl Encode for Query {
@@ -95,6 +98,7 @@ impl Encode for Body {
             Body::Activated(info) => e.put(&5u8).put(info),
             Body::History(history) => e.put(&6u8).put(history),
             Body::Remove => e.put(&7u8),
+            Body::Bad(object, need) => e.put(&8u8).put(object).put(need),
         };
     }
 }
@@ -109,6 +113,7 @@ impl Decode for Body {
             5 => Body::Activated(d.get()?),
             6 => Body::History(d.get()?),
             7 => Body::Remove,
+            8 => Body::Bad(d.get()?, d.get()?),
             _ => return Err(d.invalid("an unknown PG message")),
         })
     }

@@ -397,6 +397,7 @@ impl Pg {
             }
             Body::History(history) => self.on_history(&history),
             Body::Remove => self.on_remove(fx),
+            Body::Bad(object, need) => self.on_bad_copy(&object, need, fx),
         }
         self.flush_info(fx);
     }

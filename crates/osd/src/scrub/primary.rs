@@ -197,6 +197,7 @@ impl Daemon {
         host.dirty = true;
         self.perf.scrub_repairs += 1;
         self.submit(pgid, txn, Vec::new(), fx);
+        self.run_pg(pgid, fx, |pg, _, out| pg.tell_of_bad_copies(&verdict.object, out));
         self.note_recovering(pgid);
         self.report_soon();
         true

@@ -324,6 +324,26 @@ fn flags_stop_what_is_due_and_nothing_else() {
     c.run_until(MINUTE, |c| record(c, pgid).changes > 1);
 }
 
+/// A scrub began to repair a copy, and its primary died before it was done: whoever leads next knows of it.
+#[test]
+fn a_repair_that_was_broken_off_is_not_forgotten() {
+    let mut c = cluster(12, 3, &never());
+    let target = put(&mut c, "precious");
+    let pgid = c.client.borrow().pg_of(&target);
+    let members = members(&c, &target);
+    Wrong::Rotten.make(&mut c, &target, members[1]);
+    c.on_mon(|m| m.set_flags(maps::OsdMapFlags::NORECOVER));
+    c.pass(Duration::from_secs(1));
+    assert_eq!(scrub(&mut c, pgid, true, true).objects_repaired, 1);
+    assert!(!state(&c, pgid).has(StateBits::CLEAN), "it has only begun");
+    c.crash(members[0] as usize);
+    c.start(members[0] as usize);
+    c.on_mon(|m| m.set_flags(maps::OsdMapFlags::NONE));
+    c.pass(Duration::from_secs(5));
+    c.wait_clean();
+    assert_eq!(scrub(&mut c, pgid, true, false).errors(), 0);
+}
+
 /// The mon has a new map, by which another OSD leads, and orders a scrub of it before it has the map.
 #[test]
 fn an_order_waits_for_its_map() {

@@ -1,7 +1,9 @@
 //! What a scrub changes in the PG's machine: copies that are to be replaced, and its record.
 
 use super::{ScrubRecord, Source, Verdict};
-use crate::persist::MetaOp;
+use crate::missing::MissingItem;
+use crate::msg::Body;
+use crate::persist::{MetaOp, put_missing};
 use crate::pg::{Fx, Pg, Stage};
 use types::{Eversion, HObject, OsdId};
 
@@ -41,6 +43,29 @@ impl Pg {
             }
         }
         record.map(|r| vec![r])
+    }
+
+    /// As the primary: members whose copies of `object` count as missing hear of it, and write it down.
+    /// When the interval ends before they are brought the object, the next primary hears of it from them.
+    pub fn tell_of_bad_copies(&self, object: &HObject, fx: &mut Fx) {
+        for (osd, peer) in &self.peers {
+            let item = peer.missing.as_ref().and_then(|m| m.get(object));
+            let acts = self.mapping.acting.contains(osd);
+            if let Some(item) = item.filter(|i| acts && i.need > Eversion::ZERO) {
+                self.send(*osd, Body::Bad(Box::new(object.clone()), item.need), fx);
+            }
+        }
+    }
+
+    /// As a replica: the primary found our copy of `object` to be bad.
+    pub(crate) fn on_bad_copy(&mut self, object: &HObject, need: Eversion, fx: &mut Fx) {
+        let known = need > self.info.last_update || self.missing.contains(object);
+        if self.stage != Stage::Replica || known {
+            return;
+        }
+        let item = MissingItem { need, have: Eversion::ZERO };
+        self.missing.set(object.clone(), item.need, item.have);
+        fx.meta.push(put_missing(object, &item));
     }
 
     /// As the primary: whether some member is being brought this object anyway.

@@ -706,6 +706,7 @@ fn summary(msg: &PgMsg) -> String {
         Body::Activated(i) => format!("activated {}", info(i)),
         Body::History(_) => "history".into(),
         Body::Remove => "remove".into(),
+        Body::Bad(object, need) => format!("bad {object} {need}"),
     };
     format!("e{} i{} {what}", msg.epoch, msg.interval)
 }
