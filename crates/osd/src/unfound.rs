@@ -44,6 +44,8 @@ pub struct GivingUp {
     steps: BTreeMap<HObject, Step>,
     /// Something is being fetched from the store.
     fetching: bool,
+    /// Whoever might have what is unfound and was never heard of is to be asked.
+    asks: bool,
 }
 
 impl GivingUp {
@@ -95,9 +97,12 @@ impl Daemon {
             return Ok(Answer::message("pg has no unfound objects"));
         }
         if !host.pg.unfound_is_lost(&View(&map)) {
+            host.giving_up.asks = true;
+            self.giving_up.insert(pgid);
             return Err(CommandError::invalid(format_args!(
                 "pg has {} unfound objects but we haven't probed all sources, not marking lost; \
-                 'ceph pg {pgid} query' says which under might_have_unfound",
+                 'ceph pg {pgid} query' says which under might_have_unfound. Those that are up are asked \
+                 now: try again",
                 unfound.len()
             )));
         }
@@ -116,6 +121,9 @@ impl Daemon {
     pub(crate) fn go_on_giving_up(&mut self, fx: &mut Effects) {
         let mut left = AT_ONCE;
         for pgid in self.giving_up.iter().copied().collect::<Vec<_>>() {
+            if self.pgs.get_mut(&pgid).is_some_and(|h| std::mem::take(&mut h.giving_up.asks)) {
+                self.run_pg(pgid, fx, |pg, ctx, out| pg.ask_for_unfound(ctx.map, out));
+            }
             let Some(host) = self.pgs.get(&pgid).filter(|h| !h.giving_up.steps.is_empty()) else {
                 self.giving_up.remove(&pgid);
                 continue;

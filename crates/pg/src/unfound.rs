@@ -6,7 +6,8 @@
 //! `osd/PrimaryLogPG.cc: mark_all_unfound_lost, pick_newest_available`.
 
 use crate::intervals::MapView;
-use crate::pg::Pg;
+use crate::msg::{Body, Query};
+use crate::pg::{Fx, Pg, Stage};
 use std::collections::BTreeSet;
 use types::{Eversion, HObject, OsdId};
 
@@ -76,8 +77,23 @@ impl Pg {
         }
         match self.peers.get(&osd) {
             Some(p) if p.missing.is_some() || !p.had_copy => Probe::Probed,
+            // It was asked for each of them, since its log does not say what it has.
+            Some(p) if self.unfound().all(|object| p.lacks.contains(object)) => Probe::Probed,
             Some(_) => Probe::Querying,
             None => Probe::NotQueried,
+        }
+    }
+
+    /// As the primary: asks those that may have what is unfound and were never heard of: whoever has no copy
+    /// says nothing by itself.
+    pub fn ask_for_unfound(&mut self, map: &dyn MapView, fx: &mut Fx) {
+        if self.stage != Stage::Active || self.unfound().next().is_none() {
+            return;
+        }
+        for (osd, probe) in self.might_have_unfound(map) {
+            if probe == Probe::NotQueried {
+                self.send(osd, Body::Query(Query::Info, self.info.history), fx);
+            }
         }
     }
 

@@ -262,7 +262,14 @@ impl Run {
             let osd = primary.as_i64().and_then(|id| i32::try_from(id).ok()).unwrap_or(-1);
             let what = r#""cmd":"mark_unfound_lost","mulcmd":"revert""#;
             let json = format!(r#"{{"prefix":"pg","pgid":{pgid},{what}}}"#);
-            let reply = self.rig.tell(OsdId(osd), &json);
+            let mut reply = self.rig.tell(OsdId(osd), &json);
+            for _ in 0..5 {
+                if reply.status < 0 {
+                    // It asks others first.
+                    self.rig.pass(1000 * TICK);
+                    reply = self.rig.tell(OsdId(osd), &json);
+                }
+            }
             if reply.status < 0 {
                 return Err(format!("osd.{osd} does not give up {pgid}: {}", reply.outs));
             }
