@@ -37,6 +37,7 @@ fn entry() -> LogEntry {
         mtime: UTime::ZERO,
         result: 0,
         op_returns: vec![OpReturn { rval: -5, outdata: blob() }],
+        lost_after: Some(version(1)),
     }
 }
 

@@ -108,7 +108,9 @@ impl Daemon {
         }
         let count = unfound.len();
         for object in unfound {
-            let step = first_step(host.pg.give_up_unfound(&object, mode == "revert"), me);
+            let plan = host.pg.give_up_unfound(&object, mode == "revert");
+            tracing::warn!("osd.{me}: pg {pgid}: {object} is given up: {plan}");
+            let step = first_step(plan, me);
             host.giving_up.steps.entry(object).or_insert(step);
         }
         tracing::warn!("osd.{me}: pg {pgid}: {count} unfound objects are given up: {mode}");

@@ -392,6 +392,7 @@ impl Daemon {
             mtime: now,
             result: 0,
             op_returns: Vec::new(),
+            lost_after: Some(if delete { Eversion::ZERO } else { item.have }),
         };
         let head = object.head();
         host.objects.entry(head.clone()).or_default();
@@ -444,6 +445,7 @@ fn ready_error(
         mtime,
         result: finished.result,
         op_returns: if returns { op_returns(&finished.ops) } else { Vec::new() },
+        lost_after: None,
     };
     let txn = Transaction::new(crate::host::sequencer(host.pg.pgid()));
     let (sums, user_version) = (host.pg.info().sums, finished.user_version);

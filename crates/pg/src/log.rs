@@ -54,6 +54,9 @@ pub struct LogEntry {
     pub result: i32,
     /// Results of its ops, when the client asked for them.
     pub op_returns: Vec<OpReturn>,
+    /// The object was given up: what was done to it after this version is lost, and requests that did it
+    /// are done anew when they are sent again. Zero: all of it.
+    pub lost_after: Option<Eversion>,
 }
 
 impl LogEntry {
@@ -217,7 +220,19 @@ impl PgLog {
         if entry.has_reqid() {
             self.by_reqid.insert(entry.reqid, entry.version);
         }
+        if let Some(to) = entry.lost_after {
+            self.forget_requests_after(&entry.object, to);
+        }
         self.entries.push_back(entry);
+    }
+
+    fn forget_requests_after(&mut self, object: &HObject, to: Eversion) {
+        let mut entries = std::mem::take(&mut self.entries);
+        for lost in entries.iter_mut().filter(|e| e.object == *object && e.version > to) {
+            self.forget_request(&lost.reqid, lost.version);
+            lost.reqid = ReqId::default();
+        }
+        self.entries = entries;
     }
 
     /// Versions up to `to` are accounted for: their entries are in this log, or of other PGs.
@@ -334,17 +349,22 @@ impl PgLog {
 
 impl Encode for LogEntry {
     fn encode(&self, e: &mut Encoder) {
-        e.section(1, 1, |e| {
+        // Few have the last field, and nobody pays for it else.
+        let v = if self.lost_after.is_some() { 2 } else { 1 };
+        e.section(v, 1, |e| {
             e.put(&(self.kind as u8)).put(&self.object).put(&self.version);
             e.put(&self.prior_version).put(&self.reqid).put(&self.user_version);
             e.put(&self.mtime).put(&self.result).put(&self.op_returns);
+            if let Some(to) = &self.lost_after {
+                e.put(to);
+            }
         });
     }
 }
 
 impl Decode for LogEntry {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        d.section(1, |d, _| {
+        d.section(2, |d, v| {
             let kind = match d.get::<u8>()? {
                 1 => EntryKind::Modify,
                 2 => EntryKind::Clone,
@@ -362,6 +382,7 @@ impl Decode for LogEntry {
                 mtime: d.get()?,
                 result: d.get()?,
                 op_returns: d.get()?,
+                lost_after: if v >= 2 { Some(d.get()?) } else { None },
             })
         })
     }

@@ -50,6 +50,15 @@ pub enum GiveUp {
     },
 }
 
+impl std::fmt::Display for GiveUp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            GiveUp::Delete => f.write_str("it is deleted"),
+            GiveUp::Revert { to, from } => write!(f, "it goes back to version {to} of osd.{from}"),
+        }
+    }
+}
+
 impl Pg {
     /// Missing objects that no reachable copy has.
     pub fn unfound(&self) -> impl Iterator<Item = &HObject> {

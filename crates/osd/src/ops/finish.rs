@@ -191,6 +191,7 @@ impl Change {
             mtime,
             result: 0,
             op_returns: Vec::new(),
+            lost_after: None,
         });
         Versioned { entries, txn: self.txn, user_version, sums: self.sums }
     }
@@ -222,6 +223,7 @@ impl Change {
             mtime,
             result: 0,
             op_returns: Vec::new(),
+            lost_after: None,
         }
     }
 

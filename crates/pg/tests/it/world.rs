@@ -439,6 +439,7 @@ impl Osd {
             mtime: UTime::ZERO,
             result: 0,
             op_returns: Vec::new(),
+            lost_after: None,
         };
         let sums = ObjectSums::default();
         let record = LogRecord { entry: entry.clone(), sums, last_user_version: 0 };
