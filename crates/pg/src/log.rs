@@ -387,3 +387,44 @@ impl Decode for LogEntry {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Epoch, PoolId};
+
+    fn entry(n: u64, name: &str) -> LogEntry {
+        LogEntry {
+            kind: EntryKind::Modify,
+            object: HObject { pool: PoolId(1), name: name.into(), ..HObject::min() },
+            version: Eversion::new(Epoch(3), n),
+            prior_version: Eversion::ZERO,
+            reqid: ReqId { tid: n, ..ReqId::default() },
+            user_version: n,
+            mtime: UTime::ZERO,
+            result: 0,
+            op_returns: Vec::new(),
+            lost_after: None,
+        }
+    }
+
+    /// Else a client that asks again is told that what is lost was done.
+    #[test]
+    fn lost_requests_are_forgotten() {
+        let to = Eversion::new(Epoch(3), 2);
+        let mut all: Vec<_> =
+            [(1, "a"), (2, "a"), (3, "b"), (4, "a")].map(|(n, o)| entry(n, o)).into();
+        all.push(LogEntry { reqid: ReqId::default(), lost_after: Some(to), ..entry(5, "a") });
+        let decoded: Vec<LogEntry> = denc::decode_all(&denc::encode(&all)).unwrap();
+        assert_eq!(decoded, all);
+        let log = PgLog::from_parts(Eversion::ZERO, all, Vec::new()).unwrap();
+        let known = |n| log.find_request(&entry(n, "").reqid).is_some();
+        assert_eq!([1, 2, 3, 4].map(known), [true, true, true, false]);
+        let trimmed = {
+            let mut log = log.clone();
+            log.trim(Eversion::new(Epoch(3), 5));
+            log
+        };
+        assert_eq!(trimmed.dup_count(), 3);
+    }
+}
