@@ -108,7 +108,6 @@ fn to_the_mon() -> Vec<Kind> {
             location: vec![("host".to_owned(), "h".to_owned())],
             metadata,
             durable_txn: 7,
-            own_damage: "a node".to_owned(),
         }),
         kind(OsdRefusal { why: "it is another one".to_owned() }),
         kind(OsdWhoIsThere { number: 3 }),
@@ -132,6 +131,7 @@ fn to_the_mon() -> Vec<Kind> {
             }],
             pgs: vec![stat()],
             durable_txn: 7,
+            own_damage: "a node".to_owned(),
             wall: types::UTime::ZERO,
             full: true,
         }),
@@ -260,7 +260,11 @@ fn peering() -> Vec<Kind> {
         missing.set(object(), version(8), Eversion::ZERO);
         missing
     };
-    let notify = Notify { info: info(), past: PastIntervals::default(), missing: 1 };
+    let notify = Notify {
+        info: info(),
+        past: PastIntervals::default(),
+        lack: Lack { objects: 1, newest: version(2) },
+    };
     vec![
         message(Body::Query(Query::Log { since: version(2) }, History::default())),
         message(Body::Notify(Box::new(notify))),
