@@ -155,11 +155,6 @@ impl Daemon {
             host.put_meta(&mut txn, vec![record]);
             self.submit(pgid, txn, Vec::new(), fx);
         }
-        self.run_pg(pgid, fx, |pg, _, out| {
-            if pg.missing().contains(object) {
-                pg.tell_of_bad_copies(object, out);
-            }
-        });
         self.end_vain_pushes(pgid, object);
         self.note_recovering(pgid);
         self.report_soon();

@@ -62,6 +62,11 @@ impl Recovery {
     pub(crate) fn note_brought(&mut self, object: &HObject) {
         self.put_off.remove(object);
     }
+
+    /// Whether this version of the object cannot be pushed. What was written since then may be readable.
+    fn cannot_read(&self, object: &HObject, need: Eversion) -> bool {
+        self.unreadable.get(object).is_some_and(|version| need <= *version)
+    }
 }
 
 /// One object to move.
@@ -261,11 +266,11 @@ impl Pg {
                 continue;
             };
             let busy = &self.recovery;
-            let free = |o: &&HObject| {
-                let moving = busy.pushing.contains_key(*o) || busy.unreadable.contains_key(*o);
+            let free = |(o, item): &(&HObject, &MissingItem)| {
+                let moving = busy.pushing.contains_key(*o) || busy.cannot_read(o, item.need);
                 !self.missing.contains(o) && !moving
             };
-            if let Some(object) = missing.oldest_first().map(|(o, _)| o).find(free) {
+            if let Some((object, _)) = missing.oldest_first().find(free) {
                 return Some(object.clone());
             }
         }
@@ -281,8 +286,7 @@ impl Pg {
             self.recovery.pulling.insert(object.clone(), from);
             return Some(Work::Pull { object: object.clone(), need: item.need, from });
         }
-        let busy = &self.recovery;
-        if busy.pushing.contains_key(object) || busy.unreadable.contains_key(object) {
+        if self.recovery.pushing.contains_key(object) {
             return None;
         }
         let mut need = Eversion::ZERO;
@@ -294,7 +298,7 @@ impl Pg {
                 to.push(osd);
             }
         }
-        if to.is_empty() {
+        if to.is_empty() || self.recovery.cannot_read(object, need) {
             return None;
         }
         self.recovery.pushing.insert(object.clone(), to.clone());
