@@ -12,7 +12,7 @@
 use super::cluster::{Cluster, is_foreign};
 use super::load::{PATIENCE, Shared, StopAtEnd, Writers, check, client_of, wait_for_progress};
 use super::machines::{self, CUTS, Cut};
-use super::scrub::{scrub_all, stamps};
+use super::scrub::{Orders, scrub_all, stamps};
 use super::tool::{Running, Tool};
 use io::Rng;
 use loligo::wait::Deadline;
@@ -270,9 +270,11 @@ impl Thrasher<'_> {
             all["osd"][name].as_u64().unwrap_or(0)
         };
         let before = counter("own_checks");
-        self.c.ceph().args(["osd", "pool", "repair", "rbd"]).ok();
-        let read =
-            || stamps(self.c).values().all(|s| *s > newest) && counter("own_checks") > before;
+        let mut orders = Orders::new(self.c, "repair");
+        let mut read = || {
+            orders.repeat();
+            stamps(self.c).values().all(|s| *s > newest) && counter("own_checks") > before
+        };
         let over = Deadline::after(CLEAN_LIMIT).until(PAUSE, || !lives() || read());
         assert!(over, "not all is read: {:?}", stamps(self.c));
         let is_whole = counter("own_damaged") == 0;
