@@ -8,6 +8,7 @@ use crate::log::ClusterLog;
 use crate::options::Known;
 use crate::osds::{Failure, Identities};
 use crate::pgmap::PgMap;
+use crate::scrubs::Scrubs;
 use crate::session::Session;
 use crate::state::State;
 use crate::store::keys;
@@ -16,7 +17,7 @@ use admin::settings::{Settings, Source};
 use crush::{CrushError, CrushMap};
 use io::{Now, Rng};
 use maps::{Incremental, OsdMap, PgPool};
-use peer::{RecoveryOrder, ScrubOrder};
+use peer::RecoveryOrder;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use types::{AddrVec, Epoch, Mono, OsdId, PgId, PoolId};
@@ -63,9 +64,8 @@ pub(crate) struct Cluster {
     pub steps: BTreeMap<PoolId, crate::pools::Step>,
     /// Since when OSDs have slow disks.
     pub slow_since: BTreeMap<OsdId, Mono>,
-    /// What OSDs are to be told with the next commit.
-    pub scrub_orders: Vec<(OsdId, ScrubOrder)>,
-    /// The same of recovery.
+    pub scrubs: Scrubs,
+    /// What OSDs are to recover first; they are told with the next commit.
     pub recovery_orders: Vec<(OsdId, RecoveryOrder)>,
     pub next_global_id: u64,
     pub rng: Rng,
@@ -105,7 +105,7 @@ impl Cluster {
             health_seen: BTreeMap::new(),
             steps: BTreeMap::new(),
             slow_since: BTreeMap::new(),
-            scrub_orders: Vec::new(),
+            scrubs: Scrubs::default(),
             recovery_orders: Vec::new(),
             rng,
         }

@@ -19,6 +19,7 @@ mod options;
 mod osds;
 mod pgmap;
 mod pools;
+mod scrubs;
 mod server;
 mod session;
 mod show;

@@ -118,6 +118,12 @@ pub fn merge_log(
     info.log_tail = log.tail();
     info.last_user_version = auth.last_user_version;
     info.sums = auth.sums;
+    if auth.last_epoch_started > info.last_epoch_started {
+        // What is the same log counts the same. Else choosing would go back and forth between the copy
+        // that it was taken from and this one (Ceph `PeeringState.cc: merge_log`).
+        info.last_epoch_started = auth.last_epoch_started;
+        info.last_interval_started = auth.last_interval_started;
+    }
     Ok(merged)
 }
 

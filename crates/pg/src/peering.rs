@@ -71,6 +71,7 @@ impl Pg {
         let known = self.peers.contains_key(&from);
         if !known {
             self.peers.insert(from, Peer::new(n.info, n.lack));
+            self.try_unreadable_again(fx);
         }
         if self.is_clean() && !self.mapping.acting.contains(&from) {
             self.send_away(from, fx);
@@ -429,10 +430,6 @@ impl Pg {
         if let Err(why) = taken {
             fx.notices.push(Notice::Odd(why));
             return;
-        }
-        if info.last_epoch_started > self.info.last_epoch_started {
-            self.info.last_epoch_started = info.last_epoch_started;
-            self.info.last_interval_started = info.last_interval_started;
         }
         self.info_dirty = true;
         self.set_stage(Stage::Replica, ctx);

@@ -5,6 +5,7 @@
 //! [`Pg::next_recovery`] as its own limits allow.
 
 use crate::intervals::MapView;
+use crate::log::LogEntry;
 use crate::missing::MissingItem;
 use crate::persist::{MetaOp, missing_key, put_missing};
 use crate::pg::{Fx, Peer, Pg, Stage};
@@ -52,8 +53,8 @@ pub(crate) struct Recovery {
     put_off: BTreeMap<HObject, u8>,
     /// What is missing here because our copy is damaged.
     damaged: BTreeSet<HObject>,
-    /// What this copy cannot read, and no other copy has, in this version: there is nothing to be
-    /// pushed.
+    /// What this copy cannot read, and no other copy has, in this version, which is the newest: there is
+    /// nothing to be pushed.
     unreadable: BTreeMap<HObject, Eversion>,
 }
 
@@ -61,11 +62,6 @@ impl Recovery {
     /// The object has come to where it was pushed.
     pub(crate) fn note_brought(&mut self, object: &HObject) {
         self.put_off.remove(object);
-    }
-
-    /// Whether this version of the object cannot be pushed. What was written since then may be readable.
-    fn cannot_read(&self, object: &HObject, need: Eversion) -> bool {
-        self.unreadable.get(object).is_some_and(|version| need <= *version)
     }
 }
 
@@ -266,8 +262,8 @@ impl Pg {
                 continue;
             };
             let busy = &self.recovery;
-            let free = |(o, item): &(&HObject, &MissingItem)| {
-                let moving = busy.pushing.contains_key(*o) || busy.cannot_read(o, item.need);
+            let free = |(o, _): &(&HObject, &MissingItem)| {
+                let moving = busy.pushing.contains_key(*o) || busy.unreadable.contains_key(*o);
                 !self.missing.contains(o) && !moving
             };
             if let Some((object, _)) = missing.oldest_first().find(free) {
@@ -298,7 +294,7 @@ impl Pg {
                 to.push(osd);
             }
         }
-        if to.is_empty() || self.recovery.cannot_read(object, need) {
+        if to.is_empty() || self.recovery.unreadable.contains_key(object) {
             return None;
         }
         self.recovery.pushing.insert(object.clone(), to.clone());
@@ -387,10 +383,6 @@ impl Pg {
     pub fn repair(&mut self, object: &HObject, have: Eversion) -> Option<MetaOp> {
         assert!(self.is_primary(), "{}: a replica repairs nothing by itself", self.info.pgid);
         assert!(!self.missing.contains(object), "what is missing cannot be found to be damaged");
-        if self.recovery.unreadable.get(object).is_some_and(|version| *version < have) {
-            // It was written since then: the other copies may be good again.
-            self.forget_failures(object);
-        }
         let item = MissingItem { need: have, have: Eversion::ZERO };
         self.missing.set(object.clone(), item.need, item.have);
         let is_found = self.source_of(object).is_some();
@@ -412,6 +404,27 @@ impl Pg {
             misses && !p.lacks.contains(object)
         };
         self.members().filter_map(|osd| self.peers.get(&osd)).any(behind)
+    }
+
+    /// As the primary: these entries are new. What they wrote may be readable, and the other copies may be
+    /// good again.
+    pub(crate) fn forget_what_was_unreadable(&mut self, entries: &[LogEntry]) {
+        for entry in entries.iter().filter(|e| e.changes_object()) {
+            if self.recovery.unreadable.contains_key(&entry.object) {
+                self.forget_failures(&entry.object);
+            }
+        }
+    }
+
+    /// As the primary: somebody came who may have what nobody could read. It is missing until that is
+    /// known.
+    pub(crate) fn try_unreadable_again(&mut self, fx: &mut Fx) {
+        if self.stage != Stage::Active {
+            return;
+        }
+        for (object, version) in std::mem::take(&mut self.recovery.unreadable) {
+            fx.meta.extend(self.repair(&object, version));
+        }
     }
 
     /// As the primary: what copies of `object` turned out not to have or not to be readable before

@@ -124,6 +124,7 @@ impl Pg {
     pub fn append(&mut self, entries: Vec<LogEntry>, sums: ObjectSums, last_user_version: u64) {
         assert_eq!(self.stage, Stage::Active, "{}: a write while not active", self.info.pgid);
         self.note_missing_writes(&entries);
+        self.forget_what_was_unreadable(&entries);
         if let Some(last) = entries.last() {
             let now = |e: &LogEntry| e.leaves_object().then_some(e.version);
             let changed = entries.iter().filter(|e| e.changes_object());

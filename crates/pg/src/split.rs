@@ -206,6 +206,7 @@ mod tests {
         let ours = || copy((1..=40).map(|n| (3, n)).chain((41..=43).map(|n| (6, n))));
         let theirs = || copy((1..=40).map(|n| (3, n)).chain((41..=45).map(|n| (4, n))));
         let (mut auth, mut other) = (ours(), theirs());
+        (auth.info.last_epoch_started, other.info.last_epoch_started) = (Epoch(6), Epoch(4));
         let mut auths = split(&mut auth);
         auths.push(auth);
         let mut others = split(&mut other);
@@ -228,6 +229,7 @@ mod tests {
                 (auth.log.head(), auth.log.head())
             );
             assert_eq!(other.missing, lacks);
+            assert_eq!(other.info.last_epoch_started, Epoch(6), "it counts as much from now on");
             divergent += merged.divergent.len();
             added += merged.added.iter().filter(|v| v.epoch == Epoch(6)).count();
         }

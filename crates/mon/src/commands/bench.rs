@@ -12,13 +12,14 @@ use bytes::Bytes;
 use io::{Now, Rng};
 use maps::OsdMap;
 use peer::{IoCounts, OsdReport, OsdSpace, PgStat};
+use pg::scrub::ScrubRecord;
 use pg::{ObjectSums, StateBits};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use types::{Epoch, Mono, OsdId, PgId, PoolId};
+use types::{Epoch, Mono, OsdId, PgId, PoolId, UTime};
 
 /// The map it starts from: three OSDs on three hosts of a real cluster.
 const START: &[u8] = include_bytes!("../../vectors/start.osdmap");
@@ -38,6 +39,8 @@ pub struct Bench {
     pub full: BTreeSet<OsdId>,
     /// What OSDs find damaged of their own records.
     pub own_damage: BTreeMap<OsdId, String>,
+    /// When all PGs were last deep-scrubbed.
+    pub deep_scrubbed: UTime,
 }
 
 impl Bench {
@@ -79,6 +82,7 @@ impl Bench {
             commit_us,
             full: BTreeSet::new(),
             own_damage: BTreeMap::new(),
+            deep_scrubbed: UTime::ZERO,
         };
         bench.report();
         bench
@@ -235,7 +239,7 @@ impl Bench {
             blocked_by: Vec::new(),
             trimmed: Default::default(),
             snaps_to_trim: 0,
-            scrub: Default::default(),
+            scrub: ScrubRecord { last_deep_scrub_stamp: self.deep_scrubbed, ..Default::default() },
         }
     }
 

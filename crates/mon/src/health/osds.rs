@@ -2,6 +2,7 @@
 
 use super::{Checks, Severity};
 use crate::cluster::Cluster;
+use crate::osds::osds_that_are;
 use crate::show::osdmap::shown_flags;
 use crate::show::{join, place_of};
 use io::Now;
@@ -161,9 +162,6 @@ fn ratios(map: &OsdMap, checks: &mut Checks) {
 }
 
 fn fullness(map: &OsdMap, checks: &mut Checks) {
-    let with = |state: OsdState| -> Vec<OsdId> {
-        map.existing_osds().filter(|&id| map.state(id).contains(state)).collect()
-    };
     let kinds = [
         (
             OsdState::FULL,
@@ -189,7 +187,7 @@ fn fullness(map: &OsdMap, checks: &mut Checks) {
         ),
     ];
     for (state, code, severity, word, hint) in kinds {
-        let osds = with(state);
+        let osds: Vec<OsdId> = osds_that_are(state, map).collect();
         if !osds.is_empty() {
             checks
                 .add(code, severity, osds.len(), format_args!("{} {word} osd(s)", osds.len()))

@@ -17,6 +17,11 @@ fn limits(map: &OsdMap) -> (f64, f64, f64) {
     (near, back, f64::from(map.full_ratio).max(back))
 }
 
+/// The OSDs that are in this state, as far as they count: what is down or out is written to by nobody.
+pub(crate) fn osds_that_are(state: OsdState, map: &OsdMap) -> impl Iterator<Item = OsdId> {
+    map.in_osds().filter(move |&id| map.is_up(id) && map.state(id).contains(state))
+}
+
 impl Cluster {
     /// Sets and clears the bits of OSDs by what they reported.
     pub fn full_osds(&mut self, now: Now) {
@@ -85,6 +90,7 @@ fn over_quota(pool: &PgPool, id: PoolId, sums: &Sums) -> bool {
 mod tests {
     use super::*;
     use crate::commands::bench::Bench;
+    use serde_json::json;
 
     #[test]
     fn an_osd_that_says_that_it_is_full_is_full_whatever_the_ratios_are() {
@@ -99,5 +105,22 @@ mod tests {
             bench.c.map().state(osd).contains(OsdState::FULL)
         };
         assert_eq!([says(false), says(true), says(false)], [false, true, false]);
+    }
+
+    /// Nothing is written to it, and it says nothing any more.
+    #[test]
+    fn a_full_osd_that_is_down_keeps_nobody_from_writing() {
+        let mut bench = Bench::new();
+        bench.run(&json!({"prefix": "osd pool create", "pool": "a", "pg_num": 8}));
+        let pool = bench.c.pool_id("a").unwrap();
+        let is_full = |bench: &Bench| bench.c.map().pools[&pool].flags.contains(PoolFlags::FULL);
+        bench.full = [OsdId(1)].into();
+        bench.again();
+        let now = bench.now();
+        bench.c.full_osds(now);
+        bench.commit();
+        assert!(is_full(&bench));
+        bench.stop(OsdId(1));
+        assert!(!is_full(&bench));
     }
 }

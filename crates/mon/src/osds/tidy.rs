@@ -3,6 +3,7 @@
 //! `pg_temp`, `primary_temp` and upmaps that no longer make sense go; pools get the fullness of
 //! their OSDs.
 
+use super::osds_that_are;
 use crate::pools::is_merged_next;
 use crush::Op;
 use maps::{Incremental, OsdList, OsdMap, OsdState, PgPool, PoolFlags};
@@ -136,9 +137,8 @@ fn pool_fullness(inc: &mut Incremental, map: &OsdMap) {
         (OsdState::BACKFILLFULL, PoolFlags::BACKFILLFULL),
         (OsdState::NEARFULL, PoolFlags::NEARFULL),
     ];
-    let with = |state: OsdState| -> BTreeSet<i32> {
-        map.in_osds().filter(|&id| map.state(id).contains(state)).map(|id| id.0).collect()
-    };
+    let with =
+        |state: OsdState| -> BTreeSet<i32> { osds_that_are(state, map).map(|id| id.0).collect() };
     let full: Vec<(PoolFlags, BTreeSet<i32>)> =
         kinds.iter().map(|&(state, flag)| (flag, with(state))).collect();
     for (&id, pool) in &map.pools {

@@ -110,7 +110,7 @@ impl Server {
 
     /// Tells OSDs which PGs they are to scrub, or to recover first.
     pub(super) fn order_scrubs(&mut self) {
-        for (osd, order) in std::mem::take(&mut self.cluster.scrub_orders) {
+        for (osd, order) in self.cluster.scrub_orders() {
             if let Some(link) = self.cluster.osd_links.get(&osd).copied() {
                 self.send(link, order.encode());
             }

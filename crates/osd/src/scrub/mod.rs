@@ -181,7 +181,7 @@ impl Daemon {
 
     /// Notes that an operator wants a scrub. Whether we lead the PG.
     pub(crate) fn request_scrub(&mut self, pgid: PgId, kind: Kind) -> bool {
-        let leads = |h: &&mut PgHost| h.started && h.pg.is_primary();
+        let leads = |h: &&mut PgHost| h.pg.is_primary();
         let Some(host) = self.pgs.get_mut(&pgid).filter(leads) else { return false };
         host.scrub.requested = Some(host.scrub.requested.map_or(kind, |k| k.and(kind)));
         host.scrub.not_before = Mono::default();

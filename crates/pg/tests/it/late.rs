@@ -1,7 +1,7 @@
 //! Messages that come late, or never.
 
 use crate::world::{Map, PGID, object};
-use pg::{Body, Ctx, Fx, History, Lack, Notify, PastIntervals, Pg, PgInfo, PgMsg, Stage};
+use pg::{Body, Ctx, Fx, History, Lack, Notify, PastIntervals, Pg, PgInfo, PgMsg, Stage, Work};
 use types::{Epoch, Eversion, OsdId, UTime};
 
 const ME: OsdId = OsdId(1);
@@ -15,9 +15,22 @@ fn hear(pg: &mut Pg, map: &Map, body: Body) -> Fx {
     fx
 }
 
-fn absent() -> Body {
-    let info = PgInfo::absent(PGID);
+fn notify(info: PgInfo) -> Body {
     Body::Notify(Box::new(Notify { info, past: PastIntervals::default(), lack: Lack::default() }))
+}
+
+fn absent() -> Body {
+    notify(PgInfo::absent(PGID))
+}
+
+fn stray() -> Body {
+    notify(PgInfo { history: History::created(Epoch(5)), ..PgInfo::absent(PGID) })
+}
+
+/// The PG as osd.1 makes it in epoch 5.
+fn made_by(map: &Map) -> Pg {
+    let (history, past) = (History::created(Epoch(5)), PastIntervals::default());
+    Pg::create(ME, PGID, history, past, Epoch(5), map.mapping(), map.rules())
 }
 
 /// How often the other OSD is told to begin a copy.
@@ -33,9 +46,7 @@ fn an_activation_that_came_too_late_comes_again() {
     let mut map = Map { epoch: 5, size: 2, min_size: 1, order: vec![1, 2], ..Map::default() };
     map.up = [1, 2].into();
     map.up_thru = [(1, 9)].into();
-    let past = PastIntervals::default();
-    let history = History::created(Epoch(5));
-    let mut pg = Pg::create(ME, PGID, history, past, Epoch(5), map.mapping(), map.rules());
+    let mut pg = made_by(&map);
     let mut fx = Fx::default();
     pg.start(&Ctx { map: &map, now: UTime::ZERO }, &mut fx);
     let fx = hear(&mut pg, &map, absent());
@@ -62,9 +73,7 @@ fn a_question_that_got_lost_is_asked_again() {
     let mut map = Map { epoch: 5, size: 2, min_size: 1, order: vec![2, 3], ..Map::default() };
     map.up = [1, 2, 3, 4].into();
     map.pg_temp = vec![1];
-    let past = PastIntervals::default();
-    let history = History::created(Epoch(5));
-    let mut pg = Pg::create(ME, PGID, history, past, Epoch(5), map.mapping(), map.rules());
+    let mut pg = made_by(&map);
     let ctx = Ctx { map: &map, now: UTime::ZERO };
     pg.start(&ctx, &mut Fx::default());
     hear(&mut pg, &map, absent());
@@ -82,9 +91,7 @@ fn a_question_that_got_lost_is_asked_again() {
 fn what_a_stray_has_is_told_again() {
     let mut map = Map { epoch: 5, size: 1, min_size: 1, order: vec![2], ..Map::default() };
     map.up = [1, 2, 3].into();
-    let past = PastIntervals::default();
-    let history = History::created(Epoch(5));
-    let mut pg = Pg::create(ME, PGID, history, past, Epoch(5), map.mapping(), map.rules());
+    let mut pg = made_by(&map);
     let ctx = Ctx { map: &map, now: UTime::ZERO };
     let notified = |fx: &Fx| {
         let is_one = |b: &Body| matches!(b, Body::Notify(_));
@@ -105,9 +112,7 @@ fn what_a_stray_has_is_told_again() {
 fn to_be_noted_as_alive_is_asked_once() {
     let mut map = Map { epoch: 5, size: 1, min_size: 1, order: vec![1], ..Map::default() };
     map.up = [1].into();
-    let past = PastIntervals::default();
-    let history = History::created(Epoch(5));
-    let mut pg = Pg::create(ME, PGID, history, past, Epoch(5), map.mapping(), map.rules());
+    let mut pg = made_by(&map);
     let mut fx = Fx::default();
     pg.start(&Ctx { map: &map, now: UTime::ZERO }, &mut fx);
     assert_eq!(fx.want_up_thru, Some(Epoch(5)));
@@ -134,18 +139,8 @@ fn who_was_sent_away_is_asked_for_nothing() {
     let mut map = Map { epoch: 5, size: 1, min_size: 1, order: vec![1], ..Map::default() };
     map.up = [1, 2].into();
     map.up_thru = [(1, 9)].into();
-    let past = PastIntervals::default();
-    let history = History::created(Epoch(5));
-    let mut pg = Pg::create(ME, PGID, history, past, Epoch(5), map.mapping(), map.rules());
+    let mut pg = made_by(&map);
     let ctx = Ctx { map: &map, now: UTime::ZERO };
-    let stray = || {
-        let info = PgInfo { history: History::created(Epoch(5)), ..PgInfo::absent(PGID) };
-        Body::Notify(Box::new(Notify {
-            info,
-            past: PastIntervals::default(),
-            lack: Lack::default(),
-        }))
-    };
     let removals =
         |fx: &Fx| fx.send.iter().filter(|(to, m)| *to == OTHER && m.body == Body::Remove).count();
     pg.start(&ctx, &mut Fx::default());
@@ -159,4 +154,28 @@ fn who_was_sent_away_is_asked_for_nothing() {
     assert_eq!(removals(&hear(&mut pg, &map, absent())), 0);
     pg.repair(&object(1), Eversion::ZERO);
     assert_eq!(pg.next_recovery(), None, "nobody has another copy");
+}
+
+/// Nobody could read an object, and then somebody comes who has another copy.
+#[test]
+fn what_nobody_could_read_is_asked_of_who_comes_later() {
+    let mut map = Map { epoch: 5, size: 1, min_size: 1, order: vec![1], ..Map::default() };
+    map.up = [1, 2].into();
+    map.up_thru = [(1, 9)].into();
+    let mut pg = made_by(&map);
+    let ctx = Ctx { map: &map, now: UTime::ZERO };
+    pg.start(&ctx, &mut Fx::default());
+    pg.on_durable(Epoch(5), &ctx, &mut Fx::default());
+    assert_eq!(pg.repair(&object(1), Eversion::ZERO), None);
+    hear(&mut pg, &map, absent());
+    assert_eq!(pg.next_recovery(), None, "who has nothing is of no use");
+    map.up.insert(3);
+    let msg = PgMsg { pgid: PGID, epoch: Epoch(5), interval: Epoch(5), body: stray() };
+    let mut fx = Fx::default();
+    pg.on_msg(OsdId(3), msg, &Ctx { map: &map, now: UTime::ZERO }, &mut fx);
+    assert_eq!(fx.meta.len(), 1, "it is written down that it is missing");
+    let pull = Work::Pull { object: object(1), need: Eversion::ZERO, from: OsdId(3) };
+    assert_eq!(pg.next_recovery(), Some(pull));
+    assert!(pg.source_failed(&object(1), OsdId(3)).is_some(), "it cannot read it, either");
+    assert_eq!((pg.next_recovery(), pg.missing().len()), (None, 0));
 }

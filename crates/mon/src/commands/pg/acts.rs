@@ -4,8 +4,9 @@
 use crate::cluster::Cluster;
 use crate::commands::osd::osd_id;
 use crate::commands::{Call, CommandDef, Reply, write};
+use crate::scrubs::ScrubKind;
 use admin::{Answer, CommandError};
-use peer::{RecoveryOrder, ScrubOrder};
+use peer::RecoveryOrder;
 use pg::StateBits;
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Errno, OsdId, PgId};
@@ -169,12 +170,9 @@ fn scrub_word(call: &Call) -> String {
 fn order(c: &mut Cluster, word: &str, pgs: impl IntoIterator<Item = PgId>) -> BTreeSet<OsdId> {
     let (mut by, _) = by_primary(c, pgs);
     by.retain(|osd, _| c.osd_links.contains_key(osd));
-    let told = by.keys().copied().collect();
-    let (epoch, deep, repair) = (c.map().epoch, word == "deep-scrub", word == "repair");
-    let order = |pgs| ScrubOrder { epoch, pgs, deep, repair };
-    let orders = by.into_iter().map(|(osd, pgs)| (osd, order(pgs)));
-    c.scrub_orders.extend(orders);
-    told
+    let kind = ScrubKind { deep: word == "deep-scrub", repair: word == "repair" };
+    c.order_scrubs(kind, by.values().flatten().copied());
+    by.into_keys().collect()
 }
 
 fn scrub_one(c: &mut Cluster, call: &Call) -> Reply {

@@ -1,0 +1,138 @@
+//! Scrubs that operators ordered.
+//!
+//! An OSD has such an order in memory only. The mon remembers it, too, until the PG has been scrubbed, and
+//! tells each new primary. (In Ceph an order is lost with the primary that had it.) A mon that starts anew has
+//! forgotten it.
+
+use crate::cluster::Cluster;
+use crate::pgmap::PgEntry;
+use peer::ScrubOrder;
+use std::collections::BTreeMap;
+use types::{Epoch, OsdId, PgId, UTime};
+
+/// Which scrub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ScrubKind {
+    pub deep: bool,
+    pub repair: bool,
+}
+
+impl ScrubKind {
+    fn and(self, other: Self) -> Self {
+        ScrubKind { deep: self.deep || other.deep, repair: self.repair || other.repair }
+    }
+
+    /// When the PG was last scrubbed like this, as far as it was reported. A repair reads everything.
+    fn last(self, entry: Option<&PgEntry>) -> UTime {
+        let record = entry.map(|e| e.stat.scrub).unwrap_or_default();
+        if self.deep || self.repair {
+            record.last_deep_scrub_stamp
+        } else {
+            record.last_scrub_stamp
+        }
+    }
+}
+
+/// What was ordered of a PG.
+#[derive(Clone, Copy, Debug)]
+struct Order {
+    kind: ScrubKind,
+    /// The last such scrub before.
+    before: UTime,
+    /// In which interval of the PG its primary was told, as far as that was reported.
+    told: Option<Epoch>,
+}
+
+/// The orders that are not done yet: one for each PG at most.
+#[derive(Debug, Default)]
+pub(crate) struct Scrubs {
+    orders: BTreeMap<PgId, Order>,
+    /// Somebody may have to be told.
+    look: bool,
+}
+
+impl Scrubs {
+    /// Orders a scrub of a PG, beside what is ordered already.
+    fn order(&mut self, pgid: PgId, kind: ScrubKind, entry: Option<&PgEntry>) {
+        let kind = self.orders.get(&pgid).map_or(kind, |o| o.kind.and(kind));
+        self.orders.insert(pgid, Order { kind, before: kind.last(entry), told: None });
+        self.look = true;
+    }
+
+    /// Time has passed: PGs may be scrubbed, or led by others.
+    pub fn look_again(&mut self) {
+        self.look = !self.orders.is_empty();
+    }
+}
+
+impl Cluster {
+    /// Lets PGs be scrubbed.
+    pub fn order_scrubs(&mut self, kind: ScrubKind, pgs: impl IntoIterator<Item = PgId>) {
+        for pgid in pgs {
+            self.scrubs.order(pgid, kind, self.pgmap.get(pgid));
+        }
+    }
+
+    /// Who is to be told now, and what.
+    pub fn scrub_orders(&mut self) -> Vec<(OsdId, ScrubOrder)> {
+        if !std::mem::take(&mut self.scrubs.look) {
+            return Vec::new();
+        }
+        let (map, pgmap) = (self.map().clone(), &self.pgmap);
+        let is_open = |pgid: &PgId, order: &mut Order| {
+            map.pg_exists(*pgid) && order.kind.last(pgmap.get(*pgid)) <= order.before
+        };
+        self.scrubs.orders.retain(is_open);
+        let mut due = BTreeMap::<(OsdId, ScrubKind), Vec<PgId>>::new();
+        for (pgid, order) in &mut self.scrubs.orders {
+            let primary = map.pg_to_up_acting(*pgid).acting_primary;
+            let Some(osd) = primary.filter(|osd| self.osd_links.contains_key(osd)) else {
+                continue;
+            };
+            let reported = pgmap.get(*pgid).filter(|e| e.by == osd).map(|e| e.stat.mapping_epoch);
+            // One that leads since then has the PG ready when it reports it.
+            if order.told.is_some_and(|told| reported.is_none_or(|r| r <= told)) {
+                continue;
+            }
+            order.told = Some(reported.unwrap_or_default());
+            due.entry((osd, order.kind)).or_default().push(*pgid);
+        }
+        let order = |((osd, ScrubKind { deep, repair }), pgs)| {
+            (osd, ScrubOrder { epoch: map.epoch, pgs, deep, repair })
+        };
+        due.into_iter().map(order).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bench::Bench;
+    use serde_json::json;
+
+    fn told(bench: &mut Bench, pgid: PgId) -> Vec<OsdId> {
+        bench.c.scrubs.look_again();
+        let orders = bench.c.scrub_orders();
+        assert!(orders.iter().all(|(_, order)| order.deep && order.pgs == [pgid]), "{orders:?}");
+        orders.into_iter().map(|(osd, _)| osd).collect()
+    }
+
+    #[test]
+    fn each_new_primary_is_told_until_it_is_done() {
+        let mut bench = Bench::new();
+        bench.run(&json!({"prefix": "osd pool create", "pool": "a", "pg_num": 8}));
+        let pgid = PgId::new(bench.c.pool_id("a").unwrap(), 0);
+        (0..3).for_each(|id| _ = bench.c.osd_links.insert(OsdId(id), wire::LinkId(id as u64)));
+        assert_eq!(bench.run(&json!({"prefix": "pg deep-scrub", "pgid": pgid.to_string()})).0, 0);
+        let first = told(&mut bench, pgid);
+        assert_eq!(first.len(), 1);
+        assert_eq!(told(&mut bench, pgid), [], "it was told");
+        bench.stop(first[0]);
+        let second = told(&mut bench, pgid);
+        assert!(second.len() == 1 && second != first, "{first:?} {second:?}");
+        bench.deep_scrubbed = bench.now().wall;
+        bench.again();
+        bench.c.scrubs.look_again();
+        assert!(bench.c.scrub_orders().is_empty() && bench.c.scrubs.orders.is_empty());
+    }
+}
