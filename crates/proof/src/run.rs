@@ -42,6 +42,29 @@ pub struct Report {
     pub probes: BTreeMap<Probe, u64>,
 }
 
+/// What is not well though everything works again.
+#[derive(Debug)]
+enum Unwell {
+    /// Something that must never be.
+    Wrong(String),
+    /// It takes too long.
+    Waits(String),
+}
+
+impl From<String> for Unwell {
+    fn from(why: String) -> Self {
+        Unwell::Wrong(why)
+    }
+}
+
+impl From<Unwell> for String {
+    fn from(unwell: Unwell) -> Self {
+        match unwell {
+            Unwell::Wrong(why) | Unwell::Waits(why) => why,
+        }
+    }
+}
+
 struct Run {
     rig: Rig,
     plan: Plan,
@@ -102,7 +125,8 @@ impl Run {
             making: Vec::new(),
             loud,
         };
-        run.wait_pgs_clean().unwrap_or_else(|why| panic!("at the beginning: {why}"));
+        run.wait_pgs_clean()
+            .unwrap_or_else(|why| panic!("at the beginning: {}", String::from(why)));
         run
     }
 
@@ -203,39 +227,48 @@ impl Run {
     /// given up of which only the bad disk had the newest version.
     fn heal(&mut self) -> Result<bool, String> {
         self.faults.end_all(&mut self.rig);
-        if let Err(why) = self.wait_answered() {
-            if !self.making.is_empty() || !self.only_bad_disk_had_it() {
-                return Err(why);
-            }
-            self.give_up_unfound()?;
+        let answered = self.wait_answered();
+        let gave_up = self.excuse(answered)?;
+        if gave_up {
             self.wait_answered()?;
-            self.faults.settle_pg_num(&mut self.rig);
-            return self.wait_clean().map(|()| false);
         }
         self.faults.settle_pg_num(&mut self.rig);
-        match self.wait_clean() {
-            Err(_) if self.only_bad_disk_had_it() => {
-                self.give_up_unfound()?;
-                self.wait_clean().map(|()| false)
+        let clean = self.wait_clean();
+        if gave_up {
+            clean?;
+            return Ok(false);
+        }
+        if self.excuse(clean)? {
+            self.wait_clean()?;
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Whether objects had to be given up, since that is what everything waits for.
+    fn excuse(&mut self, outcome: Result<(), Unwell>) -> Result<bool, String> {
+        match outcome {
+            Err(Unwell::Waits(_)) if self.making.is_empty() && self.only_bad_disk_had_it() => {
+                self.give_up_unfound().map(|()| true)
             }
-            clean => clean.map(|()| true),
+            other => Ok(other.map(|()| false)?),
         }
     }
 
-    fn wait_answered(&mut self) -> Result<(), String> {
+    fn wait_answered(&mut self) -> Result<(), Unwell> {
         let end = self.rig.world.now() + ANSWERED_WITHIN;
         while self.load.open() > 0 || !self.making.is_empty() {
             if self.rig.world.now() > end {
                 let clients = 0..self.plan.clients;
                 let waits: Vec<_> =
                     clients.map(|c| self.rig.as_user(c, |_, c| c.waiting())).collect();
-                return Err(format!(
+                return Err(Unwell::Waits(format!(
                     "{} requests are not answered {ANSWERED_WITHIN:?} after everything works \
                      again: {waits:?}\n{}{}",
                     self.load.open(),
                     self.load.tell_open(),
                     self.pgs()
-                ));
+                )));
             }
             self.rig.pass(10 * TICK);
             self.hear()?;
@@ -312,7 +345,7 @@ impl Run {
 
     /// All OSDs are up and all PGs clean. A copy whose OSD is not up is one that scrub does not see, and
     /// that serves reads when it is.
-    fn wait_clean(&mut self) -> Result<(), String> {
+    fn wait_clean(&mut self) -> Result<(), Unwell> {
         let end = self.rig.world.now() + CLEAN_WITHIN;
         loop {
             self.wait_pgs_clean()?;
@@ -323,14 +356,15 @@ impl Run {
                 return self.wait_pgs_clean();
             }
             if self.rig.world.now() > end {
-                return Err(format!("only {up} OSDs are up {CLEAN_WITHIN:?} after the faults"));
+                let why = format!("only {up} OSDs are up {CLEAN_WITHIN:?} after the faults");
+                return Err(Unwell::Waits(why));
             }
             self.rig.pass(100 * TICK);
             self.hear()?;
         }
     }
 
-    fn wait_pgs_clean(&mut self) -> Result<(), String> {
+    fn wait_pgs_clean(&mut self) -> Result<(), Unwell> {
         let end = self.rig.world.now() + CLEAN_WITHIN;
         loop {
             let (size, osds) = (self.plan.size, self.plan.osds as u64);
@@ -344,10 +378,10 @@ impl Run {
                 return Ok(());
             }
             if self.rig.world.now() > end {
-                return Err(format!(
+                return Err(Unwell::Waits(format!(
                     "not clean {CLEAN_WITHIN:?} after everything works again:\n{}",
                     self.pgs()
-                ));
+                )));
             }
             self.rig.pass(100 * TICK);
             self.hear()?;
@@ -416,18 +450,13 @@ impl Run {
         // Stamps are wall-clock times: let the clock go on.
         let before = stamps(self.pg_stats());
         let end = self.rig.world.now() + SCRUBBED_WITHIN;
-        let mut asked_at = None;
+        self.rig.ask(&format!(r#"{{"prefix":"osd pool {how}","who":["p"]}}"#));
         loop {
-            let now = self.rig.world.now();
-            if asked_at.is_none_or(|at| now > at + Duration::from_secs(10)) {
-                self.rig.ask(&format!(r#"{{"prefix":"osd pool {how}","who":["p"]}}"#));
-                asked_at = Some(now);
-            }
             let after = stamps(self.pg_stats());
             if before.iter().all(|(pg, stamp)| after.get(pg).is_some_and(|s| s != stamp)) {
                 return Ok(());
             }
-            if now > end {
+            if self.rig.world.now() > end {
                 return Err(format!("not scrubbed within {SCRUBBED_WITHIN:?}:\n{}", self.pgs()));
             }
             self.rig.pass(200 * TICK);

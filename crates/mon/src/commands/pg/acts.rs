@@ -166,13 +166,11 @@ fn scrub_word(call: &Call) -> String {
     call.args.prefix().rsplit(' ').next().unwrap_or_default().to_owned()
 }
 
-/// Lets the primaries of PGs scrub them, when what the command changes is committed: nothing.
-fn order(c: &mut Cluster, word: &str, pgs: impl IntoIterator<Item = PgId>) -> BTreeSet<OsdId> {
-    let (mut by, _) = by_primary(c, pgs);
-    by.retain(|osd, _| c.osd_links.contains_key(osd));
+/// Lets the primaries of PGs scrub them, when what the command changes is committed: nothing. Who does
+/// not lead yet, or is not connected, is told later.
+fn order(c: &mut Cluster, word: &str, pgs: impl IntoIterator<Item = PgId>) {
     let kind = ScrubKind { deep: word == "deep-scrub", repair: word == "repair" };
-    c.order_scrubs(kind, by.values().flatten().copied());
-    by.into_keys().collect()
+    c.order_scrubs(kind, pgs);
 }
 
 fn scrub_one(c: &mut Cluster, call: &Call) -> Reply {
@@ -186,9 +184,10 @@ fn scrub_one(c: &mut Cluster, call: &Call) -> Reply {
         return again(format!("pg {pgid} has no primary osd"));
     };
     let word = scrub_word(call);
-    if order(c, &word, [pgid]).is_empty() {
+    if !c.osd_links.contains_key(&osd) {
         return again(format!("pg {pgid} primary osd.{osd} is not currently connected"));
     }
+    order(c, &word, [pgid]);
     Ok(Answer::message(format_args!("instructing pg {pgid} on osd.{osd} to {word}")))
 }
 
