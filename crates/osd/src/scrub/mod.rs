@@ -271,7 +271,11 @@ impl Daemon {
     }
 
     pub(crate) fn on_scrub_reserve(&mut self, from: OsdId, m: &ScrubReserve, fx: &mut Effects) {
-        let beside = self.scrubs_beside(Some(m.pgid));
+        let full = |d: &Daemon| d.scrubs_beside(Some(m.pgid)) >= d.limits.scrub.max_scrubs;
+        if m.what == Reserve::Ask && full(self) {
+            self.give_way(m.pgid, fx);
+        }
+        let full = full(self);
         let until = self.now.mono.after(Duration::from_secs(GRANT_S));
         let epoch = self.maps.epoch();
         let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
@@ -281,7 +285,7 @@ impl Daemon {
         match m.what {
             Reserve::Ask => {
                 let leads = host.pg.mapping().acting_primary == Some(from);
-                let room = leads && beside < self.limits.scrub.max_scrubs;
+                let room = leads && !full;
                 host.scrub.granted = room.then_some((from, until));
                 let what = if room { Reserve::Grant } else { Reserve::Refuse };
                 self.send_peer(from, ScrubReserve { epoch, what, ..*m }.encode(), fx);
@@ -294,9 +298,7 @@ impl Daemon {
             Reserve::Refuse => {
                 let reserving = |s: &Scrub| matches!(s.phase(), Phase::Reserving(_));
                 if host.scrub.running.as_deref().is_some_and(reserving) {
-                    // Not all at the same time again.
-                    let jitter = (u64::from(m.pgid.seed) * 131 + self.now.mono.0 / 1_000_000) % 700;
-                    self.put_off(m.pgid, Duration::from_millis(REFUSED_MS + jitter), fx);
+                    self.put_off(m.pgid, Duration::from_millis(REFUSED_MS), fx);
                 }
             }
             Reserve::Release => {
@@ -305,6 +307,18 @@ impl Daemon {
                     host.scrub.scan = None;
                 }
             }
+        }
+    }
+
+    /// A scrub of ours that is still asking for reservations is put off for the one of `pgid`, if that PG
+    /// comes first in order: else two primaries that ask each other could refuse each other for ever.
+    fn give_way(&mut self, pgid: PgId, fx: &mut Effects) {
+        let reserving = |h: &PgHost| {
+            h.scrub.running.as_deref().is_some_and(|s| matches!(s.phase(), Phase::Reserving(_)))
+        };
+        let ours = self.pgs.iter().rfind(|(p, h)| **p > pgid && reserving(h)).map(|(p, _)| *p);
+        if let Some(ours) = ours {
+            self.put_off(ours, Duration::from_millis(REFUSED_MS), fx);
         }
     }
 

@@ -345,6 +345,30 @@ fn a_repair_that_was_broken_off_is_not_forgotten() {
 }
 
 /// The mon has a new map, by which another OSD leads, and orders a scrub of it before it has the map.
+/// Each asks the others to take part, and nobody takes part in two at once.
+#[test]
+fn primaries_that_begin_at_once_do_not_refuse_each_other_for_ever() {
+    let mut c = Cluster::new(1, 3, &never());
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 1, 32));
+    c.wait_clean();
+    // They all hang for a while: what goes by the clock is done at the same moment by all, from then on.
+    for paused in [true, false] {
+        c.osds.iter().for_each(|osd| c.world.set_paused(*osd, paused));
+        c.pass(Duration::from_secs(1));
+    }
+    // Two PGs of different OSDs; by their numbers their pauses are about as long.
+    let all: Vec<PgId> = c.mon.borrow().stats.keys().copied().collect();
+    let primary = |p: &PgId| c.mon.borrow().stats[p].acting_primary;
+    let pairs = all.iter().zip(&all[16..]);
+    let mut pairs = pairs.filter(|(a, b)| primary(a) != primary(b));
+    let pgs = pairs.next().map(|(a, b)| [*a, *b]).expect("there are such");
+    let before: Vec<_> = pgs.iter().map(|p| record(&c, *p).changes).collect();
+    c.on_mon(|m| pgs.iter().for_each(|p| m.order_scrub(*p, false, false)));
+    c.run_until(Duration::from_secs(2), |c| {
+        pgs.iter().zip(&before).all(|(p, n)| record(c, *p).changes > *n)
+    });
+}
+
 #[test]
 fn an_order_waits_for_its_map() {
     let mut c = cluster(9, 3, &never());
