@@ -92,13 +92,25 @@ fn no_ratios(c: &Cluster) {
     c.ceph().args(["config", "set", "osd", "osd_failsafe_full_ratio", "1"]).ok();
 }
 
-fn is_full(c: &Cluster) -> bool {
+pub fn is_full(c: &Cluster) -> bool {
     c.ask("health")["checks"]["OSD_FULL"].is_object()
 }
 
-fn bench(c: &Cluster, line: &str) -> Tool {
+pub fn bench(c: &Cluster, line: &str) -> Tool {
     let tool = c.rados().args(["-p", "rbd", "bench"]).args(line.split(' '));
     tool.limit(Duration::from_secs(300))
+}
+
+/// What [`bench`] has left.
+pub fn bench_objects(c: &Cluster) -> Vec<String> {
+    let names = c.rados().args(["-p", "rbd", "ls"]).text();
+    names.lines().filter(|n| n.starts_with("benchmark_data")).map(str::to_owned).collect()
+}
+
+/// Deletes objects, by a client that does not wait for space.
+pub fn remove(c: &Cluster, names: &[String]) {
+    let remove = c.rados().args(["-p", "rbd", "--force-full", "rm"]).args(names);
+    remove.limit(PATIENCE).ok();
 }
 
 fn fio(c: &Cluster) -> Running {
@@ -134,13 +146,10 @@ fn fill_and_empty(c: &Cluster, client: &mut SyncClient, pool: PoolId, round: u32
     Deadline::after(FULL_TIME).until(LOOK_EVERY, || false);
     assert_refuses(client, pool);
     assert_eq!(pids(c), before, "a daemon has died");
-    // What fills it is deleted, by the client that does not wait for space.
     filling.kill();
-    let names = c.rados().args(["-p", "rbd", "ls"]).text();
-    let names: Vec<&str> = names.lines().filter(|n| n.starts_with("benchmark_data")).collect();
+    let names = bench_objects(c);
     assert!(names.len() > 20, "{names:?}");
-    let remove = c.rados().args(["-p", "rbd", "--force-full", "rm"]).args(&names);
-    remove.limit(PATIENCE).ok();
+    remove(c, &names);
     until("it is full for ever", || !is_full(c));
     // What waited has gone on.
     let ran = verified.wait();

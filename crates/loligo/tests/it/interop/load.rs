@@ -71,7 +71,7 @@ fn name_of(i: u64) -> String {
 }
 
 /// Sizes on both sides of every border of the store: part of a block, blocks, big writes.
-fn content(i: u64, version: u64) -> Vec<u8> {
+pub fn content(i: u64, version: u64) -> Vec<u8> {
     const SIZES: [usize; 6] = [1, 4096, 5000, 65_536, 70_001, 400_000];
     let size = SIZES[((i + version) % SIZES.len() as u64) as usize];
     let mut bytes = version.to_le_bytes().to_vec();

@@ -25,8 +25,10 @@ pub fn inside(name: &str) -> Option<bool> {
         eprintln!("no network namespaces here (root, iproute2 and nftables are needed)");
         return None;
     }
-    // The names of namespaces are files: these are nobody else's.
-    let script = "mkdir -p /run/netns && mount -t tmpfs netns /run/netns && exec \"$@\"";
+    // The names of namespaces are files: these are nobody else's. What is unmounted here is gone for those
+    // on the machines, too.
+    let script = "mount --make-rshared / && mkdir -p /run/netns && \
+                  mount -t tmpfs netns /run/netns && exec \"$@\"";
     let mut again = Command::new("unshare");
     again
         .args(["--net", "--mount", "sh", "-c", script, "sh"])

@@ -9,6 +9,7 @@ mod fio;
 mod flips;
 mod full;
 mod hostile;
+mod image_fs;
 mod images;
 mod library;
 mod load;

@@ -2,7 +2,7 @@
 //! other, under a load that checks itself.
 //!
 //! The load: objects with a model, written, appended to and read all the time; fio with checksums on a
-//! block image. After each round the cluster has to get on; after some of them it has to become clean,
+//! block image; files in an ext4 in another image. After each round the cluster has to get on; after some of them it has to become clean,
 //! and in the end it has to be clean, scrubbed without an error, and every store without damage.
 //!
 //! `LOLIGO_IT_THRASH_SECONDS=3600 LOLIGO_IT_THRASH_SEED=7 cargo test -p loligo --test it thrash --
@@ -10,6 +10,8 @@
 //! such things.
 
 use super::cluster::{Cluster, is_foreign};
+use super::full;
+use super::image_fs::{Files, ImageFs};
 use super::load::{PATIENCE, Shared, StopAtEnd, Writers, check, client_of, wait_for_progress};
 use super::machines::{self, CUTS, Cut};
 use super::scrub::{Orders, scrub_all, stamps};
@@ -39,6 +41,10 @@ const CUTS_OF_DEEDS: usize = 3;
 /// Blocks of a store that are damaged in one round.
 const DAMAGED_BLOCKS: usize = 30;
 
+/// The image with a file system.
+const FS_IMAGE: &str = "ext4";
+const FS_MIB: u64 = 64;
+
 /// What is done to the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Deed {
@@ -55,10 +61,11 @@ enum Deed {
     Scrub,
     Replace,
     Damage,
+    Fill,
     Cut,
 }
 
-const DEEDS: [Deed; 16] = [
+const DEEDS: [Deed; 17] = [
     Deed::KillOsd,
     Deed::KillTwo,
     Deed::KillAll,
@@ -72,6 +79,7 @@ const DEEDS: [Deed; 16] = [
     Deed::Scrub,
     Deed::Replace,
     Deed::Damage,
+    Deed::Fill,
     // There are many kinds of them.
     Deed::Cut,
     Deed::Cut,
@@ -172,10 +180,25 @@ impl Thrasher<'_> {
             Deed::Scrub => drop(self.c.ceph().args(["osd", "deep-scrub", "all"]).run()),
             Deed::Replace => self.replace(osd),
             Deed::Damage => self.damage(osd),
+            Deed::Fill => self.fill(osd),
             Deed::Cut => self.cut(osd),
         }
         self.linger(3000);
         self.heal();
+    }
+
+    /// The disks are filled until somebody says so, and emptied again. Sometimes an OSD dies at that moment.
+    fn fill(&mut self, osd: usize) {
+        let filling = full::bench(self.c, "120 write -t 16 --no-cleanup").start();
+        self.wait("a full disk", || full::is_full(self.c));
+        filling.kill();
+        if self.rng.bool() {
+            self.c.signal(&format!("osd.{osd}"), Signal::KILL);
+        }
+        self.linger(5000);
+        full::remove(self.c, &full::bench_objects(self.c));
+        self.heal();
+        self.wait("space", || !full::is_full(self.c));
     }
 
     /// The network of an OSD, sometimes of two, fails for a while.
@@ -355,7 +378,7 @@ fn whatever_happens_nothing_is_lost() {
         deeds: deeds(machines),
     };
     let over = Deadline::after(time);
-    std::thread::scope(|scope| {
+    let files = std::thread::scope(|scope| {
         let writers = Writers::start(scope, &c, pool, &shared);
         let (mut looker, looked) = (client_of(&c), &shared);
         let looking = scope.spawn(move || {
@@ -363,6 +386,9 @@ fn whatever_happens_nothing_is_lost() {
                 check(&mut looker, pool, looked);
             }
         });
+        let fs = ImageFs::make(&c, FS_IMAGE, FS_MIB);
+        let root = fs.root();
+        let living = scope.spawn(move || Files::live(&root, looked));
         let stop = StopAtEnd(&shared);
         let mut round = 0;
         let mut writing = fio(&c, round);
@@ -384,13 +410,18 @@ fn whatever_happens_nothing_is_lost() {
         drop(stop);
         writers.join();
         looking.join().unwrap();
+        let files = living.join().unwrap();
+        fs.unmount();
+        files
     });
     thrasher.make_clean();
     scrub_all(&c, CLEAN_LIMIT);
     check(&mut reader, pool, &shared);
     assert!(shared.is_settled(), "everything was answered");
+    files.check_image(&c, FS_IMAGE);
     let (done, cuts) = (&thrasher.done, &thrasher.cuts);
-    eprintln!("thrash: {} writes, {done:?}, {cuts:?}", shared.acked_writes());
+    let (writes, changes) = (shared.acked_writes(), files.changes());
+    eprintln!("thrash: {writes} writes, {changes} changes of files, {done:?}, {cuts:?}");
     reader.close().unwrap();
     c.stop_and_check_stores();
 }

@@ -1,6 +1,7 @@
 //! Running programs, with a limit on their time.
 
 use loligo::wait::Deadline;
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{Read, Write};
@@ -151,6 +152,12 @@ impl Running {
     /// Ends its stdin, and waits for it to end.
     pub fn end_stdin(mut self) -> Ran {
         drop(self.feeder.take().map(JoinHandle::join));
+        self.wait()
+    }
+
+    /// Asks it to end, and waits for that.
+    pub fn end(self) -> Ran {
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
         self.wait()
     }
 
