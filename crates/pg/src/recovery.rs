@@ -127,12 +127,15 @@ impl Pg {
 
     /// Whether a write of `object` may begin now. A copy that has not got the object learns of the
     /// write by its log only and is brought the object later, if enough others have it: one more than
-    /// one, where the pool has more. If it is on its way there just now ([`Pg::is_on_its_way`]), the
+    /// one, where the pool has more, and so many that the copies without it cannot serve by themselves:
+    /// should these have lost the write's log in a crash, it would be taken back where it was done, and
+    /// nobody would have the object as it was before. If it is on its way there just now ([`Pg::is_on_its_way`]), the
     /// host brings it the change as well, or puts the push off ([`Pg::put_off`]).
     pub fn write_readiness(&self, object: &HObject) -> Readiness {
         let ready = self.readiness(object);
         let arriving = self.recovery.pulling.contains_key(object);
-        let lacked = self.is_missed(object) && !self.enough_have(object);
+        let lacked = self.is_missed(object)
+            && (!self.enough_have(object) || self.lacking_could_serve(object));
         if ready != Readiness::Degraded || arriving || lacked { ready } else { Readiness::Ready }
     }
 
@@ -141,6 +144,12 @@ impl Pg {
         let has = |osd: &&OsdId| **osd == self.me || self.surely_has(**osd, object);
         let copies = self.mapping.acting.iter().filter(has).count();
         copies >= self.rules.min_size.max(self.rules.size.min(2)) as usize
+    }
+
+    fn lacking_could_serve(&self, object: &HObject) -> bool {
+        let acting = self.mapping.acting.iter().filter(|o| o.is_some());
+        let lacks = acting.filter(|o| **o != self.me && !self.surely_has(**o, object));
+        lacks.count() >= self.rules.min_size as usize
     }
 
     fn surely_has(&self, osd: OsdId, object: &HObject) -> bool {

@@ -1,17 +1,24 @@
 //! Messages that come late, or never.
 
 use crate::world::{Map, PGID, object};
-use pg::{Body, Ctx, Fx, History, Lack, Notify, PastIntervals, Pg, PgInfo, PgMsg, Stage, Work};
-use types::{Epoch, Eversion, OsdId, UTime};
+use pg::{
+    Body, Ctx, EntryKind, Fx, History, Lack, LogEntry, Notify, ObjectSums, PastIntervals, Pg,
+    PgInfo, PgMsg, Readiness, Stage, Work,
+};
+use types::{Epoch, Eversion, OsdId, ReqId, UTime};
 
 const ME: OsdId = OsdId(1);
 const OTHER: OsdId = OsdId(2);
 
 fn hear(pg: &mut Pg, map: &Map, body: Body) -> Fx {
+    hear_from(OTHER, pg, map, body)
+}
+
+fn hear_from(osd: OsdId, pg: &mut Pg, map: &Map, body: Body) -> Fx {
     let mut fx = Fx::default();
     let interval = pg.info().history.same_interval_since;
     let msg = PgMsg { pgid: PGID, epoch: Epoch(map.epoch), interval, body };
-    pg.on_msg(OTHER, msg, &Ctx { map, now: UTime::ZERO }, &mut fx);
+    pg.on_msg(osd, msg, &Ctx { map, now: UTime::ZERO }, &mut fx);
     fx
 }
 
@@ -170,12 +177,58 @@ fn what_nobody_could_read_is_asked_of_who_comes_later() {
     hear(&mut pg, &map, absent());
     assert_eq!(pg.next_recovery(), None, "who has nothing is of no use");
     map.up.insert(3);
-    let msg = PgMsg { pgid: PGID, epoch: Epoch(5), interval: Epoch(5), body: stray() };
-    let mut fx = Fx::default();
-    pg.on_msg(OsdId(3), msg, &Ctx { map: &map, now: UTime::ZERO }, &mut fx);
+    let fx = hear_from(OsdId(3), &mut pg, &map, stray());
     assert_eq!(fx.meta.len(), 1, "it is written down that it is missing");
     let pull = Work::Pull { object: object(1), need: Eversion::ZERO, from: OsdId(3) };
     assert_eq!(pg.next_recovery(), Some(pull));
     assert!(pg.source_failed(&object(1), OsdId(3)).is_some(), "it cannot read it, either");
     assert_eq!((pg.next_recovery(), pg.missing().len()), (None, 0));
+}
+
+/// One of three copies lacks an object that is written on. Were it the only one that comes back, and without
+/// the log of the write, then the write would not count, and the others throw away what they made upon the
+/// version before, which nobody has any more (proof, seed 60001199).
+#[test]
+fn a_copy_that_could_serve_alone_gets_an_object_before_it_is_written() {
+    let ready = |min_size| {
+        let mut map = Map { epoch: 5, size: 3, min_size, order: vec![1, 2, 3], ..Map::default() };
+        map.up = [1, 2, 3].into();
+        map.up_thru = [(1, 9)].into();
+        let mut pg = made_by(&map);
+        let ctx = Ctx { map: &map, now: UTime::ZERO };
+        pg.start(&ctx, &mut Fx::default());
+        let others = [OTHER, OsdId(3)];
+        for osd in others {
+            let body = notify(pg.info().clone());
+            hear_from(osd, &mut pg, &map, body);
+        }
+        pg.on_durable(Epoch(5), &ctx, &mut Fx::default());
+        for osd in others {
+            let body = Body::Activated(Box::new(pg.info().clone()));
+            hear_from(osd, &mut pg, &map, body);
+        }
+        assert_eq!(*pg.stage(), Stage::Active);
+        let version = Eversion::new(Epoch(5), 1);
+        pg.append(vec![entry(version)], ObjectSums::default(), 1);
+        pg.taken_without_data(OTHER, &[version]);
+        pg.write_readiness(&object(1))
+    };
+    assert_eq!(ready(2), Readiness::Ready);
+    assert_eq!(ready(1), Readiness::Degraded);
+}
+
+/// A write of object 1.
+fn entry(version: Eversion) -> LogEntry {
+    LogEntry {
+        kind: EntryKind::Modify,
+        object: object(1),
+        version,
+        prior_version: Eversion::ZERO,
+        reqid: ReqId::default(),
+        user_version: version.version,
+        mtime: UTime::ZERO,
+        result: 0,
+        op_returns: Vec::new(),
+        lost_after: None,
+    }
 }
