@@ -55,14 +55,14 @@ pub enum Command {
 }
 
 impl Command {
+    /// Whether it runs until it is stopped.
+    pub fn is_daemon(&self) -> bool {
+        matches!(self, Command::Mon(_) | Command::Osd(OsdArgs::Run(_)))
+    }
+
     /// How much is logged unless the command line says otherwise.
     pub fn default_level(&self) -> LevelFilter {
-        match self {
-            Command::Mon(_) | Command::Osd(OsdArgs::Run(_)) => LevelFilter::INFO,
-            Command::Dev(_) | Command::Osd(_) | Command::Store(_) | Command::Bench(_) => {
-                LevelFilter::WARN
-            }
-        }
+        if self.is_daemon() { LevelFilter::INFO } else { LevelFilter::WARN }
     }
 }
 

@@ -27,12 +27,19 @@ pub mod wait;
 pub use failure::{Exit, Failure};
 pub use sync_client::{SyncClient, with_client};
 
+use signal_hook::consts::SIGPIPE;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
 /// Carries out a command line.
 ///
 /// # Errors
 /// When it could not be done.
 pub fn run(cli: cli::Cli) -> Result<Exit, Failure> {
     logging::start(&cli.logging, cli.command.default_level())?;
+    if !cli.command.is_daemon() {
+        end_with_the_reader();
+    }
     match cli.command {
         cli::Command::Dev(args) => dev::run(&args),
         cli::Command::Mon(args) => daemon::mon::run(&args),
@@ -40,5 +47,14 @@ pub fn run(cli: cli::Cli) -> Result<Exit, Failure> {
         cli::Command::Osd(cli::OsdArgs::Replace(args)) => replace::run(&args),
         cli::Command::Store(args) => store_tool::run(&args),
         cli::Command::Bench(args) => bench::run(&args),
+    }
+}
+
+/// Lets a tool end without a word when nobody reads its output any more (`| head`), as others do. Rust's
+/// programs ignore SIGPIPE, and panic at the next line.
+fn end_with_the_reader() {
+    let always = Arc::new(AtomicBool::new(true));
+    if let Err(e) = signal_hook::flag::register_conditional_default(SIGPIPE, always) {
+        tracing::warn!("SIGPIPE: {e}");
     }
 }

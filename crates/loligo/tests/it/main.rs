@@ -8,3 +8,4 @@
 
 mod house;
 mod interop;
+mod quiet;
