@@ -3,6 +3,7 @@
 //! Commands and messages are carried out on a [`Cluster`]. Changes go into its draft; who asked is
 //! answered when the draft is committed (see [`Mon`](crate::Mon)).
 
+use crate::balancer::Balancer;
 use crate::draft::Draft;
 use crate::log::ClusterLog;
 use crate::options::Known;
@@ -65,6 +66,7 @@ pub(crate) struct Cluster {
     /// Since when OSDs have slow disks.
     pub slow_since: BTreeMap<OsdId, Mono>,
     pub scrubs: Scrubs,
+    pub balancer: Balancer,
     /// What OSDs are to recover first; they are told with the next commit.
     pub recovery_orders: Vec<(OsdId, RecoveryOrder)>,
     pub next_global_id: u64,
@@ -106,6 +108,7 @@ impl Cluster {
             steps: BTreeMap::new(),
             slow_since: BTreeMap::new(),
             scrubs: Scrubs::default(),
+            balancer: Balancer::default(),
             recovery_orders: Vec::new(),
             rng,
         }

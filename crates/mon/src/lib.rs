@@ -7,6 +7,7 @@
 //!
 //! What OSDs report (`pgmap`) is only in memory. `health` and `show` are functions of the state.
 
+mod balancer;
 mod cluster;
 mod commands;
 mod config;

@@ -51,6 +51,7 @@ errnos! {
     ENOTCONN = 107, "No such watch or connection.";
     ESHUTDOWN = 108, "Used by Ceph as EBLOCKLISTED.";
     ETIMEDOUT = 110, "Timed out.";
+    EALREADY = 114, "Done already.";
     ESTALE = 116, "Stale.";
     EDQUOT = 122, "Quota exceeded.";
     ECANCELED = 125, "A comparison failed.";

@@ -134,15 +134,15 @@ pub(crate) fn config_for(c: &Cluster, session: &Session) -> BTreeMap<String, Str
 }
 
 impl Cluster {
-    /// What the mon itself is told.
+    /// What the mon itself is told, as the mgr and as a mon.
     pub fn own_config(&self) -> BTreeMap<String, String> {
-        let entity = format!("mon.{}", self.name);
-        let all = resolve(self, &entity, &Place::new());
-        all.into_iter().map(|(name, (value, _))| (name, value)).collect()
+        let told = |kind| resolve(self, &format!("{kind}.{}", self.name), &Place::new());
+        let all = told("mgr").into_iter().chain(told("mon"));
+        all.map(|(name, (value, _))| (name, value)).collect()
     }
 
     /// Sets (or with `None` removes) an option, and notes it in the log.
-    fn put_config(&mut self, who: &str, name: &str, value: Option<&str>) -> ConfigDiff {
+    pub fn put_config(&mut self, who: &str, name: &str, value: Option<&str>) -> ConfigDiff {
         let of = self.state.config.entry(who.to_owned()).or_default();
         let before = match value {
             Some(value) => of.insert(name.to_owned(), value.to_owned()),

@@ -20,7 +20,6 @@ pub(super) const COMMANDS: &[CommandDef] = &[
     read("progress", "mgr", "shows work that goes on", progress),
     read("progress json", "mgr", "shows work that goes on", progress_json),
     read("device ls", "mgr", "lists devices whose health is watched", device_ls),
-    read("balancer status", "mgr", "shows what the balancer does", balancer_status),
     read("fs ls", "fs", "lists file systems", fs_ls),
     read("mds stat", "mds", "shows the metadata servers in a line", mds_stat),
     read("mds versions", "mds", "counts metadata servers by version", no_versions),
@@ -141,10 +140,6 @@ fn progress_json(c: &Cluster, call: &Call) -> Reply {
 fn device_ls(_: &Cluster, call: &Call) -> Reply {
     let heading = "DEVICE  HOST:DEV  DAEMONS  WEAR  LIFE EXPECTANCY\n";
     Ok(Answer::either(call.format(), || json!([]), || heading.into()))
-}
-
-fn balancer_status(_: &Cluster, _: &Call) -> Reply {
-    Ok(Answer::json(json!({"active": false, "mode": "none", "plans": []})))
 }
 
 fn fs_ls(_: &Cluster, call: &Call) -> Reply {

@@ -6,6 +6,7 @@
 //! are the same table.
 
 mod auth;
+mod balancer;
 #[cfg(test)]
 mod behaviour;
 #[cfg(test)]
@@ -137,6 +138,7 @@ pub(crate) fn table() -> CommandTable<Handler> {
         df::COMMANDS,
         log::COMMANDS,
         mon::COMMANDS,
+        balancer::COMMANDS,
         mgr::COMMANDS,
         auth::COMMANDS,
         config::COMMANDS,

@@ -43,6 +43,39 @@ pub(crate) const MON: &[OptionDef] = &[
     )
     .within(0.0001, 1.0)
     .basic(),
+    OptionDef::new("mgr/balancer/active", Bool, "true", "whether the balancer works by itself"),
+    OptionDef::new(
+        "mgr/balancer/mode",
+        Choice(&["none", "upmap"]),
+        "upmap",
+        "how the balancer moves PGs: by exceptions from CRUSH (upmaps), or not at all",
+    ),
+    OptionDef::new(
+        "mgr/balancer/sleep_interval",
+        Secs,
+        "60",
+        "how often the balancer looks whether something is to be moved",
+    ),
+    OptionDef::new(
+        "mgr/balancer/upmap_max_deviation",
+        Uint,
+        "5",
+        "OSDs may have so many copies of PGs more or fewer than their weight would give them",
+    )
+    .at_least(1.0),
+    OptionDef::new(
+        "mgr/balancer/upmap_max_optimizations",
+        Uint,
+        "10",
+        "PGs that the balancer moves at a time",
+    )
+    .at_least(1.0),
+    OptionDef::new(
+        "mgr/balancer/pool_ids",
+        Str,
+        "",
+        "numbers of the pools that are balanced, with commas between them; empty: all",
+    ),
     OptionDef::new("mon_max_osd", Uint, "10000", "OSD ids are below this").at_least(1.0),
     OptionDef::new(
         "mon_osd_down_out_interval",

@@ -8,6 +8,7 @@ mod failure;
 mod fullness;
 mod identity;
 mod register;
+mod room;
 mod slow_out;
 mod trim;
 mod wishes;
@@ -17,5 +18,6 @@ pub(crate) use failure::{Failure, WEIGH_AFTER};
 pub(crate) use fullness::osds_that_are;
 pub(crate) use identity::{Identities, StoreMark};
 pub(crate) use register::{destroy, free_id, recreate, register, remove, rounded_tib};
+pub(crate) use room::Room;
 
 pub(crate) mod tidy;

@@ -4,9 +4,9 @@
 //! their OSDs.
 
 use super::osds_that_are;
+use super::room::Room;
 use crate::pools::is_merged_next;
-use crush::Op;
-use maps::{Incremental, OsdList, OsdMap, OsdState, PgPool, PoolFlags};
+use maps::{Incremental, OsdList, OsdMap, OsdState, PoolFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{OsdId, PgId, PoolId};
 
@@ -67,69 +67,6 @@ fn upmaps(inc: &mut Incremental, map: &OsdMap) {
     }
 }
 
-/// Where the rule of a pool can put copies.
-struct Room {
-    size: usize,
-    osds: BTreeSet<OsdId>,
-    /// The type of bucket that no two copies share; 0 for none.
-    domain: u16,
-}
-
-impl Room {
-    fn of(map: &OsdMap, pool: &PgPool) -> Self {
-        let crush = map.crush();
-        let number = crush.find_rule(pool.crush_rule, pool.kind.0, pool.size);
-        let weights = number.map(|number| crush.rule_weights(number)).unwrap_or_default();
-        let weighty = weights.into_iter().filter(|(_, w)| *w > 0.0).map(|(id, _)| OsdId(id));
-        let steps = number.and_then(|n| crush.rule(n)).map(|r| &r.steps[..]).unwrap_or_default();
-        let chooses = |op: Op| {
-            matches!(
-                op,
-                Op::CHOOSE_FIRSTN | Op::CHOOSE_INDEP | Op::CHOOSELEAF_FIRSTN | Op::CHOOSELEAF_INDEP
-            )
-        };
-        // A rule that chooses in several steps may well put copies side by side.
-        let domain = match steps.iter().filter(|s| chooses(s.op)).collect::<Vec<_>>()[..] {
-            [step] => u16::try_from(step.arg2).unwrap_or(0),
-            _ => 0,
-        };
-        let osds = weighty.filter(|&id| map.is_in(id)).collect();
-        Room { size: pool.size.into(), osds, domain }
-    }
-
-    /// Whether these OSDs can have a PG.
-    fn takes(&self, map: &OsdMap, osds: &[OsdId]) -> bool {
-        let distinct: BTreeSet<_> = osds
-            .iter()
-            .map(|id| match self.domain {
-                0 => Some(id.0),
-                kind => map.crush().ancestor_of_type(id.0, kind),
-            })
-            .collect();
-        osds.len() == self.size
-            && osds.iter().all(|id| self.osds.contains(id))
-            && distinct.len() == osds.len()
-    }
-
-    /// The exchanges that make a difference, if they lead to OSDs that can have the PG.
-    fn exchanges(&self, map: &OsdMap, pgid: PgId, items: &[(OsdId, OsdId)]) -> Vec<(OsdId, OsdId)> {
-        let mut osds = map.pg_to_raw(pgid);
-        let mut left = Vec::new();
-        for &(from, to) in items {
-            let at = osds.iter().position(|osd| *osd == from);
-            if let Some(at) = at.filter(|_| !osds.contains(&to)) {
-                if let Some(place) = osds.get_mut(at) {
-                    *place = to;
-                }
-                left.push((from, to));
-            }
-        }
-        // One that CRUSH finds no full set for is left as it is.
-        let full = map.pg_to_raw(pgid).len() == self.size;
-        if full && !self.takes(map, &osds) { Vec::new() } else { left }
-    }
-}
-
 /// A pool is as full as the fullest OSD its rule can choose.
 fn pool_fullness(inc: &mut Incremental, map: &OsdMap) {
     let kinds = [
@@ -167,7 +104,7 @@ fn pool_fullness(inc: &mut Incremental, map: &OsdMap) {
 mod tests {
     use super::*;
     use crush::{CrushMap, Location, WEIGHT_ONE};
-    use maps::{FreshOsdMap, PoolType, WEIGHT_IN};
+    use maps::{FreshOsdMap, PgPool, PoolType, WEIGHT_IN};
     use types::{UTime, Uuid};
 
     /// Four OSDs on three hosts, and a pool with two copies on different hosts.

@@ -19,6 +19,7 @@ impl Server {
         c.adjust_pgs(now.mono);
         let work = sums.total.num_objects_degraded + sums.total.num_objects_misplaced;
         c.slow_out(now, work == 0);
+        c.balance(now, &sums);
         let checks = c.checks(now, &sums);
         c.log_health(now, &checks);
         c.age_mutes(now, &checks);

@@ -1,3 +1,4 @@
+mod balancer;
 mod bench;
 mod bulk;
 mod cluster;
