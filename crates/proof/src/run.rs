@@ -114,6 +114,14 @@ impl Run {
                 ));
             }
         }
+        if plan.has(Kind::MapStorms) {
+            // The balancer moves PGs, too, all the time.
+            for (name, value) in [("sleep_interval", 1), ("upmap_max_deviation", 1)] {
+                let option =
+                    format!(r#""who":"mgr","name":"mgr/balancer/{name}","value":"{value}""#);
+                rig.ask(&format!(r#"{{"prefix":"config set",{option}}}"#));
+            }
+        }
         let pool = PoolId(1);
         let mut run = Run {
             load: Load::new(plan, pool),

@@ -155,9 +155,10 @@ impl Running {
         self.wait()
     }
 
-    /// Asks it to end, and waits for that.
-    pub fn end(self) -> Ran {
+    /// Asks it to end, however long it has run, and waits for that.
+    pub fn end(mut self) -> Ran {
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        self.deadline = Deadline::after(LIMIT);
         self.wait()
     }
 
