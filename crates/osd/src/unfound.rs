@@ -228,8 +228,10 @@ impl Daemon {
         true
     }
 
-    /// All copies know that an object is given up.
-    pub(crate) fn give_up_committed(&mut self, pgid: PgId, version: Eversion) {
+    /// All copies know that an object is given up: `head`, or a clone of it, which requests of the head may
+    /// wait for.
+    pub(crate) fn give_up_committed(&mut self, pgid: PgId, version: Eversion, head: &HObject) {
+        self.unstall(pgid, head, false);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let logged = host.giving_up.steps.values_mut().find(|s| **s == Step::Logged(version));
         if let Some(step) = logged {

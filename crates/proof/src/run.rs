@@ -20,6 +20,8 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(120);
 const CLEAN_WITHIN: Duration = Duration::from_secs(180);
 /// Until all PGs have been scrubbed once they are clean.
 const SCRUBBED_WITHIN: Duration = Duration::from_secs(120);
+/// Times in a row that unfound objects are given up.
+const GIVEN_UP_AT_MOST: u32 = 4;
 
 /// What a run was.
 #[derive(Clone, Debug, Default)]
@@ -74,6 +76,8 @@ struct Run {
     pool: PoolId,
     /// Snapshots that are being made.
     making: Vec<RequestId>,
+    /// Unfound objects were given up.
+    given_up: bool,
     loud: bool,
 }
 
@@ -131,6 +135,7 @@ impl Run {
             rig,
             pool,
             making: Vec::new(),
+            given_up: false,
             loud,
         };
         run.wait_pgs_clean()
@@ -235,32 +240,24 @@ impl Run {
     /// given up of which only the bad disk had the newest version.
     fn heal(&mut self) -> Result<bool, String> {
         self.faults.end_all(&mut self.rig);
-        let answered = self.wait_answered();
-        let gave_up = self.excuse(answered)?;
-        if gave_up {
-            self.wait_answered()?;
-        }
+        self.excused(Self::wait_answered)?;
         self.faults.settle_pg_num(&mut self.rig);
-        let clean = self.wait_clean();
-        if gave_up {
-            clean?;
-            return Ok(false);
-        }
-        if self.excuse(clean)? {
-            self.wait_clean()?;
-            return Ok(false);
-        }
-        Ok(true)
+        self.excused(Self::wait_clean)?;
+        Ok(!self.given_up)
     }
 
-    /// Whether objects had to be given up, since that is what everything waits for.
-    fn excuse(&mut self, outcome: Result<(), Unwell>) -> Result<bool, String> {
-        match outcome {
-            Err(Unwell::Waits(_)) if self.making.is_empty() && self.only_bad_disk_had_it() => {
-                self.give_up_unfound().map(|()| true)
+    /// Waits for something. If it waits for unfound objects, these are given up; what they go back to may be
+    /// damaged as well.
+    fn excused(&mut self, wait: impl Fn(&mut Self) -> Result<(), Unwell>) -> Result<(), String> {
+        for _ in 0..GIVEN_UP_AT_MOST {
+            match wait(self) {
+                Err(Unwell::Waits(_)) if self.making.is_empty() && self.only_bad_disk_had_it() => {
+                    self.give_up_unfound()?;
+                }
+                other => return Ok(other?),
             }
-            other => Ok(other.map(|()| false)?),
         }
+        Ok(wait(self)?)
     }
 
     fn wait_answered(&mut self) -> Result<(), Unwell> {
@@ -288,7 +285,10 @@ impl Run {
     /// From now on somebody may notice: another copy of an acknowledged write may have taken one more that
     /// nobody else has, and was thrown away with it.
     fn give_up_unfound(&mut self) -> Result<(), String> {
-        self.load.check()?;
+        if !self.given_up {
+            self.load.check()?;
+        }
+        self.given_up = true;
         for stat in self.pg_stats() {
             let unfound = |state: &str| has_words(&stat, &[state]);
             if !unfound("recovery_unfound") && !unfound("backfill_unfound") {

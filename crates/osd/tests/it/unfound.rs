@@ -9,9 +9,9 @@ use maps::OsdMapFlags;
 use pg::StateBits;
 use serde_json::Value;
 use std::time::Duration;
-use types::{Errno, HObject, OsdId, PgId};
+use types::{Errno, HObject, OsdId, PgId, SnapId};
 use wire::msg::op::{Extent, OpCode};
-use wire::msg::{MCommandReply, OsdOp};
+use wire::msg::{MCommandReply, OsdOp, SnapContext, flags};
 
 const SECOND: Duration = Duration::from_secs(1);
 const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
@@ -190,6 +190,42 @@ fn unfound_objects_that_are_given_up_are_deleted_everywhere() {
             start(&mut c, off);
             c.wait_clean();
         }
+    }
+}
+
+/// A request of an object may need a clone of it (proof, seed 60010919: they waited for ever).
+#[test]
+fn who_waits_for_a_clone_that_is_given_up_goes_on() {
+    for seed in 0..2 {
+        let (old, new) = (seed as usize, 1 - seed as usize);
+        let mut c = Cluster::new(seed, 2, &Options::new());
+        c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+        c.wait_clean();
+        let target = object(1, "a");
+        let pgid = c.client.borrow().pg_of(&target);
+        write(&mut c, &target, "first");
+        stop(&mut c, old);
+        let write_after_snap = |c: &mut Cluster, text: &str| {
+            let snapc = SnapContext { seq: SnapId(1), snaps: [SnapId(1)].into_iter().collect() };
+            let ops = vec![write_full(text.as_bytes())];
+            let tid = c.on_client(|cl| cl.request_with(target.clone(), ops, flags::WRITE, snapc));
+            assert_eq!(c.wait_for(tid).result, 0);
+        };
+        write_after_snap(&mut c, "second");
+        c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
+        start(&mut c, old);
+        // A write brings the object, but not the clone.
+        write_after_snap(&mut c, "third");
+        stop(&mut c, new);
+        c.run_until(20 * SECOND, |c| state(c, pgid).has(StateBits::RECOVERY_UNFOUND));
+        let clone = HObject { snap: SnapId(1), ..target.clone() };
+        let before = c.on_client(|cl| cl.request(clone.clone(), vec![read(0, 100)], false));
+        let behind = c.on_client(|cl| cl.request(target.clone(), vec![read(0, 100)], false));
+        c.pass(SECOND);
+        assert!(!c.client.borrow().done.contains_key(&before), "it is for the operator to decide");
+        give_up(&mut c, &[new], std::slice::from_ref(&target), "revert");
+        assert_eq!(c.wait_for(before).result, -Errno::ENOENT.0);
+        assert_eq!(output(&c.wait_for(behind), 0), b"third"[..]);
     }
 }
 
