@@ -14,7 +14,7 @@ use io::Effects;
 use peer::{Pull, PushCursor, View};
 use pg::{GiveUp, Stage};
 use std::collections::BTreeMap;
-use store::{ReadSet, StoreError};
+use store::{Miss, ReadSet, StoreError, SubmitError};
 use types::{Eversion, HObject, OsdId, PgId};
 use wire::msg::Payload;
 
@@ -44,6 +44,8 @@ pub struct GivingUp {
     steps: BTreeMap<HObject, Step>,
     /// Something is being fetched from the store.
     fetching: bool,
+    /// What was fetched, for the next step.
+    reads: ReadSet,
     /// Whoever might have what is unfound and was never heard of is to be asked.
     asks: bool,
 }
@@ -154,18 +156,20 @@ impl Daemon {
         }
     }
 
-    /// `false`: the store wants time.
+    /// `false`: the store wants time, or something to be read first.
     fn give_up_step(&mut self, pgid: PgId, object: HObject, step: Step, fx: &mut Effects) -> bool {
+        let fetched = self.pgs.get_mut(&pgid).map(|h| std::mem::take(&mut h.giving_up.reads));
+        let reads = fetched.unwrap_or_default();
         match step {
             Step::Delete => {
-                if self.write_given_up(pgid, &object, true, fx).is_err() {
-                    return false;
+                if let Err(why) = self.write_given_up(pgid, &object, true, &reads, fx) {
+                    return self.give_up_later(pgid, why, fx);
                 }
                 self.set_step(pgid, &object, None);
             }
-            Step::Log => match self.write_given_up(pgid, &object, false, fx) {
+            Step::Log => match self.write_given_up(pgid, &object, false, &reads, fx) {
                 Ok(version) => self.set_step(pgid, &object, Some(Step::Logged(version))),
-                Err(_) => return false,
+                Err(why) => return self.give_up_later(pgid, why, fx),
             },
             Step::Fetch(from, need) => {
                 let Some(host) = self.pgs.get(&pgid) else { return false };
@@ -182,6 +186,23 @@ impl Daemon {
         self.note_recovering(pgid);
         self.report_soon();
         true
+    }
+
+    /// The store could not take the change yet. Gives `false`, as [`Daemon::give_up_step`] does.
+    fn give_up_later(&mut self, pgid: PgId, why: SubmitError, fx: &mut Effects) -> bool {
+        match why {
+            SubmitError::Miss(miss) => self.fetch_for_giving_up(pgid, miss, fx),
+            SubmitError::Invalid(why) => panic!("pg {pgid}: an object cannot be given up: {why}"),
+            SubmitError::NoSpace | SubmitError::Busy => {}
+        }
+        false
+    }
+
+    fn fetch_for_giving_up(&mut self, pgid: PgId, miss: Miss, fx: &mut Effects) {
+        if let Some(host) = self.pgs.get_mut(&pgid) {
+            host.giving_up.fetching = true;
+            self.fetch(miss, Waiter::GiveUp(pgid), fx);
+        }
     }
 
     fn set_step(&mut self, pgid: PgId, object: &HObject, step: Option<Step>) {
@@ -206,8 +227,7 @@ impl Daemon {
         let stat = match self.store.stat(&key) {
             Ok(stat) => stat,
             Err(miss) => {
-                host.giving_up.fetching = true;
-                self.fetch(miss, Waiter::GiveUp(pgid), fx);
+                self.fetch_for_giving_up(pgid, miss, fx);
                 return false;
             }
         };
@@ -253,12 +273,15 @@ impl Daemon {
     pub(crate) fn give_up_fetched(&mut self, pgid: PgId, result: Result<ReadSet, StoreError>) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         host.giving_up.fetching = false;
-        if let Err(why) = result {
-            tracing::error!("osd.{}: pg {pgid}: what is given up: {why}", self.cfg.id);
-            self.perf.read_errors += 1;
-            for step in host.giving_up.steps.values_mut() {
-                if let Step::Stamp(_) = step {
-                    *step = Step::Delete;
+        match result {
+            Ok(reads) => host.giving_up.reads.merge(reads),
+            Err(why) => {
+                tracing::error!("osd.{}: pg {pgid}: what is given up: {why}", self.cfg.id);
+                self.perf.read_errors += 1;
+                for step in host.giving_up.steps.values_mut() {
+                    if let Step::Stamp(_) = step {
+                        *step = Step::Delete;
+                    }
                 }
             }
         }

@@ -363,6 +363,7 @@ impl Daemon {
         pgid: PgId,
         object: &HObject,
         delete: bool,
+        reads: &ReadSet,
         fx: &mut Effects,
     ) -> Result<Eversion, SubmitError> {
         let now = self.now.wall;
@@ -370,7 +371,7 @@ impl Daemon {
         let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(Eversion::ZERO) };
         let Some(item) = host.pg.missing().get(object).copied() else { return Ok(Eversion::ZERO) };
         let version = host.pg.next_version();
-        let mut txn = Transaction::new(crate::host::sequencer(pgid));
+        let mut txn = host.transaction();
         let mut sums = host.pg.info().sums;
         let meta = if delete {
             txn.remove(&object.to_key());
@@ -398,7 +399,7 @@ impl Daemon {
         host.objects.entry(head.clone()).or_default();
         let ready = Ready::new(vec![entry], txn, sums, head);
         let ready = Ready { meta: vec![meta], log_only: !delete, ..ready };
-        self.hand_over(pgid, ready, &ReadSet::new(), Source::GiveUp, fx)?;
+        self.hand_over(pgid, ready, reads, Source::GiveUp, fx)?;
         Ok(version)
     }
 }
