@@ -74,39 +74,13 @@ pub fn stamps(c: &Cluster) -> BTreeMap<String, String> {
     pgs.map(|p| (text(&p["pgid"]), text(&p["last_deep_scrub_stamp"]))).collect()
 }
 
-/// Orders to scrub the pool. They go to the primaries there are: who becomes one later, while PGs still
-/// move after a split, does not know of them, as in Ceph. So they are given again now and then.
-pub struct Orders<'a> {
-    c: &'a Cluster,
-    order: &'static str,
-    next: Deadline,
-}
-
-impl<'a> Orders<'a> {
-    const EVERY: Duration = Duration::from_secs(10);
-
-    pub fn new(c: &'a Cluster, order: &'static str) -> Self {
-        Orders { c, order, next: Deadline::after(Duration::ZERO) }
-    }
-
-    pub fn repeat(&mut self) {
-        if self.next.is_over() {
-            self.next = Deadline::after(Self::EVERY);
-            self.c.ceph().args(["osd", "pool", self.order, "rbd"]).ok();
-        }
-    }
-}
-
 /// Reads and compares everything, twice: what the first scrub finds is repaired, the second finds
 /// nothing. There is one pool.
 pub fn scrub_all(c: &Cluster, limit: Duration) {
     for order in ["repair", "deep-scrub"] {
         let newest = stamps(c).values().max().cloned().unwrap_or_default();
-        let mut orders = Orders::new(c, order);
-        let scrubbed = || {
-            orders.repeat();
-            stamps(c).values().all(|s| *s > newest)
-        };
+        c.ceph().args(["osd", "pool", order, "rbd"]).ok();
+        let scrubbed = || stamps(c).values().all(|s| *s > newest);
         let over = Deadline::after(limit).until(PAUSE, scrubbed);
         assert!(over, "{order} of all PGs does not end: {:?}", stamps(c));
         c.wait_until_clean(limit);

@@ -14,7 +14,7 @@ use super::full;
 use super::image_fs::{Files, ImageFs};
 use super::load::{PATIENCE, Shared, StopAtEnd, Writers, check, client_of, wait_for_progress};
 use super::machines::{self, CUTS, Cut};
-use super::scrub::{Orders, scrub_all, stamps};
+use super::scrub::{scrub_all, stamps};
 use super::tool::{Running, Tool};
 use io::Rng;
 use loligo::wait::Deadline;
@@ -293,11 +293,9 @@ impl Thrasher<'_> {
             all["osd"][name].as_u64().unwrap_or(0)
         };
         let before = counter("own_checks");
-        let mut orders = Orders::new(self.c, "repair");
-        let mut read = || {
-            orders.repeat();
-            stamps(self.c).values().all(|s| *s > newest) && counter("own_checks") > before
-        };
+        self.c.ceph().args(["osd", "pool", "repair", "rbd"]).ok();
+        let read =
+            || stamps(self.c).values().all(|s| *s > newest) && counter("own_checks") > before;
         let over = Deadline::after(CLEAN_LIMIT).until(PAUSE, || !lives() || read());
         assert!(over, "not all is read: {:?}", stamps(self.c));
         let is_whole = counter("own_damaged") == 0;
