@@ -59,7 +59,7 @@ pub use monmap::{ELECTION_CLASSIC, MonFeatures, MonInfo, MonMap};
 pub use osd_info::{DEFAULT_PRIMARY_AFFINITY, Osd, OsdInfo, OsdXInfo, WEIGHT_IN, WEIGHT_OUT};
 pub use osdmap::{BlocklistAddr, EcProfiles, MAX_OSDS, OsdList, OsdMap};
 pub use pgid::{PgIdExt, pg_num_mask, stable_mod};
-pub use placement::UpActing;
+pub use placement::{UpActing, exchange};
 pub use pool::{
     HitSetParams, OBJECT_HASH_RJENKINS, PgAutoscaleMode, PgMergeMeta, PgPool, PoolSnap, PoolType,
     StringMap, Unused,

@@ -24,6 +24,16 @@ pub struct UpActing {
     pub acting_primary: Option<OsdId>,
 }
 
+/// Puts one OSD in the place of another, as an upmap says it. Whether that made a difference: nobody has a
+/// PG twice.
+pub fn exchange(osds: &mut OsdList, from: OsdId, to: OsdId) -> bool {
+    if osds.contains(&to) {
+        return false;
+    }
+    let place = osds.iter_mut().find(|osd| **osd == from);
+    place.map(|osd| *osd = to).is_some()
+}
+
 fn first_osd(osds: &[OsdId]) -> Option<OsdId> {
     osds.iter().copied().find(|osd| osd.is_some())
 }
@@ -45,6 +55,11 @@ impl OsdMap {
     /// The PG that a raw PG belongs to (`raw_pg_to_pg`).
     pub fn raw_pg_to_pg(&self, raw: PgId) -> Option<PgId> {
         Some(self.pool(raw.pool)?.raw_pg_to_pg(raw))
+    }
+
+    /// The rule by which CRUSH places a pool's PGs; `None` when there is none that fits.
+    pub fn rule_of(&self, pool: &PgPool) -> Option<u32> {
+        self.crush.find_rule(pool.crush_rule, pool.kind.0, pool.size)
     }
 
     /// What CRUSH gives for a PG, before upmaps and the state of OSDs (`pg_to_raw_osds`).
@@ -84,7 +99,7 @@ impl OsdMap {
     /// CRUSH's result without OSDs that do not exist, and the number it was placed by.
     fn raw_osds(&self, pool: &PgPool, pg: PgId) -> (OsdList, u32) {
         let pps = pool.raw_pg_to_pps(pg);
-        let rule = self.crush.find_rule(pool.crush_rule, pool.kind.0, pool.size);
+        let rule = self.rule_of(pool);
         let mut osds = OsdList::new();
         if let Some(rule) = rule {
             let args = self.crush.choose_args_for(pg.pool.0);
@@ -123,11 +138,8 @@ impl OsdMap {
             osds.clone_from(explicit);
         }
         for &(from, to) in self.pg_upmap_items.get(&pg).into_iter().flatten() {
-            if osds.contains(&to) || self.is_marked_out(to) {
-                continue;
-            }
-            if let Some(place) = osds.iter_mut().find(|osd| **osd == from) {
-                *place = to;
+            if !self.is_marked_out(to) {
+                exchange(osds, from, to);
             }
         }
     }

@@ -129,8 +129,9 @@ impl Pg {
     /// write by its log only and is brought the object later, if enough others have it: one more than
     /// one, where the pool has more, and so many that the copies without it cannot serve by themselves:
     /// should these have lost the write's log in a crash, it would be taken back where it was done, and
-    /// nobody would have the object as it was before. If it is on its way there just now ([`Pg::is_on_its_way`]), the
-    /// host brings it the change as well, or puts the push off ([`Pg::put_off`]).
+    /// nobody would have the object as it was before. If it is on its way there just now
+    /// ([`Pg::is_on_its_way`]), the host brings it the change as well, or puts the push off
+    /// ([`Pg::put_off`]).
     pub fn write_readiness(&self, object: &HObject) -> Readiness {
         let ready = self.readiness(object);
         let arriving = self.recovery.pulling.contains_key(object);

@@ -15,7 +15,7 @@ use admin::CommandError;
 use io::Now;
 use maps::{Incremental, OsdMap, Release};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Epoch, Mono, PoolId, UTime};
+use types::{Epoch, PoolId};
 use upmap::{Limits, optimize};
 
 /// Plans that are kept.
@@ -27,9 +27,8 @@ pub(crate) const NOTHING_BETTER: &str = "Unable to find further optimization, or
 /// What it remembers. Only in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Balancer {
-    looked_at: Option<Mono>,
     /// When it last looked, and what came of it.
-    pub last: Option<(UTime, String)>,
+    pub last: Option<(Now, String)>,
     /// What operators had it work out, by name.
     pub plans: BTreeMap<String, Plan>,
 }
@@ -74,18 +73,18 @@ impl Cluster {
         let on = self.settings.bool("mgr/balancer/active")
             && self.settings.str("mgr/balancer/mode") == "upmap";
         let pause = self.settings.duration("mgr/balancer/sleep_interval");
-        let rests = self.balancer.looked_at.is_some_and(|at| now.mono.since(at) < pause);
+        let rests =
+            self.balancer.last.as_ref().is_some_and(|(at, _)| now.mono.since(at.mono) < pause);
         if !on || rests || self.map().pools.is_empty() {
             return;
         }
-        self.balancer.looked_at = Some(now.mono);
         let pools = self.balanced_pools();
         let result = self.plan(sums, pools).and_then(|plan| self.carry_out(now, &plan));
         let text = match result {
             Ok(()) => "Optimization plan created successfully".to_owned(),
             Err(why) => why.to_string(),
         };
-        self.balancer.last = Some((now.wall, text));
+        self.balancer.last = Some((now, text));
     }
 
     /// The pools that the balancer looks after.

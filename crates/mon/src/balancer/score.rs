@@ -22,9 +22,8 @@ struct Root {
 pub(crate) fn score(map: &OsdMap, pgmap: &PgMap, pools: &BTreeSet<PoolId>) -> f64 {
     let mut roots: BTreeMap<i32, Root> = BTreeMap::new();
     for (&id, pool) in map.pools.iter().filter(|(id, _)| pools.contains(id)) {
-        let crush = map.crush();
-        let rule = crush.find_rule(pool.crush_rule, pool.kind.0, pool.size);
-        let Some(take) = rule.and_then(|r| crush.rule(r)?.takes().next()) else { continue };
+        let rule = map.rule_of(pool).and_then(|r| map.crush().rule(r));
+        let Some(take) = rule.and_then(|r| r.takes().next()) else { continue };
         let root = roots.entry(take).or_default();
         root.shares.extend(weights(map, id));
         for pgid in pool.pgs(id) {

@@ -4,7 +4,7 @@
 
 use crate::osds::Room;
 use crate::pools::is_merged_next;
-use maps::{OsdList, OsdMap};
+use maps::{OsdList, OsdMap, exchange};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{OsdId, PgId, PoolId};
 
@@ -43,11 +43,7 @@ pub(crate) fn optimize(map: &OsdMap, pools: &BTreeSet<PoolId>, limits: Limits) -
 fn exchanged(raw: &OsdList, items: &[(OsdId, OsdId)]) -> OsdList {
     let mut osds = raw.clone();
     for (from, to) in items {
-        if !osds.contains(to)
-            && let Some(place) = osds.iter_mut().find(|osd| *osd == from)
-        {
-            *place = *to;
-        }
+        exchange(&mut osds, *from, *to);
     }
     osds
 }
@@ -169,9 +165,8 @@ impl<'a> Group<'a> {
 
 /// The share of a pool's copies that each OSD should have; they add up to 1.
 pub(super) fn weights(map: &OsdMap, pool: PoolId) -> BTreeMap<OsdId, f64> {
-    let crush = map.crush();
-    let rule = map.pool(pool).and_then(|p| crush.find_rule(p.crush_rule, p.kind.0, p.size));
-    let shares = rule.map(|rule| crush.rule_weights(rule)).unwrap_or_default();
+    let rule = map.pool(pool).and_then(|p| map.rule_of(p));
+    let shares = rule.map(|rule| map.crush().rule_weights(rule)).unwrap_or_default();
     let full = f64::from(maps::WEIGHT_IN);
     let weighted = shares.into_iter().map(|(id, share)| {
         let osd = OsdId(id);

@@ -6,6 +6,7 @@ use crate::cluster::Cluster;
 use admin::{Answer, CommandError};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use types::{Errno, PoolId};
 
 pub(super) const COMMANDS: &[CommandDef] = &[
@@ -47,7 +48,7 @@ fn status(c: &Cluster, _: &Call) -> Reply {
         "active": c.settings.bool("mgr/balancer/active"),
         // The mon's clock stands still while it works.
         "last_optimize_duration": "",
-        "last_optimize_started": started.map(|t| t.to_string()).unwrap_or_default(),
+        "last_optimize_started": started.map(|t| t.wall.to_string()).unwrap_or_default(),
         "mode": c.settings.str("mgr/balancer/mode"),
         "optimize_result": result.unwrap_or_default(),
         "plans": names(c),
@@ -123,13 +124,13 @@ fn pool_rm(c: &mut Cluster, call: &Call) -> Reply {
 fn eval(c: &Cluster, call: &Call) -> Reply {
     let all = || c.map().pools.keys().copied().collect();
     let (what, map, pools) = match call.args.str("option") {
-        None => ("current cluster".to_owned(), (**c.map()).clone(), all()),
+        None => ("current cluster".to_owned(), c.map().clone(), all()),
         Some(name) => match (c.balancer.plans.get(&*name), c.map().pool_by_name(&name)) {
             (Some(plan), _) => {
-                let map = with(c.map(), &plan.changes);
+                let map = Arc::new(with(c.map(), &plan.changes));
                 (format!("plan {name} final"), map, plan.pools.clone())
             }
-            (None, Some(id)) => (format!("pool \"{name}\""), (**c.map()).clone(), [id].into()),
+            (None, Some(id)) => (format!("pool \"{name}\""), c.map().clone(), [id].into()),
             (None, None) => {
                 let text = format!("option \"{name}\" not a plan or a pool");
                 return Err(CommandError::invalid(text));
@@ -170,9 +171,9 @@ fn plan<'a>(c: &'a Cluster, call: &Call) -> Result<&'a Plan, CommandError> {
 }
 
 fn commands(changes: &Changes) -> Vec<String> {
-    let gone = changes.iter().filter(|(_, items)| items.is_empty());
-    let gone = gone.map(|(pgid, _)| format!("ceph osd rm-pg-upmap-items {pgid}"));
-    let new = changes.iter().filter(|(_, items)| !items.is_empty()).map(|(pgid, items)| {
+    let (gone, new): (Vec<_>, Vec<_>) = changes.iter().partition(|(_, items)| items.is_empty());
+    let gone = gone.into_iter().map(|(pgid, _)| format!("ceph osd rm-pg-upmap-items {pgid}"));
+    let new = new.into_iter().map(|(pgid, items)| {
         let pairs = items.iter().map(|(from, to)| format!("{from} {to}"));
         format!("ceph osd pg-upmap-items {pgid} {}", crate::show::join(pairs, " "))
     });
@@ -189,16 +190,16 @@ fn show(c: &Cluster, call: &Call) -> Reply {
 
 fn dump(c: &Cluster, call: &Call) -> Reply {
     let plan = plan(c, call)?;
-    let is_new = |items: &&Vec<_>| !items.is_empty();
-    let gone = plan.changes.iter().filter(|(_, items)| items.is_empty());
-    let new = plan.changes.iter().filter(|(_, items)| is_new(items)).map(|(pgid, items)| {
+    let changes = plan.changes.iter();
+    let (gone, new): (Vec<_>, Vec<_>) = changes.partition(|(_, items)| items.is_empty());
+    let new = new.into_iter().map(|(pgid, items)| {
         let mappings = items.iter().map(|(from, to)| json!({"from": from.0, "to": to.0}));
         json!({"pgid": pgid.to_string(), "mappings": mappings.collect::<Vec<Value>>()})
     });
     Ok(Answer::json(json!({
         "epoch": plan.epoch.0 + 1,
         "new_pg_upmap_items": new.collect::<Vec<Value>>(),
-        "old_pg_upmap_items": gone.map(|(pgid, _)| pgid.to_string()).collect::<Vec<_>>(),
+        "old_pg_upmap_items": gone.iter().map(|(pgid, _)| pgid.to_string()).collect::<Vec<_>>(),
     })))
 }
 

@@ -1,7 +1,7 @@
 //! Which OSDs may hold the copies of a pool's PGs together.
 
 use crush::Op;
-use maps::{OsdMap, PgPool};
+use maps::{OsdMap, PgPool, exchange};
 use std::collections::BTreeSet;
 use types::{OsdId, PgId};
 
@@ -16,7 +16,7 @@ pub(crate) struct Room {
 impl Room {
     pub fn of(map: &OsdMap, pool: &PgPool) -> Self {
         let crush = map.crush();
-        let number = crush.find_rule(pool.crush_rule, pool.kind.0, pool.size);
+        let number = map.rule_of(pool);
         let weights = number.map(|number| crush.rule_weights(number)).unwrap_or_default();
         let weighty = weights.into_iter().filter(|(_, w)| *w > 0.0).map(|(id, _)| OsdId(id));
         let steps = number.and_then(|n| crush.rule(n)).map(|r| &r.steps[..]).unwrap_or_default();
@@ -57,18 +57,10 @@ impl Room {
         items: &[(OsdId, OsdId)],
     ) -> Vec<(OsdId, OsdId)> {
         let mut osds = map.pg_to_raw(pgid);
-        let mut left = Vec::new();
-        for &(from, to) in items {
-            let at = osds.iter().position(|osd| *osd == from);
-            if let Some(at) = at.filter(|_| !osds.contains(&to)) {
-                if let Some(place) = osds.get_mut(at) {
-                    *place = to;
-                }
-                left.push((from, to));
-            }
-        }
+        let mut left = items.to_vec();
+        left.retain(|(from, to)| exchange(&mut osds, *from, *to));
         // One that CRUSH finds no full set for is left as it is.
-        let full = map.pg_to_raw(pgid).len() == self.size;
+        let full = osds.len() == self.size;
         if full && !self.takes(map, &osds) { Vec::new() } else { left }
     }
 }

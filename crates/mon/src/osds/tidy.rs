@@ -79,7 +79,7 @@ fn pool_fullness(inc: &mut Incremental, map: &OsdMap) {
     let full: Vec<(PoolFlags, BTreeSet<i32>)> =
         kinds.iter().map(|&(state, flag)| (flag, with(state))).collect();
     for (&id, pool) in &map.pools {
-        let rule = map.crush().find_rule(pool.crush_rule, pool.kind.0, pool.size);
+        let rule = map.rule_of(pool);
         let takes = rule.and_then(|r| map.crush().rule(r)).into_iter().flat_map(crush::Rule::takes);
         let osds: BTreeSet<i32> = match full.iter().all(|(_, osds)| osds.is_empty()) {
             true => BTreeSet::new(),

@@ -24,7 +24,7 @@ impl PgMap {
 
     /// The same for a pool.
     pub fn pool_available_raw(&self, map: &OsdMap, pool: &PgPool) -> u64 {
-        let rule = map.crush().find_rule(pool.crush_rule, pool.kind.0, pool.size);
+        let rule = map.rule_of(pool);
         rule.map_or(0, |rule| self.rule_available(map, rule))
     }
 }

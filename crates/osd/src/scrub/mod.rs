@@ -90,6 +90,11 @@ impl Scrubbing {
         given
     }
 
+    /// Whether a scrub of ours still asks others to take part.
+    fn is_reserving(&self) -> bool {
+        self.running.as_deref().is_some_and(|s| matches!(s.phase(), Phase::Reserving(_)))
+    }
+
     fn is_busy(&self) -> bool {
         self.running.is_some() || self.scan.is_some()
     }
@@ -273,7 +278,7 @@ impl Daemon {
     pub(crate) fn on_scrub_reserve(&mut self, from: OsdId, m: &ScrubReserve, fx: &mut Effects) {
         let full = |d: &Daemon| d.scrubs_beside(Some(m.pgid)) >= d.limits.scrub.max_scrubs;
         if m.what == Reserve::Ask && full(self) {
-            self.give_way(m.pgid, fx);
+            self.give_place(m.pgid, fx);
         }
         let full = full(self);
         let until = self.now.mono.after(Duration::from_secs(GRANT_S));
@@ -296,8 +301,7 @@ impl Daemon {
                 }
             }
             Reserve::Refuse => {
-                let reserving = |s: &Scrub| matches!(s.phase(), Phase::Reserving(_));
-                if host.scrub.running.as_deref().is_some_and(reserving) {
+                if host.scrub.is_reserving() {
                     self.put_off(m.pgid, Duration::from_millis(REFUSED_MS), fx);
                 }
             }
@@ -312,11 +316,9 @@ impl Daemon {
 
     /// A scrub of ours that is still asking for reservations is put off for the one of `pgid`, if that PG
     /// comes first in order: else two primaries that ask each other could refuse each other for ever.
-    fn give_way(&mut self, pgid: PgId, fx: &mut Effects) {
-        let reserving = |h: &PgHost| {
-            h.scrub.running.as_deref().is_some_and(|s| matches!(s.phase(), Phase::Reserving(_)))
-        };
-        let ours = self.pgs.iter().rfind(|(p, h)| **p > pgid && reserving(h)).map(|(p, _)| *p);
+    fn give_place(&mut self, pgid: PgId, fx: &mut Effects) {
+        let mut pgs = self.pgs.iter();
+        let ours = pgs.rfind(|(p, h)| **p > pgid && h.scrub.is_reserving()).map(|(p, _)| *p);
         if let Some(ours) = ours {
             self.put_off(ours, Duration::from_millis(REFUSED_MS), fx);
         }
@@ -361,8 +363,7 @@ impl Daemon {
                 host.scrub.scan = None;
             }
             let long = now.since(host.scrub.began) >= Duration::from_secs(RESERVE_S);
-            let reserving = |s: &Scrub| matches!(s.phase(), Phase::Reserving(_));
-            if long && host.scrub.running.as_deref().is_some_and(reserving) {
+            if long && host.scrub.is_reserving() {
                 stale.push(*pgid);
             }
         }

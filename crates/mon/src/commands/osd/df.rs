@@ -107,7 +107,7 @@ fn chosen(c: &Cluster, call: &Call) -> Result<Option<BTreeSet<i32>>, CommandErro
     let class = || crush.class_id(&text).map(|class| crush.devices_of_class(class).collect());
     let pool = || {
         let pool = c.map().pool(c.map().pool_by_name(&text)?)?;
-        let rule = crush.find_rule(pool.crush_rule, pool.kind.0, pool.size)?;
+        let rule = c.map().rule_of(pool)?;
         let takes = crush.rule(rule)?.takes();
         Some(takes.flat_map(|take| crush.devices_below(take)).collect())
     };
