@@ -12,7 +12,7 @@ use crate::object::ObjectMeta;
 use admin::{Answer, Args, CommandError};
 use io::Effects;
 use peer::{Pull, PushCursor, View};
-use pg::{GiveUp, Stage};
+use pg::GiveUp;
 use std::collections::BTreeMap;
 use store::{Miss, ReadSet, StoreError, SubmitError};
 use types::{Eversion, HObject, OsdId, PgId};
@@ -88,10 +88,10 @@ impl Daemon {
         let Some(host) = self.pgs.get_mut(&pgid) else {
             return Err(CommandError::not_found(format_args!("pg {pgid} is not here")));
         };
-        if *host.pg.stage() != Stage::Active || !host.pg.accepts_io() {
+        if !host.pg.may_give_up() {
             return Err(CommandError::new(
                 types::Errno::EAGAIN,
-                format_args!("pg {pgid} is {}, not active", host.pg.state()),
+                format_args!("pg {pgid} is {}, neither active nor peered", host.pg.state()),
             ));
         }
         let unfound: Vec<HObject> = host.pg.unfound().cloned().collect();
@@ -132,7 +132,7 @@ impl Daemon {
                 self.giving_up.remove(&pgid);
                 continue;
             };
-            if host.giving_up.fetching || !host.queue.is_empty() || !host.pg.accepts_io() {
+            if host.giving_up.fetching || !host.queue.is_empty() || !host.pg.may_give_up() {
                 continue;
             }
             let steps: Vec<_> = host.giving_up.steps.iter().map(|(o, s)| (o.clone(), *s)).collect();

@@ -88,8 +88,13 @@ impl Pg {
                 }
             }
             Stage::Down | Stage::Incomplete if !known => self.start_peering(ctx, fx),
-            // It may have what nobody else has.
-            Stage::Active if !known && !self.missing.is_empty() => self.ask_late_holder(from, fx),
+            // It may have what nobody else has, and be better than none in the acting set.
+            Stage::Active if !known => {
+                if !self.missing.is_empty() {
+                    self.ask_late_holder(from, fx);
+                }
+                self.ask_for_late_holders(fx);
+            }
             // It could not tell whether the activation is of this interval, and has begun no copy.
             Stage::Activating { waiting } if waiting.contains(&from) && absent => {
                 hit(Probe::ActivatedAgain);
@@ -121,6 +126,23 @@ impl Pg {
         if self.needs_log_of(osd) {
             let since = self.common_with(osd);
             self.send(osd, Body::Query(Query::Log { since }, self.info.history), fx);
+        }
+    }
+
+    /// With fewer copies than there should be, holders of the PG that came when it was active already take
+    /// part as well: it may serve again, or better, long before others are filled. We go on as we are
+    /// until the map changes (Ceph `PeeringState.cc: Active::react(const MNotifyRec&)`).
+    fn ask_for_late_holders(&mut self, fx: &mut Fx) {
+        let acting = &self.mapping.acting;
+        if self.stage != Stage::Active || self.acting_count() >= self.rules.size as usize {
+            return;
+        }
+        let joins = |c: &Choice| {
+            c.want.len() > acting.len() && acting.iter().all(|osd| c.want.contains(osd))
+        };
+        if let Some(choice) = self.choice().filter(joins) {
+            hit(Probe::LateHolderWanted);
+            fx.want_pg_temp = Some(self.pg_temp_for(&choice));
         }
     }
 
@@ -485,6 +507,7 @@ impl Pg {
         self.set_stage(Stage::Active, ctx);
         fx.notices.push(Notice::Active);
         self.check_clean(fx);
+        self.ask_for_late_holders(fx);
     }
 
     pub(crate) fn share_history(&self, fx: &mut Fx) {
@@ -501,7 +524,10 @@ impl Pg {
         match &self.stage {
             Stage::WaitActing { want } => fx.want_pg_temp = Some(want.clone()),
             Stage::WaitUpThru { want } => fx.want_up_thru = Some(*want),
-            Stage::Active => self.check_clean(fx),
+            Stage::Active => {
+                self.check_clean(fx);
+                self.ask_for_late_holders(fx);
+            }
             _ => {}
         }
         self.flush_info(fx);

@@ -470,6 +470,12 @@ impl Pg {
         self.stage == Stage::Active && self.has_enough_copies() && !self.is_premerge()
     }
 
+    /// Whether what is unfound may be given up. That takes no second copy: while it is unfound nothing is
+    /// filled, and with too few copies clients would be served never again.
+    pub fn may_give_up(&self) -> bool {
+        self.stage == Stage::Active && !self.is_premerge()
+    }
+
     pub(crate) fn has_enough_copies(&self) -> bool {
         self.acting_count() >= self.rules.min_size as usize || planted(Bug::NoMinSize)
     }

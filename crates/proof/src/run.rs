@@ -322,8 +322,11 @@ impl Run {
         rest.retain(|s| !has_words(s, &["active", "clean"]));
         let unfound = |s: &Value| {
             let acting = s["acting"].as_array().is_some_and(|a| a.contains(&bad_osd.into()));
-            let is = |state| has_words(s, &["active", state]);
-            acting && (is("recovery_unfound") || is("backfill_unfound"))
+            let works = |word| {
+                has_words(s, &[word, "recovery_unfound"])
+                    || has_words(s, &[word, "backfill_unfound"])
+            };
+            acting && (works("active") || works("peered"))
         };
         let pgids: Vec<_> = rest.iter().map(|s| s["pgid"].clone()).collect();
         let waits_for_others = self.load.open_objects().into_iter().any(|object| {

@@ -44,6 +44,8 @@ named! {
         LogTrimmed,
         /// an acting set other than the up set was asked for
         PgTempWanted,
+        /// a holder that came when the PG was active already was asked for
+        LateHolderWanted,
         /// a PG was down: it waits for an OSD that may know of newer writes
         Down,
         /// a PG was incomplete: nobody has all of it

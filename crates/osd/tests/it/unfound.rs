@@ -168,6 +168,33 @@ fn unfound_objects_that_are_given_up_go_back_and_stay_there() {
     }
 }
 
+/// With too few copies to serve, nothing is filled while an object is unfound: it must be possible to give it
+/// up then too (proof, seed 80003253: the PG stayed peered for ever).
+#[test]
+fn what_is_unfound_can_be_given_up_where_too_few_copies_are_left_to_serve() {
+    for (seed, how) in (0..4).zip(["revert", "delete"].into_iter().cycle()) {
+        let (mut c, new, old, lost) = lose(seed, 2, 2);
+        let pgid = c.client.borrow().pg_of(&lost[0]);
+        c.on_mon(|m| m.set_min_size(1, 2));
+        c.run_until(20 * SECOND, |c| state(c, pgid).has(StateBits::PEERED));
+        let reads = c.on_client(|cl| cl.request(lost[0].clone(), vec![read(0, 100)], false));
+        give_up(&mut c, &new, &lost, how);
+        assert!(!c.client.borrow().done.contains_key(&reads), "one copy serves nobody");
+        start(&mut c, new[0]);
+        c.wait_clean();
+        let result = if how == "revert" { 0 } else { -Errno::ENOENT.0 };
+        assert_eq!(c.wait_for(reads).result, result);
+        c.on_mon(|m| m.set_min_size(1, 1));
+        stop(&mut c, old);
+        for target in &lost {
+            let got = c.call(target.clone(), vec![read(0, 100)], false);
+            assert_eq!(got.result, result, "{target}");
+            assert!(result < 0 || output(&got, 0) == b"old"[..], "{target}");
+        }
+        NAMES[8..].iter().for_each(|n| assert_reads(&mut c, &object(1, n), "old"));
+    }
+}
+
 #[test]
 fn unfound_objects_that_are_given_up_are_deleted_everywhere() {
     for seed in 0..4 {

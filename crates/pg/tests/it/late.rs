@@ -163,6 +163,33 @@ fn who_was_sent_away_is_asked_for_nothing() {
     assert_eq!(pg.next_recovery(), None, "nobody has another copy");
 }
 
+/// Too few copies act to serve, and a complete one comes that was not heard of before: the PG stayed as it was
+/// until others were filled, or for ever when that could not be done (proof, seed 80003253).
+#[test]
+fn a_holder_that_comes_late_acts_where_copies_are_lacking() {
+    let wanted = |size, body: fn(&Pg) -> Body| {
+        let mut map = Map { epoch: 5, size, min_size: 1, order: vec![1], ..Map::default() };
+        map.up = [1, 2].into();
+        map.up_thru = [(1, 9)].into();
+        let mut pg = made_by(&map);
+        let ctx = Ctx { map: &map, now: UTime::ZERO };
+        pg.start(&ctx, &mut Fx::default());
+        pg.on_durable(Epoch(5), &ctx, &mut Fx::default());
+        assert_eq!(*pg.stage(), Stage::Active);
+        let body = body(&pg);
+        let want = hear(&mut pg, &map, body).want_pg_temp;
+        assert_eq!(*pg.stage(), Stage::Active, "it goes on until the map changes");
+        let mut again = Fx::default();
+        pg.ask_again(&mut again);
+        assert_eq!(again.want_pg_temp, want);
+        want
+    };
+    let complete = |pg: &Pg| notify(pg.info().clone());
+    assert_eq!(wanted(2, complete), Some([ME, OTHER].into_iter().collect()));
+    assert_eq!(wanted(1, complete), None, "there are enough");
+    assert_eq!(wanted(2, |_| absent()), None, "it has nothing");
+}
+
 /// Nobody could read an object, and then somebody comes who has another copy.
 #[test]
 fn what_nobody_could_read_is_asked_of_who_comes_later() {
