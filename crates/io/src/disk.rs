@@ -4,7 +4,7 @@
 //! such offsets, past every cache of the kernel.
 //!
 //! **Durability.** A completed [`DiskOp::Write`] is visible to every later read, and it is durable
-//! when it was asked for with `durable: true`, or when a [`DiskOp::Flush`] that was *submitted after
+//! when it was asked for as [`WriteMode::Durable`], or when a [`DiskOp::Flush`] that was *submitted after
 //! the write completed* has completed. Anything else may, after a crash, be there, be absent, or be
 //! torn: each 512-byte sector on its own is old or new.
 //!
@@ -25,6 +25,22 @@ pub struct DevId(pub u8);
 /// Names an operation in flight; chosen by the core, unique until it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DiskToken(pub u64);
+
+/// How late the completion of a [`WriteMode::Lazy`] write may be told.
+pub const LAZY_MS: u64 = 1;
+
+/// What the completion of a write means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteMode {
+    /// The bytes are on stable storage.
+    Durable,
+    /// Reads see the bytes.
+    Plain,
+    /// The same, of a write that nobody waits for: it goes to the device behind what somebody waits for,
+    /// and its completion is told [`LAZY_MS`] late at most, together with others, where each by itself
+    /// would cost as much as a request.
+    Lazy,
+}
 
 /// What to do.
 #[derive(Debug)]
@@ -47,8 +63,8 @@ pub enum DiskOp {
         offset: u64,
         /// The bytes.
         data: SmallVec<[Bytes; 4]>,
-        /// Completion means that these bytes are on stable storage.
-        durable: bool,
+        /// What its completion means, and how soon it is told.
+        mode: WriteMode,
     },
     /// Make every completed write durable.
     Flush {

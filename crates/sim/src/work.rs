@@ -1,7 +1,7 @@
 //! What machines do, counted.
 
 use io::Effects;
-use io::disk::DiskOp;
+use io::disk::{DiskOp, WriteMode};
 use io::net::NetOp;
 use std::ops::{Add, Sub};
 
@@ -30,7 +30,7 @@ impl Work {
         for (_, op) in &fx.disk {
             match op {
                 DiskOp::Read { .. } => self.reads += 1,
-                DiskOp::Write { durable: true, .. } => self.durable_writes += 1,
+                DiskOp::Write { mode: WriteMode::Durable, .. } => self.durable_writes += 1,
                 DiskOp::Write { .. } => self.writes += 1,
                 DiskOp::Flush { .. } => self.flushes += 1,
                 DiskOp::Discard { .. } => {}

@@ -4,7 +4,7 @@ use crate::disk::SimDisk;
 use crate::net::{End, Handed, cut};
 use crate::work::Work;
 use bytes::Bytes;
-use io::disk::{DiskDone, DiskOp, DiskToken};
+use io::disk::{DiskDone, DiskOp, DiskToken, WriteMode};
 use io::kv::ClusterStore;
 use io::net::{CloseReason, ConnId, ListenAddr, ListenId, NetEvent, NetOp, PeerAddr};
 use io::{Core, Effects, Event, Exit, Now, Rng};
@@ -757,7 +757,8 @@ impl World {
         let mut went_wrong = None;
         let result = match op {
             DiskOp::Read { offset, len, .. } => disk.read(offset, len),
-            DiskOp::Write { offset, data, durable, .. } => {
+            DiskOp::Write { offset, data, mode, .. } => {
+                let durable = mode == WriteMode::Durable;
                 let data = data.concat();
                 went_wrong = bad.and_then(|b| disk.mistreat(&b, offset, &data, &mut self.rng));
                 match went_wrong {

@@ -14,7 +14,7 @@ use crate::error::MkfsError;
 use crate::store::inflight::{DATA, Io};
 use crate::superblock::{LogPos, PLACES, Superblock, Totals, WalLabel, place, places_of};
 use bytes::Bytes;
-use io::disk::{DevId, DeviceInfo, DiskDone, DiskError};
+use io::disk::{DevId, DeviceInfo, DiskDone, DiskError, WriteMode};
 use io::{AlignedBuf, BLOCK_BYTES, Effects};
 use smallvec::smallvec;
 use std::collections::VecDeque;
@@ -211,7 +211,7 @@ impl Mkfs {
         while self.io.in_flight() < ZEROS_IN_FLIGHT {
             let Some((dev, block, blocks)) = self.zeros.pop_front() else { break };
             let zeros = AlignedBuf::zeroed(blocks as usize * BLOCK_BYTES).freeze();
-            self.io.write(fx, (dev, block), smallvec![zeros], false, Tag::Zero);
+            self.io.write(fx, (dev, block), smallvec![zeros], WriteMode::Plain, Tag::Zero);
         }
         if self.io.in_flight() == 0 {
             self.io.flush(fx, DATA, Tag::Flush);
@@ -224,11 +224,11 @@ impl Mkfs {
     fn write_supers(&mut self, fx: &mut Effects) {
         for index in places_of(self.sb.generation) {
             let at = (DATA, place(index, self.sb.total_blocks));
-            self.io.write(fx, at, smallvec![self.sb.encode(index)], true, Tag::Super);
+            self.io.write(fx, at, smallvec![self.sb.encode(index)], WriteMode::Durable, Tag::Super);
         }
         if self.sb.wal.dev == 1 {
             let label = WalLabel { identity: self.sb.identity, blocks: self.sb.wal.blocks };
-            self.io.write(fx, (LOG, 0), smallvec![label.encode()], true, Tag::Super);
+            self.io.write(fx, (LOG, 0), smallvec![label.encode()], WriteMode::Durable, Tag::Super);
         }
     }
 }

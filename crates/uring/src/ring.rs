@@ -60,6 +60,11 @@ impl Ring {
         }
     }
 
+    /// Makes the completions that wait to be made; without a system call if there are none.
+    pub fn make_completions(&mut self) -> std::io::Result<()> {
+        if self.ring.submission().taskrun() { self.submit_and_wait(0) } else { Ok(()) }
+    }
+
     /// Takes all completions there are.
     pub fn take(&mut self, out: &mut Vec<Done>) {
         out.extend(self.ring.completion().map(|c| Done {

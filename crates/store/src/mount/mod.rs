@@ -30,7 +30,7 @@ use crate::wal::Wal;
 use crate::wal::format::{Direct, crc_of_crcs};
 use crate::wal::scan::{Scan, Scanned, Witness};
 use bytes::Bytes;
-use io::disk::{DevId, DiskDone, DiskError};
+use io::disk::{DevId, DiskDone, DiskError, WriteMode};
 use io::{BLOCK_BYTES, Effects};
 use replay::Replay;
 use smallvec::smallvec;
@@ -435,7 +435,13 @@ impl Mount {
         for index in self.supers.stale_places(&sb) {
             left += 1;
             let at = (DATA, place(index, sb.total_blocks));
-            self.io.write(fx, at, smallvec![sb.encode(index)], true, Tag::Write { seq: None });
+            self.io.write(
+                fx,
+                at,
+                smallvec![sb.encode(index)],
+                WriteMode::Durable,
+                Tag::Write { seq: None },
+            );
         }
         let life = replay.life(&sb, self.stale, self.news);
         let same = life == replay.wal.life;
@@ -479,7 +485,7 @@ impl Mount {
         let count = issue.writes.len();
         for (block, pieces) in issue.writes {
             let at = (DevId(sb.wal.dev), sb.wal.base + block);
-            self.io.write(fx, at, pieces, true, Tag::Write { seq: Some(issue.seq) });
+            self.io.write(fx, at, pieces, WriteMode::Durable, Tag::Write { seq: Some(issue.seq) });
         }
         Ok(count)
     }

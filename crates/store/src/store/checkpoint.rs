@@ -17,7 +17,7 @@ use crate::tree::apply::{Apply, Step};
 use crate::tree::node::{Node, PagePtr};
 use bytes::Bytes;
 use io::Effects;
-use io::disk::DiskError;
+use io::disk::{DiskError, WriteMode};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -298,7 +298,7 @@ impl Store {
         for (start, end, data) in runs {
             checkpoint.writing_blocks += end - start;
             let what = Ended::CheckpointWrite { blocks: end - start };
-            self.io.write(fx, (DATA, start), data, false, what);
+            self.io.write(fx, (DATA, start), data, WriteMode::Plain, what);
         }
     }
 

@@ -11,7 +11,7 @@ use super::{Ended, Store};
 use crate::superblock::{LogPos, Superblock, place, places_of};
 use bytes::Bytes;
 use io::Effects;
-use io::disk::DiskError;
+use io::disk::{DiskError, WriteMode};
 use smallvec::smallvec;
 
 /// A running commit.
@@ -77,7 +77,7 @@ impl Store {
             commit.writes_left += 1;
             let at = (DATA, place(index, commit.next.total_blocks));
             let data = smallvec![commit.next.encode(index)];
-            self.io.write(fx, at, data, true, Ended::CommitSuper);
+            self.io.write(fx, at, data, WriteMode::Durable, Ended::CommitSuper);
         }
     }
 

@@ -4,7 +4,7 @@
 //! must never be in flight together. [`Io`] knows what is in flight on the data device and insists.
 
 use bytes::Bytes;
-use io::disk::{DevId, DiskOp, DiskToken};
+use io::disk::{DevId, DiskOp, DiskToken, WriteMode};
 use io::{BLOCK_BYTES, Effects};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -114,7 +114,7 @@ impl<T> Io<T> {
         fx: &mut Effects,
         (dev, block): (DevId, u64),
         data: SmallVec<[Bytes; 4]>,
-        durable: bool,
+        mode: WriteMode,
         what: T,
     ) {
         let len: usize = data.iter().map(Bytes::len).sum();
@@ -129,8 +129,9 @@ impl<T> Io<T> {
         }
         let token = self.start(what, range);
         let offset = block * BLOCK_BYTES as u64;
-        let durable = durable && !planted(Bug::SkippedFlush);
-        fx.disk.push((token, DiskOp::Write { dev, offset, data, durable }));
+        let skipped = mode == WriteMode::Durable && planted(Bug::SkippedFlush);
+        let mode = if skipped { WriteMode::Plain } else { mode };
+        fx.disk.push((token, DiskOp::Write { dev, offset, data, mode }));
     }
 
     /// Flushes a device.
@@ -189,6 +190,6 @@ mod tests {
         let mut fx = Effects::new();
         io.read(&mut fx, DATA, 10, 5, 1);
         let data = smallvec::smallvec![Bytes::from_static(&[0; BLOCK_BYTES])];
-        io.write(&mut fx, (DATA, 14), data, false, 2);
+        io.write(&mut fx, (DATA, 14), data, WriteMode::Plain, 2);
     }
 }

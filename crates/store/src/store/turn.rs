@@ -5,7 +5,7 @@ use super::{Ended, Life, Store, StoreEvent, TxnId};
 use crate::memtable::Garbage;
 use crate::store::txns::Decided;
 use bytes::Bytes;
-use io::disk::{DiskDone, DiskError};
+use io::disk::{DiskDone, DiskError, WriteMode};
 use io::{BLOCK_BYTES, Effects, Now};
 use smallvec::smallvec;
 use std::time::Duration;
@@ -140,7 +140,8 @@ impl Store {
             self.counters.direct_writes += 1;
             self.counters.direct_bytes += write.data.len() as u64;
             let what = Ended::Direct { start: write.start };
-            self.io.write(fx, (DATA, write.start), smallvec![write.data], write.durable, what);
+            let mode = if write.durable { WriteMode::Durable } else { WriteMode::Plain };
+            self.io.write(fx, (DATA, write.start), smallvec![write.data], mode, what);
         }
         if self.direct.wants_flush() {
             self.counters.direct_flushes += 1;
@@ -170,7 +171,7 @@ impl Store {
                 self.counters.log_bytes += pieces.iter().map(|p| p.len() as u64).sum::<u64>();
                 let at = (dev, self.wal.place.base + block);
                 let what = Ended::Batch { seq: issue.seq };
-                self.io.write(fx, at, pieces, true, what);
+                self.io.write(fx, at, pieces, WriteMode::Durable, what);
             }
         }
     }

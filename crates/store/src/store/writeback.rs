@@ -14,7 +14,7 @@ use crate::codec::block_crc;
 use crate::wal::{Content, Pending};
 use bytes::Bytes;
 use io::Effects;
-use io::disk::DiskError;
+use io::disk::{DiskError, WriteMode};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use types::HashMap;
@@ -26,7 +26,7 @@ const GROUP_BLOCKS: usize = 64;
 /// Groups being read or written at a time, at most.
 const GROUPS: usize = 32;
 /// And while nothing is urgent.
-const CALM_GROUPS: usize = 2;
+const CALM_GROUPS: usize = 16;
 /// Blocks that one slice prepares.
 const SLICE_BLOCKS: usize = 128;
 /// How often a logged block is read back before it is given up.
@@ -94,16 +94,28 @@ impl Store {
         self.wal.place.blocks * 2 / 5
     }
 
+    /// Whether somebody waits for what is put in place.
+    fn is_urgent(&self) -> bool {
+        self.is_closing() || self.pressure || self.wal.used_blocks() >= self.low_mark()
+    }
+
     /// Groups that may be under way. Each of them is in the way of those who wait for the disk, so
     /// there are no more than keep the log from filling up: few at first, all of them where writers
-    /// begin to be held back.
+    /// begin to be held back. They go in bursts, each begun when the one before it has ended: a burst
+    /// costs little more than one group, since nobody is woken for its parts. The first ones also wait
+    /// until no batch is on its way to the log.
     fn groups(&self) -> usize {
-        if self.is_closing() || self.pressure {
+        if self.is_urgent() {
             return GROUPS;
         }
         let (calm, low) = (self.calm_blocks(), self.low_mark());
         let over = self.wal.used_blocks().saturating_sub(calm);
-        let more = (GROUPS - CALM_GROUPS) as u64 * over / low.saturating_sub(calm).max(1);
+        let span = low.saturating_sub(calm).max(1);
+        let in_the_way = self.wal.writing() > 0 && over < span / 4;
+        if !self.writeback.groups.is_empty() || in_the_way {
+            return 0;
+        }
+        let more = (GROUPS - CALM_GROUPS) as u64 * over / span;
         (CALM_GROUPS + more as usize).min(GROUPS)
     }
 
@@ -272,7 +284,8 @@ impl Store {
         self.counters.in_place_writes += 1;
         self.counters.in_place_blocks += members.len() as u64;
         self.writeback.groups.insert(group, Group { members, reading: 0 });
-        self.io.write(fx, (DATA, start), data, false, Ended::InPlaceWrite { group });
+        let mode = if self.is_urgent() { WriteMode::Plain } else { WriteMode::Lazy };
+        self.io.write(fx, (DATA, start), data, mode, Ended::InPlaceWrite { group });
     }
 
     /// A group is in place.

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use fastrand::Rng;
-use io::disk::{DevId, DeviceInfo, DiskDone, DiskError, DiskOp, DiskToken};
+use io::disk::{DevId, DeviceInfo, DiskDone, DiskError, DiskOp, DiskToken, WriteMode};
 use io::{AlignedBuf, BLOCK_BYTES};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -211,7 +211,8 @@ impl Disk {
                 self.check_overlap(dev, block, blocks, false);
                 Op::Read { dev, block, blocks: blocks as usize }
             }
-            DiskOp::Write { dev, offset, data, durable } => {
+            DiskOp::Write { dev, offset, data, mode } => {
+                let durable = mode == WriteMode::Durable;
                 let all: Vec<u8> = data.iter().flat_map(|b| b.iter().copied()).collect();
                 let (block, blocks) = self.check(dev, offset, all.len() as u64);
                 self.check_overlap(dev, block, blocks, true);

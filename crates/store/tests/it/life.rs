@@ -5,7 +5,7 @@ use crate::rig::{
     CLUSTER, OSD, Rig, assert_clean, bytes, fsck, identity, key, mkfs, mount, mount_until,
     tiny_config,
 };
-use io::disk::{DevId, DiskOp};
+use io::disk::{DevId, DiskOp, WriteMode};
 use io::{AlignedBuf, BLOCK_BYTES};
 use store::{Config, Expect, MkfsError, MountError, ReadSet, Severity, Store, Transaction};
 use types::{OsdId, Uuid};
@@ -306,8 +306,8 @@ fn a_big_aligned_write_is_not_copied() {
     let range = data.as_ptr() as usize..data.as_ptr() as usize + data.len();
     let mut written = 0;
     for (_, op) in &rig.fx.disk {
-        if let DiskOp::Write { data, durable, .. } = op {
-            assert!(durable);
+        if let DiskOp::Write { data, mode, .. } = op {
+            assert_eq!(*mode, WriteMode::Durable);
             let ours = data.iter().filter(|piece| range.contains(&(piece.as_ptr() as usize)));
             written += ours.map(|piece| piece.len()).sum::<usize>();
         }

@@ -1,6 +1,6 @@
 use crate::run;
 use bytes::Bytes;
-use io::disk::{DevId, DiskError, DiskOp, DiskToken};
+use io::disk::{DevId, DiskError, DiskOp, DiskToken, WriteMode};
 use io::{AlignedBuf, Event};
 use smallvec::smallvec;
 use uring::{Open, open};
@@ -26,14 +26,14 @@ fn what_is_written_is_read_back_aligned_or_not() {
                 dev: DEV,
                 offset: 8192,
                 data: smallvec![block(1, 1), block(2, 2)],
-                durable: true,
+                mode: WriteMode::Durable,
             },
             (Event::Disk(done), 1) => {
                 done.result.as_ref().unwrap();
                 // Pieces that are neither aligned nor whole blocks.
                 let piece = block(3, 1);
                 let data = smallvec![piece.slice(1..3001), piece.slice(..1096)];
-                DiskOp::Write { dev: DEV, offset: 0, data, durable: false }
+                DiskOp::Write { dev: DEV, offset: 0, data, mode: WriteMode::Plain }
             }
             (Event::Disk(_), 2) => DiskOp::Flush { dev: DEV },
             (Event::Disk(_), 3) => DiskOp::Read { dev: DEV, offset: 0, len: 5 * 4096 },
@@ -61,6 +61,43 @@ fn what_is_written_is_read_back_aligned_or_not() {
     });
 }
 
+/// Nobody is woken for them, and yet they end, also when nothing else happens; and they are not in the way of
+/// others.
+#[test]
+fn writes_that_nobody_waits_for_end_together() {
+    const WRITES: u64 = 200;
+    let dir = tempfile::tempdir_in(".").unwrap();
+    let bytes = (WRITES + 1) * 4096;
+    let device = open(&dir.path().join("disk"), Open::Create { bytes }).unwrap();
+    let (mut ended, mut told_after) = (0, 0);
+    run(vec![device], |_, event, fx| match event {
+        Event::Start => {
+            for n in 0..=WRITES {
+                let mode = if n < WRITES { WriteMode::Lazy } else { WriteMode::Plain };
+                let data = smallvec![block(n as u8, 1)];
+                let op = DiskOp::Write { dev: DEV, offset: n * 4096, data, mode };
+                fx.disk.push((DiskToken(n), op));
+            }
+        }
+        Event::Disk(done) if done.token == DiskToken(WRITES) => told_after = ended,
+        Event::Disk(done) if done.token.0 < WRITES => {
+            assert_eq!(done.result, Ok(Bytes::new()));
+            ended += 1;
+            if ended == WRITES {
+                let read = DiskOp::Read { dev: DEV, offset: 0, len: bytes as usize };
+                fx.disk.push((DiskToken(WRITES + 1), read));
+            }
+        }
+        Event::Disk(done) => {
+            let data = done.result.unwrap();
+            assert!(data.chunks(4096).enumerate().all(|(n, c)| c.iter().all(|b| *b == n as u8)));
+            fx.exit(0, "done");
+        }
+        _ => {}
+    });
+    assert_eq!((ended, told_after), (WRITES, 0), "who waits is told first");
+}
+
 #[test]
 fn a_write_of_more_pieces_than_the_kernel_takes_is_written_whole() {
     let dir = tempfile::tempdir_in(".").unwrap();
@@ -71,7 +108,7 @@ fn a_write_of_more_pieces_than_the_kernel_takes_is_written_whole() {
         let op = match (&event, step) {
             (Event::Start, _) => {
                 let data = (0..1500).map(|n: u32| block(n as u8, 1)).collect();
-                DiskOp::Write { dev: DEV, offset: 0, data, durable: false }
+                DiskOp::Write { dev: DEV, offset: 0, data, mode: WriteMode::Plain }
             }
             (Event::Disk(done), 1) => {
                 done.result.as_ref().unwrap();
@@ -104,7 +141,7 @@ fn many_operations_in_flight_all_end() {
                     dev: DEV,
                     offset: i * 4096,
                     data: smallvec![block(i as u8, 1)],
-                    durable: false,
+                    mode: WriteMode::Plain,
                 };
                 fx.disk.push((DiskToken(i), op));
             }

@@ -1,0 +1,341 @@
+//! The loop.
+
+mod disk;
+mod sockets;
+
+use crate::device::Device;
+use crate::net::{Conn, Listener};
+use crate::ring::{Done, Ring};
+use crate::slots::{Index, Slot, Slots};
+use crate::timer::{Timers, until};
+use bytes::Bytes;
+use disk::{Lazy, transferred};
+use io::disk::DiskDone;
+use io::kv::ClusterStore;
+use io::net::{CLOSE_LINGER_MS, ConnId};
+use io::{Core, Effects, Event, Exit, Now};
+use io_uring::{opcode, squeue, types as ring_types};
+use slab::Slab;
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use types::{HashMap, Mono, UTime};
+
+/// Entries of the submission queue for writes that nobody waits for.
+const LAZY_ENTRIES: u32 = 128;
+
+/// Settings of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Entries of the submission queue; a power of two.
+    pub ring_entries: u32,
+    /// Whether SIGTERM and SIGINT become [`Event::Stop`].
+    pub handle_signals: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options { ring_entries: 512, handle_signals: true }
+    }
+}
+
+/// Why a run could not start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The kernel gives us no ring.
+    #[error(
+        "io_uring is not available: {0}. Linux 6.1 or newer is needed, with \
+         /proc/sys/kernel/io_uring_disabled at 0 and no seccomp filter (containers!) against it"
+    )]
+    NoRing(std::io::Error),
+    /// The ring itself failed.
+    #[error("io_uring failed: {0}")]
+    Ring(#[from] std::io::Error),
+}
+
+/// Runs `core` until it asks for the end. `devices` are [`DevId`] 0, 1, ...
+///
+/// # Errors
+/// When there is no ring, or it fails.
+pub fn run<C: Core + ?Sized>(
+    core: &mut C,
+    devices: Vec<Device>,
+    kv: Option<Box<dyn ClusterStore>>,
+    options: &Options,
+) -> Result<Exit, RunError> {
+    let main = Ring::new(options.ring_entries).map_err(RunError::NoRing)?;
+    let lazy = Ring::new(LAZY_ENTRIES).map_err(RunError::NoRing)?;
+    let mut runner = Runner {
+        rings: Some(Rings { main, lazy }),
+        lazy: Lazy::default(),
+        slots: Slots::default(),
+        clock: start_of_clock(),
+        fx: Effects::new(),
+        pending: VecDeque::new(),
+        listeners: Slab::new(),
+        conns: Slab::new(),
+        by_id: HashMap::default(),
+        dirty: Vec::new(),
+        short_sends: 0,
+        timers: Timers::default(),
+        lingering: Vec::new(),
+        devices,
+        kv,
+        signal: None,
+    };
+    if options.handle_signals {
+        runner.watch_signals()?;
+    }
+    runner.run(core)
+}
+
+struct Rings {
+    main: Ring,
+    /// Writes that nobody waits for.
+    lazy: Ring,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Main,
+    Lazy,
+}
+
+struct Runner {
+    /// `None` only while the runner is dropped: the rings go before the memory they may touch.
+    rings: Option<Rings>,
+    lazy: Lazy,
+    slots: Slots,
+    clock: Instant,
+    fx: Effects,
+    /// Events that did not come through the ring.
+    pending: VecDeque<Event>,
+    listeners: Slab<Listener>,
+    conns: Slab<Conn>,
+    by_id: HashMap<ConnId, Index>,
+    /// Connections that may want a receive or send started.
+    dirty: Vec<Index>,
+    /// Short sends of this turn.
+    short_sends: usize,
+    timers: Timers,
+    /// Closed connections that may still send, and until when.
+    lingering: Vec<(Mono, Index, ConnId)>,
+    devices: Vec<Device>,
+    kv: Option<Box<dyn ClusterStore>>,
+    signal: Option<UnixStream>,
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        drop(self.rings.take());
+    }
+}
+
+impl Runner {
+    fn now(&self) -> Now {
+        let mono = Mono(self.clock.elapsed().as_nanos() as u64);
+        Now { mono, wall: UTime::from_unix(wall_clock()) }
+    }
+
+    fn run<C: Core + ?Sized>(&mut self, core: &mut C) -> Result<Exit, RunError> {
+        self.pending.push_back(Event::Start);
+        let mut done = Vec::new();
+        loop {
+            let now = self.now();
+            self.take_lazy(now, &mut done)?;
+            let mut told = false;
+            while let Some(event) = self.pending.pop_front() {
+                core.handle(now, event, &mut self.fx);
+                told = true;
+            }
+            for d in done.drain(..) {
+                if let Some(event) = self.complete(d)? {
+                    core.handle(now, event, &mut self.fx);
+                    told = true;
+                }
+            }
+            if core.next_deadline().is_some_and(|at| at <= now.mono) {
+                core.handle(now, Event::Timer, &mut self.fx);
+                told = true;
+            }
+            // The end of a send, say, is none of the core's business.
+            if told {
+                core.end_turn(now, &mut self.fx);
+            }
+            self.carry_out(now)?;
+            if let Some(exit) = self.fx.exit.take() {
+                self.wind_down()?;
+                return Ok(exit);
+            }
+            self.wait(core, now)?;
+            self.rings().main.take(&mut done);
+        }
+    }
+
+    /// Submits what was started, and waits for something that concerns the core.
+    ///
+    /// Short sends complete while they are submitted. Being woken for that alone would cost as much
+    /// as a request, so they are waited for on top of one other event.
+    fn wait<C: Core + ?Sized>(&mut self, core: &C, now: Now) -> Result<(), RunError> {
+        self.submit_lazy(now)?;
+        let short_sends = std::mem::take(&mut self.short_sends);
+        let lingering = self.lingering.iter().map(|(until, ..)| *until);
+        let deadline = lingering.chain(core.next_deadline()).chain(self.lazy.look_at).min();
+        let is_due = deadline.is_some_and(|at| at <= now.mono);
+        if is_due || !self.pending.is_empty() {
+            return Ok(self.rings().main.submit_and_wait(0)?);
+        }
+        if let Some(deadline) = deadline {
+            self.wake_at(now, deadline)?;
+        }
+        Ok(self.rings().main.submit_and_wait(1 + short_sends)?)
+    }
+
+    fn wake_at(&mut self, now: Now, deadline: Mono) -> Result<(), RunError> {
+        if !self.timers.lacks(deadline) {
+            return Ok(());
+        }
+        let after = until(now.mono, deadline);
+        let at: *const ring_types::Timespec = &*after;
+        let entry = opcode::Timeout::new(at).build();
+        self.push(entry, Slot::Timeout { deadline, _after: after })
+    }
+
+    fn rings(&mut self) -> &mut Rings {
+        self.rings.as_mut().expect("the rings live as long as the run")
+    }
+
+    fn watch_signals(&mut self) -> Result<(), RunError> {
+        let (ours, theirs) = UnixStream::pair()?;
+        for signal in [libc::SIGTERM, libc::SIGINT] {
+            signal_hook::low_level::pipe::register(signal, theirs.try_clone()?)?;
+        }
+        self.signal = Some(ours);
+        self.arm_signal()
+    }
+
+    fn arm_signal(&mut self) -> Result<(), RunError> {
+        let Some(stream) = &self.signal else { return Ok(()) };
+        let fd = ring_types::Fd(stream.as_raw_fd());
+        let mut buf = Box::new([0; 8]);
+        let entry = opcode::Recv::new(fd, buf.as_mut_ptr(), 8).build();
+        self.push(entry, Slot::Signal { _buf: buf })
+    }
+
+    /// Queues an entry whose memory and descriptors are owned by `slot` (or by the table entry that
+    /// `slot` names, which is kept while it has operations in flight).
+    fn push(&mut self, entry: squeue::Entry, slot: Slot) -> Result<(), RunError> {
+        self.push_to(Way::Main, entry, slot)
+    }
+
+    /// The same, for one of the rings.
+    fn push_to(&mut self, way: Way, entry: squeue::Entry, slot: Slot) -> Result<(), RunError> {
+        let key = self.slots.insert(slot);
+        let entry = entry.user_data(key);
+        let rings = self.rings();
+        let ring = if way == Way::Lazy { &mut rings.lazy } else { &mut rings.main };
+        // SAFETY: `slot` owns what the entry names, and is kept until the last completion.
+        unsafe { ring.push(&entry)? };
+        Ok(())
+    }
+
+    /// Turns a completion into an event for the core.
+    fn complete(&mut self, d: Done) -> Result<Option<Event>, RunError> {
+        if let Slot::Accept { listener } = *self.slots.get_mut(d.key) {
+            if !d.more {
+                self.slots.remove(d.key);
+            }
+            return self.accepted(listener, d);
+        }
+        let event = match self.slots.remove(d.key) {
+            Slot::Accept { .. } => None,
+            Slot::Connect { conn, .. } => self.connected(conn, d.result),
+            Slot::Recv { conn, buf } => self.received(conn, buf, d.result),
+            Slot::Fill { conn, buf, from } => self.filled(conn, buf, from, d.result),
+            Slot::Send { conn, .. } => self.sent(conn, d.result),
+            Slot::DiskRead { token, buf } => {
+                let wanted = buf.len();
+                let result = transferred(d.result, wanted).map(|()| buf.freeze());
+                Some(Event::Disk(DiskDone { token, result }))
+            }
+            Slot::DiskWrite { token, wanted, .. } => {
+                let result = transferred(d.result, wanted).map(|()| Bytes::new());
+                Some(Event::Disk(DiskDone { token, result }))
+            }
+            Slot::DiskFlush { token } => {
+                let result = transferred(d.result, 0).map(|()| Bytes::new());
+                Some(Event::Disk(DiskDone { token, result }))
+            }
+            // A hint: its failure is no error.
+            Slot::DiskDiscard { token } => {
+                Some(Event::Disk(DiskDone { token, result: Ok(Bytes::new()) }))
+            }
+            Slot::Signal { .. } => {
+                self.arm_signal()?;
+                Some(Event::Stop)
+            }
+            Slot::Timeout { deadline, .. } => {
+                self.timers.over(deadline);
+                None
+            }
+            Slot::Cancel => None,
+        };
+        Ok(event)
+    }
+
+    fn carry_out(&mut self, now: Now) -> Result<(), RunError> {
+        let mut fx = std::mem::take(&mut self.fx);
+        for op in fx.net.drain(..) {
+            self.net_op(now, op)?;
+        }
+        // What is sent is on its way longer than what is written here: others write it as well.
+        self.end_lingering(now);
+        self.start_transfers()?;
+        for (token, op) in fx.disk.drain(..) {
+            self.disk_op(token, op)?;
+        }
+        for (token, op) in fx.kv.drain(..) {
+            let kv = self.kv.as_mut().expect("a core without a cluster store asks nothing of it");
+            kv.submit(token, op);
+        }
+        while let Some(done) = self.kv.as_mut().and_then(|kv| kv.poll()) {
+            self.pending.push_back(Event::Kv(done));
+        }
+        self.fx = fx;
+        Ok(())
+    }
+
+    /// The last sends leave and disk operations end, within the linger time.
+    fn wind_down(&mut self) -> Result<(), RunError> {
+        let until = self.now().mono.after(Duration::from_millis(CLOSE_LINGER_MS));
+        let mut done = Vec::new();
+        loop {
+            let sending = self.conns.iter().any(|(_, c)| c.sending || c.wants_send());
+            let now = self.now();
+            if (!sending && !self.slots.has_disk()) || now.mono >= until || self.slots.is_empty() {
+                return Ok(());
+            }
+            self.start_transfers()?;
+            self.submit_lazy(now)?;
+            self.wake_at(now, self.lazy.look_at.map_or(until, |at| at.min(until)))?;
+            self.rings().main.submit_and_wait(1)?;
+            self.rings().main.take(&mut done);
+            let now = self.now();
+            self.take_lazy(now, &mut done)?;
+            for d in done.drain(..) {
+                self.complete(d)?;
+            }
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that reads the clocks")]
+fn start_of_clock() -> Instant {
+    Instant::now()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the one place that reads the clocks")]
+fn wall_clock() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}

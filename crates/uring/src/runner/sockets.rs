@@ -1,0 +1,359 @@
+//! Connections: what the core asks of them, and what comes of it.
+
+use super::{RunError, Runner};
+use crate::net::{Conn, Fill, Listener, Stage, dialler, listen, sockaddr};
+use crate::ring::Done;
+use crate::slots::{Index, Slot, Socket};
+use io::net::{
+    CLOSE_LINGER_MS, CloseReason, ConnId, ListenAddr, ListenId, NetEvent, NetOp, PeerAddr,
+};
+use io::{AlignedBuf, Event, Now};
+use io_uring::{opcode, types as ring_types};
+use rustix::net::sockopt;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+/// A send of up to so many bytes completes while it is submitted, or not at all: sockets buffer more.
+const SHORT_SEND_BYTES: usize = 32 << 10;
+
+impl Runner {
+    pub(super) fn net_op(&mut self, now: Now, op: NetOp) -> Result<(), RunError> {
+        match op {
+            NetOp::Listen { listen: id, addr } => self.listen(id, &addr),
+            NetOp::Connect { conn, addr } => self.connect(conn, addr),
+            NetOp::Send { conn, data } => {
+                self.on_open(conn, |c| c.enqueue(data));
+                Ok(())
+            }
+            NetOp::Fill { conn, buf, from } => {
+                assert!(from < buf.len(), "a fill has something to fill");
+                self.on_open(conn, |c| c.fill = Some(Fill { buf, from }));
+                Ok(())
+            }
+            NetOp::PauseRecv { conn } => {
+                self.on_open(conn, |c| c.paused = true);
+                Ok(())
+            }
+            NetOp::ResumeRecv { conn } => {
+                self.on_open(conn, |c| c.paused = false);
+                Ok(())
+            }
+            NetOp::LimitSend { conn, bytes } => {
+                self.on_open(conn, |c| c.send_limit_bytes = bytes);
+                Ok(())
+            }
+            NetOp::Close { conn, drain } => {
+                self.close(now, conn, drain);
+                Ok(())
+            }
+        }
+    }
+
+    /// Does something to a connection the core still knows.
+    fn on_open(&mut self, id: ConnId, f: impl FnOnce(&mut Conn)) {
+        if let Some(&index) = self.by_id.get(&id) {
+            f(&mut self.conns[index]);
+            self.dirty.push(index);
+        }
+    }
+
+    fn listen(&mut self, id: ListenId, addr: &ListenAddr) -> Result<(), RunError> {
+        match listen(addr) {
+            Ok((fd, got)) => {
+                let is_unix = matches!(addr, ListenAddr::Unix(_));
+                let listener = Listener { id, socket: Socket { fd }, is_unix };
+                let index = self.listeners.insert(listener);
+                self.arm_accept(index)?;
+                self.pending.push_back(Event::Net(NetEvent::Listening { listen: id, addr: got }));
+            }
+            Err(e) => {
+                let errno = e.raw_os_error();
+                self.pending.push_back(Event::Net(NetEvent::ListenFailed { listen: id, errno }));
+            }
+        }
+        Ok(())
+    }
+
+    fn arm_accept(&mut self, listener: Index) -> Result<(), RunError> {
+        let fd = ring_types::Fd(self.listeners[listener].socket.fd.as_raw_fd());
+        let entry = opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build();
+        self.push(entry, Slot::Accept { listener })
+    }
+
+    pub(super) fn accepted(&mut self, listener: Index, d: Done) -> Result<Option<Event>, RunError> {
+        if !d.more {
+            self.arm_accept(listener)?;
+        }
+        if d.result < 0 {
+            // Most likely out of descriptors: the peer is refused, others go on.
+            let error = std::io::Error::from_raw_os_error(-d.result);
+            tracing::warn!("a connection could not be accepted: {error}");
+            return Ok(None);
+        }
+        // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+        let fd = unsafe { OwnedFd::from_raw_fd(d.result) };
+        let from = &self.listeners[listener];
+        let (listen, is_unix) = (from.id, from.is_unix);
+        let peer = if is_unix {
+            PeerAddr::Unix
+        } else {
+            let addr = rustix::net::getpeername(&fd).ok().flatten();
+            let Some(addr) = addr.and_then(|a| SocketAddr::try_from(a).ok()) else {
+                return Ok(None);
+            };
+            if let Err(e) = sockopt::set_tcp_nodelay(&fd, true) {
+                tracing::debug!("{addr}: TCP_NODELAY: {e}");
+            }
+            PeerAddr::Tcp(addr)
+        };
+        let conn = self.fx.new_conn();
+        self.add_conn(conn, fd, Stage::Open);
+        Ok(Some(Event::Net(NetEvent::Accepted { listen, conn, peer })))
+    }
+
+    fn add_conn(&mut self, id: ConnId, fd: OwnedFd, stage: Stage) -> Index {
+        let index = self.conns.insert(Conn::new(id, fd, stage));
+        self.by_id.insert(id, index);
+        self.dirty.push(index);
+        index
+    }
+
+    fn connect(&mut self, conn: ConnId, addr: SocketAddr) -> Result<(), RunError> {
+        let fd = match dialler(&addr) {
+            Ok(fd) => fd,
+            Err(e) => {
+                let why = CloseReason::Os(e.raw_os_error());
+                self.pending.push_back(Event::Net(NetEvent::Closed { conn, why }));
+                return Ok(());
+            }
+        };
+        let index = self.add_conn(conn, fd, Stage::Connecting);
+        let (storage, len) = sockaddr(&addr);
+        let at: *const libc::sockaddr_storage = &*storage;
+        let fd = ring_types::Fd(self.conns[index].raw());
+        let entry = opcode::Connect::new(fd, at.cast(), len).build();
+        self.conns[index].in_flight += 1;
+        self.push(entry, Slot::Connect { conn: index, _addr: storage })
+    }
+
+    pub(super) fn connected(&mut self, index: Index, result: i32) -> Option<Event> {
+        let conn = &mut self.conns[index];
+        conn.in_flight -= 1;
+        if conn.stage == Stage::Dead {
+            self.reap(index);
+            return None;
+        }
+        if result < 0 {
+            return self.broken(index, CloseReason::Os(-result));
+        }
+        let local = rustix::net::getsockname(&conn.socket.fd).ok();
+        let Some(local) = local.and_then(|a| SocketAddr::try_from(a).ok()) else {
+            return self.broken(index, CloseReason::Os(libc::ENOTCONN));
+        };
+        conn.stage = Stage::Open;
+        self.dirty.push(index);
+        Some(Event::Net(NetEvent::Connected { conn: self.conns[index].id, local }))
+    }
+
+    pub(super) fn received(
+        &mut self,
+        index: Index,
+        buf: bytes::BytesMut,
+        result: i32,
+    ) -> Option<Event> {
+        let conn = &mut self.conns[index];
+        conn.in_flight -= 1;
+        conn.receiving = false;
+        if conn.stage != Stage::Open {
+            self.reap(index);
+            return None;
+        }
+        if result <= 0 {
+            return self.ended(index, result);
+        }
+        let mut buf = buf;
+        let n = result as usize;
+        // SAFETY: the kernel has filled the first `n` bytes of the spare capacity.
+        unsafe { buf.set_len(n) };
+        let data = conn.received(buf, n);
+        let id = conn.id;
+        self.dirty.push(index);
+        Some(Event::Net(NetEvent::Received { conn: id, data }))
+    }
+
+    pub(super) fn filled(
+        &mut self,
+        index: Index,
+        buf: AlignedBuf,
+        from: usize,
+        res: i32,
+    ) -> Option<Event> {
+        let conn = &mut self.conns[index];
+        conn.in_flight -= 1;
+        conn.receiving = false;
+        if conn.stage != Stage::Open {
+            self.reap(index);
+            return None;
+        }
+        if res <= 0 {
+            return self.ended(index, res);
+        }
+        let from = from + res as usize;
+        self.dirty.push(index);
+        if from < buf.len() {
+            conn.fill = Some(Fill { buf, from });
+            return None;
+        }
+        Some(Event::Net(NetEvent::Filled { conn: conn.id, buf }))
+    }
+
+    pub(super) fn sent(&mut self, index: Index, result: i32) -> Option<Event> {
+        let conn = &mut self.conns[index];
+        conn.in_flight -= 1;
+        conn.sending = false;
+        if conn.stage == Stage::Dead {
+            self.reap(index);
+            return None;
+        }
+        conn.is_full = result == -libc::EAGAIN;
+        let result = if conn.is_full { 0 } else { result };
+        if result < 0 {
+            return match conn.stage {
+                Stage::Draining => {
+                    self.kill(index);
+                    None
+                }
+                _ => self.broken(index, CloseReason::Os(-result)),
+            };
+        }
+        conn.sent(result as usize);
+        if conn.queue.is_empty() && matches!(conn.stage, Stage::Draining) {
+            self.kill(index);
+            return None;
+        }
+        self.dirty.push(index);
+        None
+    }
+
+    fn ended(&mut self, index: Index, result: i32) -> Option<Event> {
+        if result == -libc::EINTR || result == -libc::EAGAIN {
+            self.dirty.push(index);
+            return None;
+        }
+        let why = if result == 0 { CloseReason::Eof } else { CloseReason::Os(-result) };
+        self.broken(index, why)
+    }
+
+    /// The connection is over; the core hears of it once.
+    fn broken(&mut self, index: Index, why: CloseReason) -> Option<Event> {
+        let conn = self.conns[index].id;
+        self.kill(index);
+        Some(Event::Net(NetEvent::Closed { conn, why }))
+    }
+
+    fn close(&mut self, now: Now, id: ConnId, drain: bool) {
+        let Some(index) = self.by_id.remove(&id) else { return };
+        let conn = &mut self.conns[index];
+        if drain && conn.stage == Stage::Open && !conn.queue.is_empty() {
+            conn.stage = Stage::Draining;
+            let until = now.mono.after(Duration::from_millis(CLOSE_LINGER_MS));
+            self.lingering.push((until, index, id));
+            self.dirty.push(index);
+        } else {
+            self.kill(index);
+        }
+    }
+
+    /// Ends a connection: what is in flight is cut short, and then it goes.
+    fn kill(&mut self, index: Index) {
+        let conn = &mut self.conns[index];
+        self.by_id.remove(&conn.id);
+        let connecting = conn.stage == Stage::Connecting;
+        conn.stage = Stage::Dead;
+        conn.queue.clear();
+        conn.queued_bytes = 0;
+        conn.fill = None;
+        if conn.in_flight > 0 {
+            // Receives and sends under way end at once. A dial does not: it must be cancelled.
+            let _ = rustix::net::shutdown(&conn.socket.fd, rustix::net::Shutdown::Both);
+            if connecting {
+                let fd = ring_types::Fd(conn.raw());
+                let by = ring_types::CancelBuilder::fd(fd).all();
+                let entry = opcode::AsyncCancel2::new(by).build();
+                if let Err(e) = self.push(entry, Slot::Cancel) {
+                    tracing::warn!("a dial could not be cancelled: {e}");
+                }
+            }
+        }
+        self.reap(index);
+    }
+
+    fn reap(&mut self, index: Index) {
+        let conn = &self.conns[index];
+        if conn.stage == Stage::Dead && conn.in_flight == 0 {
+            self.conns.remove(index);
+        }
+    }
+
+    pub(super) fn end_lingering(&mut self, now: Now) {
+        let mut lingering = std::mem::take(&mut self.lingering);
+        lingering.retain(|&(until, index, id)| {
+            let still =
+                self.conns.get(index).is_some_and(|c| c.id == id && c.stage == Stage::Draining);
+            if still && until <= now.mono {
+                self.kill(index);
+            }
+            still && until > now.mono
+        });
+        self.lingering = lingering;
+    }
+
+    pub(super) fn start_transfers(&mut self) -> Result<(), RunError> {
+        let mut dirty = std::mem::take(&mut self.dirty);
+        for index in dirty.drain(..) {
+            let Some(conn) = self.conns.get_mut(index) else { continue };
+            if conn.wants_send() {
+                self.start_send(index)?;
+            }
+            let conn = &mut self.conns[index];
+            if conn.wants_recv() {
+                self.start_recv(index)?;
+            }
+        }
+        self.dirty = dirty;
+        Ok(())
+    }
+
+    fn start_send(&mut self, index: Index) -> Result<(), RunError> {
+        let conn = &mut self.conns[index];
+        let msg = conn.gather();
+        let short = conn.queued_bytes <= SHORT_SEND_BYTES && !conn.is_full;
+        self.short_sends += usize::from(short);
+        conn.sending = true;
+        conn.in_flight += 1;
+        let fd = ring_types::Fd(conn.raw());
+        let how = if short { libc::MSG_DONTWAIT } else { libc::MSG_WAITALL };
+        let flags = (libc::MSG_NOSIGNAL | how) as u32;
+        let entry = opcode::SendMsg::new(fd, &msg.header).flags(flags).build();
+        self.push(entry, Slot::Send { conn: index, _msg: msg })
+    }
+
+    fn start_recv(&mut self, index: Index) -> Result<(), RunError> {
+        let conn = &mut self.conns[index];
+        conn.receiving = true;
+        conn.in_flight += 1;
+        let fd = ring_types::Fd(conn.raw());
+        if let Some(Fill { mut buf, from }) = conn.fill.take() {
+            let rest = &mut buf.as_mut_slice()[from..];
+            let len = u32::try_from(rest.len()).unwrap_or(u32::MAX);
+            let entry = opcode::Recv::new(fd, rest.as_mut_ptr(), len).flags(libc::MSG_WAITALL);
+            return self.push(entry.build(), Slot::Fill { conn: index, buf, from });
+        }
+        let mut buf = conn.take_chunk();
+        let spare = buf.spare_capacity_mut();
+        let len = u32::try_from(spare.len()).unwrap_or(u32::MAX);
+        let entry = opcode::Recv::new(fd, spare.as_mut_ptr().cast(), len).build();
+        self.push(entry, Slot::Recv { conn: index, buf })
+    }
+}
