@@ -46,6 +46,9 @@ pub struct Devices {
 pub struct Config {
     /// Memory for tree nodes.
     pub page_cache_bytes: usize,
+    /// Memory for rows of extents that were used last, beside the nodes that they are in: a row found there
+    /// costs no search.
+    pub shard_cache_bytes: usize,
     /// Memory for blocks that are in the log and not yet in place; beyond it they are read back
     /// from the log.
     pub wal_cache_bytes: usize,
@@ -86,7 +89,8 @@ impl Config {
     /// Settings for a store that may use about this much memory.
     pub fn for_memory(bytes: usize) -> Self {
         Config {
-            page_cache_bytes: bytes / 2,
+            page_cache_bytes: bytes / 2 - bytes / 16,
+            shard_cache_bytes: bytes / 16,
             wal_cache_bytes: bytes / 4,
             memtable_bytes: bytes / 4,
             wal_bytes: 1 << 30,

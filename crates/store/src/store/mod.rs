@@ -202,13 +202,13 @@ impl Store {
     pub(crate) fn assemble(parts: Parts) -> Store {
         let announced = parts.next_txn - 1;
         Store {
-            config: parts.config,
             devices: parts.devices,
             // It was; from now on the log goes on.
             sb: Superblock { clean: false, ..parts.sb },
             rows: parts.rows,
-            onodes: OnodeCache::default(),
-            shards: ShardCache::default(),
+            onodes: OnodeCache::new(),
+            shards: ShardCache::new(parts.config.shard_cache_bytes),
+            config: parts.config,
             wal: parts.wal,
             direct: DirectWrites::default(),
             alloc: parts.alloc,

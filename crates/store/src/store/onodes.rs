@@ -18,8 +18,10 @@ use types::ObjectKey;
 
 /// Records in one generation; there are at most two: 1 MiB with names of the usual length.
 const ONODES: usize = 2048;
-/// Rows of extents in one generation: both together describe 2 GiB, in 4 MiB.
-const SHARDS: usize = 8192;
+/// What a row of extents takes here, about, with what finds it. It describes 128 KiB.
+const SHARD_BYTES: usize = 384;
+/// Generations of a [`Recent`].
+const GENERATIONS: usize = 2;
 
 /// A record, or that there is none, and the transaction that made it so (0: long ago).
 #[derive(Clone, Debug)]
@@ -29,10 +31,14 @@ pub(crate) struct Known {
 }
 
 /// Records of objects.
-#[derive(Debug, Default)]
-pub(crate) struct OnodeCache(RefCell<Recent<ObjectKey, Known, ONODES>>);
+#[derive(Debug)]
+pub(crate) struct OnodeCache(RefCell<Recent<ObjectKey, Known>>);
 
 impl OnodeCache {
+    pub fn new() -> Self {
+        OnodeCache(RefCell::new(Recent::new(ONODES)))
+    }
+
     /// What is known of an object.
     pub fn get(&self, key: &ObjectKey) -> Option<Known> {
         self.0.borrow_mut().get(key)
@@ -61,10 +67,16 @@ pub(crate) struct KnownRow {
 }
 
 /// Rows of extents.
-#[derive(Debug, Default)]
-pub(crate) struct ShardCache(RefCell<Recent<ShardId, KnownRow, SHARDS>>);
+#[derive(Debug)]
+pub(crate) struct ShardCache(RefCell<Recent<ShardId, KnownRow>>);
 
 impl ShardCache {
+    /// A cache that takes about so much memory.
+    pub fn new(bytes: usize) -> Self {
+        let generation = (bytes / SHARD_BYTES / GENERATIONS).max(1);
+        ShardCache(RefCell::new(Recent::new(generation)))
+    }
+
     /// The row of a shard: known already, or found in `rows` and known from now on.
     pub fn get(&self, rows: &Rows, id: ShardId) -> Result<KnownRow, TreeMiss> {
         if let Some(known) = self.0.borrow_mut().get(&id) {

@@ -4,21 +4,21 @@ use std::hash::Hash;
 use types::HashMap;
 
 /// A cache of two generations: what is used stands in the young one; when that is full, it becomes the
-/// old one, and what nobody used since goes with the one before. A generation has up to `GENERATION`
-/// entries.
+/// old one, and what nobody used since goes with the one before.
 #[derive(Debug)]
-pub(crate) struct Recent<K, V, const GENERATION: usize> {
+pub(crate) struct Recent<K, V> {
+    /// Entries of a generation, at most.
+    generation: usize,
     young: HashMap<K, V>,
     old: HashMap<K, V>,
 }
 
-impl<K, V, const GENERATION: usize> Default for Recent<K, V, GENERATION> {
-    fn default() -> Self {
-        Recent { young: HashMap::default(), old: HashMap::default() }
+impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
+    /// Up to so many entries in each of the two generations.
+    pub fn new(generation: usize) -> Self {
+        Recent { generation, young: HashMap::default(), old: HashMap::default() }
     }
-}
 
-impl<K: Clone + Eq + Hash, V: Clone, const GENERATION: usize> Recent<K, V, GENERATION> {
     /// What is known of `key`.
     pub fn get(&mut self, key: &K) -> Option<V> {
         if let Some(value) = self.young.get(key) {
@@ -36,7 +36,7 @@ impl<K: Clone + Eq + Hash, V: Clone, const GENERATION: usize> Recent<K, V, GENER
     }
 
     fn add(&mut self, key: K, value: V) {
-        if self.young.len() >= GENERATION && !self.young.contains_key(&key) {
+        if self.young.len() >= self.generation && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(key, value);
@@ -51,7 +51,7 @@ mod tests {
 
     #[test]
     fn the_newest_is_known_until_it_is_long_unused() {
-        let mut cache = Recent::<_, _, GENERATION>::default();
+        let mut cache = Recent::new(GENERATION);
         cache.put(0, "first");
         cache.put(0, "second");
         for n in 1..=GENERATION * 3 {
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn an_old_generation_never_hides_a_change() {
-        let mut cache = Recent::<_, _, GENERATION>::default();
+        let mut cache = Recent::new(GENERATION);
         cache.put(0, "first");
         (1..=GENERATION).for_each(|n| cache.put(n, "other"));
         cache.put(0, "second");

@@ -103,6 +103,7 @@ fn random_transactions_with_the_log_on_its_own_device() {
 fn any_config(rng: &mut Rng) -> Config {
     Config {
         page_cache_bytes: [0, 64 << 10, 1 << 20][rng.usize(0..3)],
+        shard_cache_bytes: [0, 4 << 10, 64 << 10][rng.usize(0..3)],
         wal_cache_bytes: [0, 128 << 10, 1 << 20][rng.usize(0..3)],
         memtable_bytes: [16 << 10, 128 << 10, 1 << 20][rng.usize(0..3)],
         wal_bytes: [256 << 10, 512 << 10, 1 << 20][rng.usize(0..3)],

@@ -22,6 +22,7 @@ pub fn identity() -> Identity {
 pub fn tiny_config() -> Config {
     Config {
         page_cache_bytes: 64 << 10,
+        shard_cache_bytes: 64 << 10,
         wal_cache_bytes: 128 << 10,
         memtable_bytes: 128 << 10,
         wal_bytes: 512 << 10,
