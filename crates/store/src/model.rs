@@ -12,7 +12,7 @@ use types::ObjectKey;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// One object.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ModelObject {
     /// Logical bytes.
     pub size: u64,
@@ -104,7 +104,7 @@ impl ModelObject {
 }
 
 /// The whole store.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Model {
     /// All objects.
     pub objects: BTreeMap<ObjectKey, ModelObject>,

@@ -9,6 +9,7 @@ use fastrand::Rng;
 use io::disk::{DevId, DeviceInfo, DiskDone, DiskError, DiskOp, DiskToken, WriteMode};
 use io::{AlignedBuf, BLOCK_BYTES};
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 pub const SECTOR: usize = 512;
@@ -426,6 +427,17 @@ impl Disk {
                 self.loose.retain(|w| w.serial != serial);
             }
         }
+    }
+
+    /// A number that stands for all that is durable: the same for the same blocks.
+    pub fn digest(&self) -> u64 {
+        let hasher = types::HashSet::<u64>::default().hasher().clone();
+        let one =
+            |(dev, (at, block)): (usize, (&u64, &Block))| hasher.hash_one((dev, at, &block[..]));
+        let all = self.stable.iter().enumerate();
+        all.flat_map(|(dev, blocks)| blocks.iter().map(move |b| (dev, b)))
+            .map(one)
+            .fold(0, u64::wrapping_add)
     }
 
     /// All blocks that were ever written.

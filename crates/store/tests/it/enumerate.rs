@@ -5,24 +5,29 @@
 //! A sequence is up to three letters of [`alphabet`] with a [`Pace`] between them: how far the store
 //! gets before the next one comes. It begins on one of three stores: one whose log goes on at its
 //! start, one where it goes around its end, and one with a log device. Crash points that a sequence
-//! shares with one before it are tried once.
+//! shares with one before it are tried once, and so is a disk that several crashes leave alike: the
+//! others only compare what was found on it with what they allow.
 //!
 //! | variable | default | meaning |
 //! |---|---|---|
 //! | `STORE_TEST_ONE_IN` | 8000 | one in so many sequences of three is tried, and one in its root of those of two; 1: all |
 //! | `STORE_TEST_DEPTH` | 3 | longest sequence |
 //! | `STORE_TEST_SEED` | 1 | which sequences, paces of those of three, tears |
+//! | `STORE_TEST_JOBS` | 1 | threads: each takes sequences with another first letter |
 //!
-//! The whole: `STORE_TEST_ONE_IN=1 cargo test --release -p store --test it all_sequences --
+//! The whole: `STORE_TEST_ONE_IN=1 STORE_TEST_JOBS=2 cargo test --release -p store --test it all_sequences --
 //! --nocapture`. With it each sequence of up to two is run at every pace on every store, and each
 //! of three at one of the 36 pairs of paces on one of the stores: another seed takes others.
 
 use crate::disk::Disk;
 use crate::rig::{Rig, assert_same, bytes, fsck, key, mount_until, tiny_config};
 use fastrand::Rng;
+use std::hash::BuildHasher;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use store::model::Model;
 use store::{Algorithm, Compress, Config, Expect, StoreError, Transaction, TxnId};
-use types::HashSet;
+use types::{HashMap, HashSet};
 
 /// Up to so many loose writes, every subset of them is tried.
 const ALL_SUBSETS: usize = 4;
@@ -216,14 +221,46 @@ fn assert_allowed(dump: &Model, allowed: Allowed<'_>, what: &str) {
     }
 }
 
-struct Enumeration {
-    rng: Rng,
-    seen: HashSet<u64>,
+/// What was tried.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
     sequences: u64,
     points: u64,
     outcomes: u64,
+    /// Outcomes that left a disk as another one had.
+    alike: u64,
     /// Crashes and errors while a store was mounted.
     recoveries: u64,
+}
+
+impl Counts {
+    fn add(&mut self, more: Counts) {
+        self.sequences += more.sequences;
+        self.points += more.points;
+        self.outcomes += more.outcomes;
+        self.alike += more.alike;
+        self.recoveries += more.recoveries;
+    }
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} sequences, {} crash points, {} outcomes of crashes ({} left a disk as another one), \
+             {} crashes and errors of mounts",
+            self.sequences, self.points, self.outcomes, self.alike, self.recoveries
+        )
+    }
+}
+
+/// The sequences with one first letter.
+struct Enumeration {
+    rng: Rng,
+    seen: HashSet<u64>,
+    /// What was found on disks, by their digests.
+    found: HashMap<u64, [u64; 2]>,
+    counts: Counts,
 }
 
 /// A sequence being run.
@@ -313,7 +350,7 @@ impl Sequence<'_> {
         if !self.e.seen.insert(self.trace) {
             return;
         }
-        self.e.points += 1;
+        self.e.counts.points += 1;
         let rng = &mut self.e.rng;
         let loose = self.rig.disk.loose_writes();
         let subsets: Vec<u64> = if loose <= ALL_SUBSETS {
@@ -343,7 +380,7 @@ impl Sequence<'_> {
     }
 
     fn outcome(&mut self, keep: impl FnMut(&mut Rng, usize, usize) -> bool) {
-        self.e.outcomes += 1;
+        self.e.counts.outcomes += 1;
         let mut disk = self.rig.disk.clone();
         disk.rng = self.e.rng.fork();
         disk.crash(keep);
@@ -351,11 +388,26 @@ impl Sequence<'_> {
         let from = [ours.durable(&self.rig), theirs.durable(&self.rig)];
         let allowed: Allowed<'_> = [&ours.models[from[0]..], &theirs.models[from[1]..]];
         let what = format!("{}, {from:?} durable", self.what);
-        if self.e.rng.u8(0..RECOVERIES_ONE_IN) == 0 {
-            self.e.recoveries += crash_recovery(&disk, allowed, &what);
+        let digest = disk.digest();
+        if let Some(found) = self.e.found.get(&digest) {
+            self.e.counts.alike += 1;
+            for (found, models) in found.iter().zip(allowed) {
+                let is_allowed = models.iter().any(|m| stands_for(m) == *found);
+                assert!(is_allowed, "{what}: what another crash left as well is not allowed");
+            }
+            return;
         }
-        check(disk, allowed, &what);
+        if self.e.rng.u8(0..RECOVERIES_ONE_IN) == 0 {
+            self.e.counts.recoveries += crash_recovery(&disk, allowed, &what);
+        }
+        let dump = check(disk, allowed, &what);
+        self.e.found.insert(digest, split(&dump).map(|part| stands_for(&part)));
     }
+}
+
+/// A number for all that a model holds.
+fn stands_for(model: &Model) -> u64 {
+    HashSet::<u64>::default().hasher().hash_one(model)
 }
 
 fn assert_checks_clean(disk: &mut Disk, what: &str) {
@@ -373,7 +425,8 @@ fn open(disk: Disk, allowed: Allowed<'_>, what: &str) -> (Rig, Model) {
     (rig, dump)
 }
 
-fn check(mut disk: Disk, allowed: Allowed<'_>, what: &str) {
+/// Gives what is there.
+fn check(mut disk: Disk, allowed: Allowed<'_>, what: &str) -> Model {
     assert_checks_clean(&mut disk, what);
     let (rig, dump) = open(disk, allowed, what);
     rig.store.check_accounting();
@@ -382,6 +435,7 @@ fn check(mut disk: Disk, allowed: Allowed<'_>, what: &str) {
     disk.crash(|_, _, _| false);
     let again = Rig::open(disk, &config()).unwrap_or_else(|e| panic!("{what}, again: {e}")).dump();
     assert_same(&again.unwrap(), &dump, &format!("{what}, mounted twice"));
+    dump
 }
 
 /// Mounts with a crash after each of its disk operations, with every subset of its writes, and with
@@ -428,15 +482,8 @@ fn crash_recovery(disk: &Disk, allowed: Allowed<'_>, what: &str) -> u64 {
 
 impl Enumeration {
     fn new(seed: u64) -> Self {
-        let rng = Rng::with_seed(seed);
-        Enumeration {
-            rng,
-            seen: HashSet::default(),
-            sequences: 0,
-            points: 0,
-            outcomes: 0,
-            recoveries: 0,
-        }
+        let (seen, found) = (HashSet::default(), HashMap::default());
+        Enumeration { rng: Rng::with_seed(seed), seen, found, counts: Counts::default() }
     }
 
     /// Runs letters with paces between them (one less), then lets the store come to rest, first
@@ -464,50 +511,56 @@ impl Enumeration {
         s.rest();
         let all = s.histories.iter().map(|h| h.ids.len()).sum::<usize>();
         assert_eq!(s.rig.durable.len(), all, "{}", s.what);
-        self.sequences += 1;
+        self.counts.sequences += 1;
     }
 
-    fn all(&mut self, depth: u64, one_in: u64) {
+    /// All that begin with the letter `a`.
+    fn all(&mut self, a: usize, depth: u64, one_in: u64) {
         let (letters, bases) = (alphabet(), bases());
         let letters: Vec<_> = letters.iter().enumerate().collect();
         let bases: Vec<_> = bases.iter().enumerate().collect();
+        let a = letters[a];
         let taken = |rng: &mut Rng, one_in: u64| rng.u64(0..one_in) == 0;
-        for a in &letters {
-            for base in &bases {
-                self.run(*base, &[*a], &[]);
-            }
-            for b in letters.iter().filter(|_| depth > 1) {
-                for (base, pace) in bases.iter().flat_map(|b| PACES.map(|p| (b, p))) {
-                    if taken(&mut self.rng, one_in.isqrt()) {
-                        self.run(*base, &[*a, *b], &[pace]);
-                    }
-                }
-                for c in letters.iter().filter(|_| depth > 2) {
-                    if taken(&mut self.rng, one_in) {
-                        let paces = [0, 1].map(|_| PACES[self.rng.usize(..PACES.len())]);
-                        let base = bases[self.rng.usize(..bases.len())];
-                        self.run(base, &[*a, *b, *c], &paces);
-                    }
+        for base in &bases {
+            self.run(*base, &[a], &[]);
+        }
+        for b in letters.iter().filter(|_| depth > 1) {
+            for (base, pace) in bases.iter().flat_map(|b| PACES.map(|p| (b, p))) {
+                if taken(&mut self.rng, one_in.isqrt()) {
+                    self.run(*base, &[a, *b], &[pace]);
                 }
             }
-            if one_in == 1 {
-                println!("{}: {}", a.1.name, self.summary());
+            for c in letters.iter().filter(|_| depth > 2) {
+                if taken(&mut self.rng, one_in) {
+                    let paces = [0, 1].map(|_| PACES[self.rng.usize(..PACES.len())]);
+                    let base = bases[self.rng.usize(..bases.len())];
+                    self.run(base, &[a, *b, *c], &paces);
+                }
             }
         }
-    }
-
-    fn summary(&self) -> String {
-        format!(
-            "{} sequences, {} crash points, {} outcomes of crashes, {} crashes and errors of mounts",
-            self.sequences, self.points, self.outcomes, self.recoveries
-        )
     }
 }
 
 #[test]
 fn all_sequences_of_up_to_three_operations() {
-    let mut e = Enumeration::new(variable("STORE_TEST_SEED", 1));
-    e.all(variable("STORE_TEST_DEPTH", 3), variable("STORE_TEST_ONE_IN", 8000).max(1));
-    println!("{}", e.summary());
-    assert!(e.points > 1000);
+    let (depth, one_in) = (variable("STORE_TEST_DEPTH", 3), variable("STORE_TEST_ONE_IN", 8000));
+    let (seed, jobs) = (variable("STORE_TEST_SEED", 1), variable("STORE_TEST_JOBS", 1));
+    let letters = alphabet();
+    let (next, all) = (AtomicUsize::new(0), Mutex::new(Counts::default()));
+    let work = || {
+        loop {
+            let a = next.fetch_add(1, Ordering::Relaxed);
+            let Some(letter) = letters.get(a) else { return };
+            let mut e = Enumeration::new(seed.wrapping_mul(1000).wrapping_add(a as u64));
+            e.all(a, depth, one_in.max(1));
+            all.lock().unwrap().add(e.counts);
+            if one_in == 1 {
+                println!("{}: {}", letter.name, e.counts);
+            }
+        }
+    };
+    std::thread::scope(|s| (0..jobs).for_each(|_| drop(s.spawn(work))));
+    let all = *all.lock().unwrap();
+    println!("{all}");
+    assert!(all.points > 1000);
 }
