@@ -32,6 +32,15 @@ impl Ring {
         Ok(Ring { ring })
     }
 
+    /// Shows the kernel memory that fixed reads will go to, as buffer 0.
+    ///
+    /// # Safety
+    /// The memory must stay valid as long as the ring.
+    pub unsafe fn register(&mut self, memory: libc::iovec) -> std::io::Result<()> {
+        // SAFETY: passed on to the caller.
+        unsafe { self.ring.submitter().register_buffers(&[memory]) }
+    }
+
     /// Queues an entry; when the queue is full, what is in it is submitted first.
     ///
     /// # Safety

@@ -1,5 +1,6 @@
 //! Who owns the memory of an operation in flight: its slot.
 
+use crate::pool::{PoolBuf, SLOT_BYTES};
 use bytes::{Bytes, BytesMut};
 use io::AlignedBuf;
 use io::disk::DiskToken;
@@ -19,7 +20,7 @@ pub(crate) enum Slot {
     Recv { conn: Index, buf: BytesMut },
     Fill { conn: Index, buf: AlignedBuf, from: usize },
     Send { conn: Index, _msg: Box<SendMsg> },
-    DiskRead { token: DiskToken, buf: AlignedBuf },
+    DiskRead { token: DiskToken, buf: ReadBuf },
     DiskWrite { token: DiskToken, wanted: usize, _data: WriteData },
     DiskFlush { token: DiskToken },
     DiskDiscard { token: DiskToken },
@@ -33,6 +34,28 @@ pub(crate) struct SendMsg {
     pub header: libc::msghdr,
     pub pieces: Vec<libc::iovec>,
     pub _data: SmallVec<[Bytes; 8]>,
+}
+
+/// Where the bytes of a disk read go.
+pub(crate) enum ReadBuf {
+    Own(AlignedBuf),
+    Pool(PoolBuf),
+}
+
+impl ReadBuf {
+    pub fn len(&self) -> usize {
+        match self {
+            ReadBuf::Own(buf) => buf.len(),
+            ReadBuf::Pool(_) => SLOT_BYTES,
+        }
+    }
+
+    pub fn freeze(self) -> Bytes {
+        match self {
+            ReadBuf::Own(buf) => buf.freeze(),
+            ReadBuf::Pool(buf) => Bytes::from_owner(buf),
+        }
+    }
 }
 
 /// The bytes of a disk write.

@@ -166,6 +166,10 @@ impl ReadSet {
 
     /// Adds what was fetched later.
     pub fn merge(&mut self, other: ReadSet) {
+        if self.is_empty() {
+            *self = other;
+            return;
+        }
         self.pages.extend(other.pages);
         for fetched in other.blocks {
             self.add(fetched);

@@ -41,7 +41,12 @@ impl OnodeCache {
 
     /// What is known of an object.
     pub fn get(&self, key: &ObjectKey) -> Option<Known> {
-        self.0.borrow_mut().get(key)
+        self.look_at(key, Known::clone)
+    }
+
+    /// What `f` says of what is known of an object.
+    pub fn look_at<T>(&self, key: &ObjectKey, f: impl FnOnce(&Known) -> T) -> Option<T> {
+        self.0.borrow_mut().look_at(key, f)
     }
 
     /// Notes what was found. The record is copied: it may be part of a large page.
@@ -79,15 +84,27 @@ impl ShardCache {
 
     /// The row of a shard: known already, or found in `rows` and known from now on.
     pub fn get(&self, rows: &Rows, id: ShardId) -> Result<KnownRow, TreeMiss> {
-        if let Some(known) = self.0.borrow_mut().get(&id) {
-            return Ok(known);
+        self.look_at(rows, id, KnownRow::clone)
+    }
+
+    /// What `f` says of the row of a shard: a row that is only looked at need not be cloned.
+    pub fn look_at<T>(
+        &self,
+        rows: &Rows,
+        id: ShardId,
+        mut f: impl FnMut(&KnownRow) -> T,
+    ) -> Result<T, TreeMiss> {
+        let mut all = self.0.borrow_mut();
+        if let Some(said) = all.look_at(&id, &mut f) {
+            return Ok(said);
         }
         let (row, txn) = rows.get(&keys::shard(id.0, id.1))?;
         // It may be part of a large page.
         let row = row.map(|row| Bytes::copy_from_slice(&row));
         let known = KnownRow { row, txn };
-        self.0.borrow_mut().put(id, known.clone());
-        Ok(known)
+        let said = f(&known);
+        all.put(id, known);
+        Ok(said)
     }
 
     /// Notes what a transaction changes. The rows of an object go as a range, with the object: its id is

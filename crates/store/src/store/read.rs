@@ -2,6 +2,7 @@
 
 use super::Store;
 use super::miss::{Miss, ReadSet, Want, Wants};
+use super::onodes::KnownRow;
 use crate::blob::Blob;
 use crate::keys::{self, Parsed, SHARD_BLOCKS};
 use crate::rows::{Onode, Shard, Slot};
@@ -46,6 +47,20 @@ pub struct Piece {
     pub len: u64,
     /// The bytes, verified; `None` for a hole, which reads as zeros.
     pub data: Option<Bytes>,
+}
+
+/// Of an object's record, what reads of its bytes need.
+#[derive(Clone, Copy, Debug)]
+struct Body {
+    id: u64,
+    size: u64,
+    has_data: bool,
+}
+
+impl Body {
+    fn of(onode: &Onode) -> Self {
+        Body { id: onode.id, size: onode.size, has_data: onode.has(Onode::HAS_DATA) }
+    }
 }
 
 /// Blocks of an object and where they are; most reads are of one.
@@ -128,9 +143,13 @@ impl Store {
         Ok(onode)
     }
 
-    fn shard_row(&self, id: u64, number: u32) -> Result<Option<Bytes>, Miss> {
-        let known = self.shards.get(&self.rows, (id, number));
-        Ok(known.map_err(|miss| self.miss(miss.into()))?.row)
+    /// What a read of an object's bytes needs to know of it.
+    fn body(&self, object: &ObjectKey) -> Result<Option<Body>, Miss> {
+        let known = self.onodes.look_at(object, |known| known.onode.as_ref().map(Body::of));
+        match known {
+            Some(body) => Ok(body),
+            None => Ok(self.onode(object)?.as_ref().map(Body::of)),
+        }
     }
 
     /// Size and record of an object, `None` when it does not exist.
@@ -170,9 +189,9 @@ impl Store {
     }
 
     /// The extents of the blocks `first..last` of an object.
-    fn slots(&self, onode: &Onode, first: u64, last: u64) -> Result<Extents, Miss> {
+    fn slots(&self, body: Body, first: u64, last: u64) -> Result<Extents, Miss> {
         let mut out = Extents::default();
-        if !onode.has(Onode::HAS_DATA) || first >= last {
+        if !body.has_data || first >= last {
             return Ok(out);
         }
         let mut bad = None;
@@ -215,12 +234,13 @@ impl Store {
             bad.is_none()
         };
         if from == to {
-            let key = keys::shard(onode.id, from as u32);
-            if let Some(row) = self.shard_row(onode.id, from as u32)? {
-                take(&key, &row);
-            }
+            let id = (body.id, from as u32);
+            let key = keys::shard(id.0, id.1);
+            let visit = |known: &KnownRow| known.row.as_ref().is_none_or(|row| take(&key, row));
+            let found = self.shards.look_at(&self.rows, id, visit);
+            found.map_err(|miss| self.miss(miss.into()))?;
         } else {
-            let range = (keys::shard(onode.id, from as u32), keys::shard(onode.id, to as u32 + 1));
+            let range = (keys::shard(body.id, from as u32), keys::shard(body.id, to as u32 + 1));
             let scanned = self.rows.view().scan(&range.0, &range.1, &mut take);
             scanned.map_err(|miss| self.miss(miss.into()))?;
         }
@@ -242,12 +262,12 @@ impl Store {
         len: u64,
         fetched: &ReadSet,
     ) -> Result<Vec<Piece>, Miss> {
-        let Some(onode) = self.onode(object)? else { return Ok(Vec::new()) };
-        let end = offset.saturating_add(len).min(onode.size);
+        let Some(body) = self.body(object)? else { return Ok(Vec::new()) };
+        let end = offset.saturating_add(len).min(body.size);
         if offset >= end {
             return Ok(Vec::new());
         }
-        let Extents { slots, blobs } = self.slots(&onode, offset / BLOCK, end.div_ceil(BLOCK))?;
+        let Extents { slots, blobs } = self.slots(body, offset / BLOCK, end.div_ceil(BLOCK))?;
         let mut wants = Wants::default();
         let unpacked = self.unpack(object, &slots, &blobs, fetched, &mut wants);
         let growing = Growing::None;
@@ -381,13 +401,13 @@ impl Store {
         offset: u64,
         len: u64,
     ) -> Result<Vec<(u64, u64)>, Miss> {
-        let Some(onode) = self.onode(object)? else { return Ok(Vec::new()) };
-        let end = offset.saturating_add(len).min(onode.size);
+        let Some(body) = self.body(object)? else { return Ok(Vec::new()) };
+        let end = offset.saturating_add(len).min(body.size);
         if offset >= end {
             return Ok(Vec::new());
         }
         let mut out: Vec<(u64, u64)> = Vec::new();
-        for (block, _) in self.slots(&onode, offset / BLOCK, end.div_ceil(BLOCK))?.slots {
+        for (block, _) in self.slots(body, offset / BLOCK, end.div_ceil(BLOCK))?.slots {
             let (from, to) = (offset.max(block * BLOCK), end.min((block + 1) * BLOCK));
             match out.last_mut() {
                 Some((o, l)) if *o + *l == from => *l += to - from,

@@ -13,20 +13,21 @@ pub(crate) struct Recent<K, V> {
     old: HashMap<K, V>,
 }
 
-impl<K: Clone + Eq + Hash, V: Clone> Recent<K, V> {
+impl<K: Eq + Hash, V> Recent<K, V> {
     /// Up to so many entries in each of the two generations.
     pub fn new(generation: usize) -> Self {
         Recent { generation, young: HashMap::default(), old: HashMap::default() }
     }
 
-    /// What is known of `key`.
-    pub fn get(&mut self, key: &K) -> Option<V> {
+    /// What `f` says of what is known of `key`.
+    pub fn look_at<T>(&mut self, key: &K, f: impl FnOnce(&V) -> T) -> Option<T> {
         if let Some(value) = self.young.get(key) {
-            return Some(value.clone());
+            return Some(f(value));
         }
         let (key, value) = self.old.remove_entry(key)?;
-        self.add(key, value.clone());
-        Some(value)
+        let said = f(&value);
+        self.add(key, value);
+        Some(said)
     }
 
     /// Notes what holds from now on.
@@ -58,10 +59,10 @@ mod tests {
             cache.put(n, "other");
             if n % GENERATION == 0 {
                 // Used once in each generation.
-                assert_eq!(cache.get(&0), Some("second"));
+                assert_eq!(cache.look_at(&0, |v| *v), Some("second"));
             }
         }
-        assert_eq!(cache.get(&1), None);
+        assert_eq!(cache.look_at(&1, |v| *v), None);
         assert!(cache.young.len() <= GENERATION && cache.old.len() <= GENERATION);
     }
 
@@ -72,6 +73,6 @@ mod tests {
         (1..=GENERATION).for_each(|n| cache.put(n, "other"));
         cache.put(0, "second");
         (1..=GENERATION).for_each(|n| cache.put(n, "other"));
-        assert_eq!(cache.get(&0), Some("second"));
+        assert_eq!(cache.look_at(&0, |v| *v), Some("second"));
     }
 }

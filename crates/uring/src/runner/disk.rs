@@ -2,8 +2,9 @@
 //! ends wake nobody, and many of them are looked at together.
 
 use super::{RunError, Runner, Way};
+use crate::pool::{ReadPool, SLOT_BYTES};
 use crate::ring::Done;
-use crate::slots::{Slot, WriteData};
+use crate::slots::{ReadBuf, Slot, WriteData};
 use bytes::Bytes;
 use io::disk::{DevId, DiskError, DiskOp, DiskToken, LAZY_MS, WriteMode};
 use io::{AlignedBuf, Now};
@@ -14,6 +15,9 @@ use types::Mono;
 
 /// Pieces that the kernel takes in one write.
 const MAX_VECTORS: usize = 1024;
+
+/// The pool's number among the memory that the ring knows.
+const POOL_BUFFER: u16 = 0;
 
 const LAZY: Duration = Duration::from_millis(LAZY_MS);
 
@@ -30,12 +34,7 @@ pub(super) struct Lazy {
 impl Runner {
     pub(super) fn disk_op(&mut self, token: DiskToken, op: DiskOp) -> Result<(), RunError> {
         match op {
-            DiskOp::Read { dev, offset, len } => {
-                let mut buf = AlignedBuf::for_overwrite(len);
-                let at = buf.as_mut_slice().as_mut_ptr();
-                let entry = opcode::Read::new(self.dev(dev), at, len as u32).offset(offset).build();
-                self.push(entry, Slot::DiskRead { token, buf })
-            }
+            DiskOp::Read { dev, offset, len } => self.disk_read(token, dev, offset, len),
             DiskOp::Write { dev, offset, data, mode } => {
                 self.disk_write(token, dev, offset, data, mode)
             }
@@ -50,6 +49,26 @@ impl Runner {
                 self.push(entry.build(), Slot::DiskDiscard { token })
             }
         }
+    }
+
+    fn disk_read(
+        &mut self,
+        token: DiskToken,
+        dev: DevId,
+        offset: u64,
+        len: usize,
+    ) -> Result<(), RunError> {
+        let fd = self.dev(dev);
+        let pool = self.pool.as_ref().filter(|_| len == SLOT_BYTES);
+        if let Some(mut buf) = pool.and_then(ReadPool::take) {
+            let entry = opcode::ReadFixed::new(fd, buf.as_mut_ptr(), len as u32, POOL_BUFFER);
+            let slot = Slot::DiskRead { token, buf: ReadBuf::Pool(buf) };
+            return self.push(entry.offset(offset).build(), slot);
+        }
+        let mut buf = AlignedBuf::for_overwrite(len);
+        let at = buf.as_mut_slice().as_mut_ptr();
+        let entry = opcode::Read::new(fd, at, len as u32).offset(offset).build();
+        self.push(entry, Slot::DiskRead { token, buf: ReadBuf::Own(buf) })
     }
 
     fn dev(&self, dev: DevId) -> ring_types::Fd {

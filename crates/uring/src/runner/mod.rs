@@ -5,6 +5,7 @@ mod sockets;
 
 use crate::device::Device;
 use crate::net::{Conn, Listener};
+use crate::pool::ReadPool;
 use crate::ring::{Done, Ring};
 use crate::slots::{Index, Slot, Slots};
 use crate::timer::{Timers, until};
@@ -64,9 +65,16 @@ pub fn run<C: Core + ?Sized>(
     kv: Option<Box<dyn ClusterStore>>,
     options: &Options,
 ) -> Result<Exit, RunError> {
-    let main = Ring::new(options.ring_entries).map_err(RunError::NoRing)?;
+    let mut main = Ring::new(options.ring_entries).map_err(RunError::NoRing)?;
     let lazy = Ring::new(LAZY_ENTRIES).map_err(RunError::NoRing)?;
+    let pool = ReadPool::new();
+    // SAFETY: the runner drops its rings before the pool.
+    let registered = unsafe { main.register(pool.all()) };
+    if let Err(why) = &registered {
+        tracing::debug!("reads cost a little more than they could: no memory is registered: {why}");
+    }
     let mut runner = Runner {
+        pool: registered.is_ok().then_some(pool),
         rings: Some(Rings { main, lazy }),
         lazy: Lazy::default(),
         slots: Slots::default(),
@@ -106,6 +114,8 @@ struct Runner {
     /// `None` only while the runner is dropped: the rings go before the memory they may touch.
     rings: Option<Rings>,
     lazy: Lazy,
+    /// Memory for short reads, if the kernel takes it.
+    pool: Option<ReadPool>,
     slots: Slots,
     clock: Instant,
     fx: Effects,
