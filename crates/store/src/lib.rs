@@ -53,7 +53,7 @@
 //!
 //! | what | command |
 //! |---|---|
-//! | crashes, all sequences of up to three operations | `STORE_TEST_ONE_IN=1 cargo test -p store --test it all_sequences` |
+//! | crashes, all sequences of up to three operations | `STORE_TEST_ONE_IN=1 STORE_TEST_JOBS=2 cargo test -p store --test it all_sequences` |
 //! | crashes, random loads of a thousand operations | `STORE_TEST_ROUNDS=20 cargo test -p store --test it thousand` |
 //! | flips, lost and misdirected writes | `STORE_TEST_FLIPS=100000 cargo test -p store --test it rot::` |
 //! | random sequences against [`model`] | `STORE_TEST_SEQUENCES=100000 cargo test -p store --test it many_short` |
