@@ -69,6 +69,11 @@ impl Ring {
         }
     }
 
+    /// Whether there are completions, made or waiting to be made.
+    pub fn has_news(&mut self) -> bool {
+        self.ring.submission().taskrun() || !self.ring.completion().is_empty()
+    }
+
     /// Makes the completions that wait to be made; without a system call if there are none.
     pub fn make_completions(&mut self) -> std::io::Result<()> {
         if self.ring.submission().taskrun() { self.submit_and_wait(0) } else { Ok(()) }

@@ -1,6 +1,7 @@
 //! The loop.
 
 mod disk;
+mod lone;
 mod sockets;
 
 use crate::device::Device;
@@ -16,6 +17,7 @@ use io::kv::ClusterStore;
 use io::net::{CLOSE_LINGER_MS, ConnId};
 use io::{Core, Effects, Event, Exit, Now};
 use io_uring::{opcode, squeue, types as ring_types};
+use lone::Lone;
 use slab::Slab;
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
@@ -77,6 +79,7 @@ pub fn run<C: Core + ?Sized>(
         pool: registered.is_ok().then_some(pool),
         rings: Some(Rings { main, lazy }),
         lazy: Lazy::default(),
+        lone: Lone::default(),
         slots: Slots::default(),
         clock: start_of_clock(),
         fx: Effects::new(),
@@ -114,6 +117,7 @@ struct Runner {
     /// `None` only while the runner is dropped: the rings go before the memory they may touch.
     rings: Option<Rings>,
     lazy: Lazy,
+    lone: Lone,
     /// Memory for short reads, if the kernel takes it.
     pool: Option<ReadPool>,
     slots: Slots,
@@ -160,7 +164,7 @@ impl Runner {
                 told = true;
             }
             for d in done.drain(..) {
-                if let Some(event) = self.complete(d)? {
+                if let Some(event) = self.complete(now.mono, d)? {
                     core.handle(now, event, &mut self.fx);
                     told = true;
                 }
@@ -199,7 +203,18 @@ impl Runner {
         if let Some(deadline) = deadline {
             self.wake_at(now, deadline)?;
         }
+        self.look_for_lone_read()?;
         Ok(self.rings().main.submit_and_wait(1 + short_sends)?)
+    }
+
+    /// Does not sleep for a moment, if all that is awaited is one read of the disk.
+    fn look_for_lone_read(&mut self) -> Result<(), RunError> {
+        let Some(until) = self.lone.look_until() else { return Ok(()) };
+        self.rings().main.submit_and_wait(0)?;
+        while !self.rings().main.has_news() && self.now().mono < until {
+            std::thread::yield_now();
+        }
+        Ok(())
     }
 
     fn wake_at(&mut self, now: Now, deadline: Mono) -> Result<(), RunError> {
@@ -251,7 +266,7 @@ impl Runner {
     }
 
     /// Turns a completion into an event for the core.
-    fn complete(&mut self, d: Done) -> Result<Option<Event>, RunError> {
+    fn complete(&mut self, now: Mono, d: Done) -> Result<Option<Event>, RunError> {
         if let Slot::Accept { listener } = *self.slots.get_mut(d.key) {
             if !d.more {
                 self.slots.remove(d.key);
@@ -265,20 +280,24 @@ impl Runner {
             Slot::Fill { conn, buf, from } => self.filled(conn, buf, from, d.result),
             Slot::Send { conn, .. } => self.sent(conn, d.result),
             Slot::DiskRead { token, buf } => {
+                self.lone.read_ended(now);
                 let wanted = buf.len();
                 let result = transferred(d.result, wanted).map(|()| buf.freeze());
                 Some(Event::Disk(DiskDone { token, result }))
             }
             Slot::DiskWrite { token, wanted, .. } => {
+                self.lone.other_ended();
                 let result = transferred(d.result, wanted).map(|()| Bytes::new());
                 Some(Event::Disk(DiskDone { token, result }))
             }
             Slot::DiskFlush { token } => {
+                self.lone.other_ended();
                 let result = transferred(d.result, 0).map(|()| Bytes::new());
                 Some(Event::Disk(DiskDone { token, result }))
             }
             // A hint: its failure is no error.
             Slot::DiskDiscard { token } => {
+                self.lone.other_ended();
                 Some(Event::Disk(DiskDone { token, result: Ok(Bytes::new()) }))
             }
             Slot::Signal { .. } => {
@@ -303,6 +322,7 @@ impl Runner {
         self.end_lingering(now);
         self.start_transfers()?;
         for (token, op) in fx.disk.drain(..) {
+            self.lone.begins(&op, now.mono);
             self.disk_op(token, op)?;
         }
         for (token, op) in fx.kv.drain(..) {
@@ -334,7 +354,7 @@ impl Runner {
             let now = self.now();
             self.take_lazy(now, &mut done)?;
             for d in done.drain(..) {
-                self.complete(d)?;
+                self.complete(now.mono, d)?;
             }
         }
     }
