@@ -467,7 +467,7 @@ impl Pg {
     /// Whether clients are served: active, enough copies for a write to be safe, and not about to be
     /// merged.
     pub fn accepts_io(&self) -> bool {
-        self.stage == Stage::Active && self.has_enough_copies() && !self.is_premerge()
+        self.may_give_up() && self.has_enough_copies()
     }
 
     /// Whether what is unfound may be given up. That takes no second copy: while it is unfound nothing is

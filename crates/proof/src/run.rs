@@ -290,8 +290,7 @@ impl Run {
         }
         self.given_up = true;
         for stat in self.pg_stats() {
-            let unfound = |state: &str| has_words(&stat, &[state]);
-            if !unfound("recovery_unfound") && !unfound("backfill_unfound") {
+            if !has_unfound(&stat) {
                 continue;
             }
             let (pgid, primary) = (&stat["pgid"], &stat["acting_primary"]);
@@ -322,11 +321,7 @@ impl Run {
         rest.retain(|s| !has_words(s, &["active", "clean"]));
         let unfound = |s: &Value| {
             let acting = s["acting"].as_array().is_some_and(|a| a.contains(&bad_osd.into()));
-            let works = |word| {
-                has_words(s, &[word, "recovery_unfound"])
-                    || has_words(s, &[word, "backfill_unfound"])
-            };
-            acting && (works("active") || works("peered"))
+            acting && has_unfound(s) && (has_words(s, &["active"]) || has_words(s, &["peered"]))
         };
         let pgids: Vec<_> = rest.iter().map(|s| s["pgid"].clone()).collect();
         let waits_for_others = self.load.open_objects().into_iter().any(|object| {
@@ -476,6 +471,10 @@ impl Run {
 }
 
 /// Whether a PG's state has all these words.
+fn has_unfound(stat: &Value) -> bool {
+    has_words(stat, &["recovery_unfound"]) || has_words(stat, &["backfill_unfound"])
+}
+
 fn has_words(stat: &Value, words: &[&str]) -> bool {
     let state = stat["state"].as_str().unwrap_or_default();
     words.iter().all(|word| state.split('+').any(|w| w == *word))

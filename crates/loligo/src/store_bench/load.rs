@@ -324,7 +324,8 @@ impl Load {
         running.begun += bytes;
         let offset = self.rng.u64(0..places) * BLOCK_BYTES as u64;
         let set = ReadSet::new();
-        let object = self.keys.get(object as usize).cloned().or_else(|| Some(key(object)));
+        let kept = self.keys.get(object as usize).cloned();
+        let object = Some(kept.unwrap_or_else(|| key(object)));
         self.slots[slot] = Slot { since: Some(now.mono), object, offset, bytes, set, waits: false };
         true
     }

@@ -40,6 +40,19 @@ fn made_by(map: &Map) -> Pg {
     Pg::create(ME, PGID, history, past, Epoch(5), map.mapping(), map.rules())
 }
 
+/// The PG, active on osd.1 alone; osd.2 is up as well.
+fn active_alone(size: u32) -> (Map, Pg) {
+    let mut map = Map { epoch: 5, size, min_size: 1, order: vec![1], ..Map::default() };
+    map.up = [1, 2].into();
+    map.up_thru = [(1, 9)].into();
+    let mut pg = made_by(&map);
+    let ctx = Ctx { map: &map, now: UTime::ZERO };
+    pg.start(&ctx, &mut Fx::default());
+    pg.on_durable(Epoch(5), &ctx, &mut Fx::default());
+    assert_eq!(*pg.stage(), Stage::Active);
+    (map, pg)
+}
+
 /// How often the other OSD is told to begin a copy.
 fn activations(fx: &Fx) -> usize {
     let is_one = |b: &Body| matches!(b, Body::Activate { backfill: true, .. });
@@ -168,14 +181,7 @@ fn who_was_sent_away_is_asked_for_nothing() {
 #[test]
 fn a_holder_that_comes_late_acts_where_copies_are_lacking() {
     let wanted = |size, body: fn(&Pg) -> Body| {
-        let mut map = Map { epoch: 5, size, min_size: 1, order: vec![1], ..Map::default() };
-        map.up = [1, 2].into();
-        map.up_thru = [(1, 9)].into();
-        let mut pg = made_by(&map);
-        let ctx = Ctx { map: &map, now: UTime::ZERO };
-        pg.start(&ctx, &mut Fx::default());
-        pg.on_durable(Epoch(5), &ctx, &mut Fx::default());
-        assert_eq!(*pg.stage(), Stage::Active);
+        let (map, mut pg) = active_alone(size);
         let body = body(&pg);
         let want = hear(&mut pg, &map, body).want_pg_temp;
         assert_eq!(*pg.stage(), Stage::Active, "it goes on until the map changes");
@@ -193,13 +199,7 @@ fn a_holder_that_comes_late_acts_where_copies_are_lacking() {
 /// Nobody could read an object, and then somebody comes who has another copy.
 #[test]
 fn what_nobody_could_read_is_asked_of_who_comes_later() {
-    let mut map = Map { epoch: 5, size: 1, min_size: 1, order: vec![1], ..Map::default() };
-    map.up = [1, 2].into();
-    map.up_thru = [(1, 9)].into();
-    let mut pg = made_by(&map);
-    let ctx = Ctx { map: &map, now: UTime::ZERO };
-    pg.start(&ctx, &mut Fx::default());
-    pg.on_durable(Epoch(5), &ctx, &mut Fx::default());
+    let (mut map, mut pg) = active_alone(1);
     assert_eq!(pg.repair(&object(1), Eversion::ZERO), None);
     hear(&mut pg, &map, absent());
     assert_eq!(pg.next_recovery(), None, "who has nothing is of no use");

@@ -6,7 +6,7 @@
 //! hold what the newest layer says: every change goes through [`super::Store::submit`], which tells it
 //! here.
 
-use super::recent::Recent;
+use super::recent::{GENERATIONS, Recent};
 use crate::keys;
 use crate::memtable::Memtable;
 use crate::plan::Rows;
@@ -20,8 +20,6 @@ use types::ObjectKey;
 const ONODES: usize = 2048;
 /// What a row of extents takes here, about, with what finds it. It describes 128 KiB.
 const SHARD_BYTES: usize = 384;
-/// Generations of a [`Recent`].
-const GENERATIONS: usize = 2;
 
 /// A record, or that there is none, and the transaction that made it so (0: long ago).
 #[derive(Clone, Debug)]

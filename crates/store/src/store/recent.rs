@@ -3,6 +3,9 @@
 use std::hash::Hash;
 use types::HashMap;
 
+/// Generations of a [`Recent`].
+pub(crate) const GENERATIONS: usize = 2;
+
 /// A cache of two generations: what is used stands in the young one; when that is full, it becomes the
 /// old one, and what nobody used since goes with the one before.
 #[derive(Debug)]

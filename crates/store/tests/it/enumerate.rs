@@ -515,8 +515,7 @@ impl Enumeration {
     }
 
     /// All that begin with the letter `a`.
-    fn all(&mut self, a: usize, depth: u64, one_in: u64) {
-        let (letters, bases) = (alphabet(), bases());
+    fn all(&mut self, letters: &[Letter], bases: &[Base], a: usize, depth: u64, one_in: u64) {
         let letters: Vec<_> = letters.iter().enumerate().collect();
         let bases: Vec<_> = bases.iter().enumerate().collect();
         let a = letters[a];
@@ -545,14 +544,14 @@ impl Enumeration {
 fn all_sequences_of_up_to_three_operations() {
     let (depth, one_in) = (variable("STORE_TEST_DEPTH", 3), variable("STORE_TEST_ONE_IN", 8000));
     let (seed, jobs) = (variable("STORE_TEST_SEED", 1), variable("STORE_TEST_JOBS", 1));
-    let letters = alphabet();
+    let (letters, bases) = (alphabet(), bases());
     let (next, all) = (AtomicUsize::new(0), Mutex::new(Counts::default()));
     let work = || {
         loop {
             let a = next.fetch_add(1, Ordering::Relaxed);
             let Some(letter) = letters.get(a) else { return };
             let mut e = Enumeration::new(seed.wrapping_mul(1000).wrapping_add(a as u64));
-            e.all(a, depth, one_in.max(1));
+            e.all(&letters, &bases, a, depth, one_in.max(1));
             all.lock().unwrap().add(e.counts);
             if one_in == 1 {
                 println!("{}: {}", letter.name, e.counts);

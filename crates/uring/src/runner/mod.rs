@@ -69,14 +69,10 @@ pub fn run<C: Core + ?Sized>(
 ) -> Result<Exit, RunError> {
     let mut main = Ring::new(options.ring_entries).map_err(RunError::NoRing)?;
     let lazy = Ring::new(LAZY_ENTRIES).map_err(RunError::NoRing)?;
-    let pool = ReadPool::new();
-    // SAFETY: the runner drops its rings before the pool.
-    let registered = unsafe { main.register(pool.all()) };
-    if let Err(why) = &registered {
-        tracing::debug!("reads cost a little more than they could: no memory is registered: {why}");
-    }
+    // Who has no disk reads nothing.
+    let pool = if devices.is_empty() { None } else { read_pool(&mut main) };
     let mut runner = Runner {
-        pool: registered.is_ok().then_some(pool),
+        pool,
         rings: Some(Rings { main, lazy }),
         lazy: Lazy::default(),
         lone: Lone::default(),
@@ -99,6 +95,19 @@ pub fn run<C: Core + ?Sized>(
         runner.watch_signals()?;
     }
     runner.run(core)
+}
+
+/// Memory for short reads, if the kernel takes it.
+fn read_pool(ring: &mut Ring) -> Option<ReadPool> {
+    let pool = ReadPool::new();
+    // SAFETY: the runner, which gets both, drops its rings before the pool.
+    match unsafe { ring.register(pool.all()) } {
+        Ok(()) => Some(pool),
+        Err(why) => {
+            tracing::debug!("reads cost more than they could: no memory is registered: {why}");
+            None
+        }
+    }
 }
 
 struct Rings {

@@ -156,24 +156,30 @@ impl Runner {
         Some(Event::Net(NetEvent::Connected { conn: self.conns[index].id, local }))
     }
 
+    /// How many bytes a receive brought, or what the core hears of the connection instead.
+    fn receive_ended(&mut self, index: Index, result: i32) -> Result<usize, Option<Event>> {
+        let conn = &mut self.conns[index];
+        conn.in_flight -= 1;
+        conn.receiving = false;
+        if conn.stage != Stage::Open {
+            self.reap(index);
+            return Err(None);
+        }
+        usize::try_from(result).ok().filter(|n| *n > 0).ok_or_else(|| self.ended(index, result))
+    }
+
     pub(super) fn received(
         &mut self,
         index: Index,
         buf: bytes::BytesMut,
         result: i32,
     ) -> Option<Event> {
+        let n = match self.receive_ended(index, result) {
+            Ok(n) => n,
+            Err(event) => return event,
+        };
         let conn = &mut self.conns[index];
-        conn.in_flight -= 1;
-        conn.receiving = false;
-        if conn.stage != Stage::Open {
-            self.reap(index);
-            return None;
-        }
-        if result <= 0 {
-            return self.ended(index, result);
-        }
         let mut buf = buf;
-        let n = result as usize;
         // SAFETY: the kernel has filled the first `n` bytes of the spare capacity.
         unsafe { buf.set_len(n) };
         let data = conn.received(buf, n);
@@ -187,19 +193,14 @@ impl Runner {
         index: Index,
         buf: AlignedBuf,
         from: usize,
-        res: i32,
+        result: i32,
     ) -> Option<Event> {
+        let n = match self.receive_ended(index, result) {
+            Ok(n) => n,
+            Err(event) => return event,
+        };
         let conn = &mut self.conns[index];
-        conn.in_flight -= 1;
-        conn.receiving = false;
-        if conn.stage != Stage::Open {
-            self.reap(index);
-            return None;
-        }
-        if res <= 0 {
-            return self.ended(index, res);
-        }
-        let from = from + res as usize;
+        let from = from + n;
         self.dirty.push(index);
         if from < buf.len() {
             conn.fill = Some(Fill { buf, from });
