@@ -59,6 +59,23 @@ fn message(body: Body) -> Kind {
     kind(PgPeering { msg, readers: vec![PriorReader { osd: OSD, epoch: EPOCH, left_ms: 750 }] })
 }
 
+fn image() -> ImageIo {
+    let (nspace, id) = ("n".to_owned(), "105e1f".to_owned());
+    let (writes, write_bytes, write_us) = (2, 8192, 300);
+    let (reads, read_bytes, read_us) = (1, 512, 80);
+    ImageIo {
+        pool: pg().pool,
+        nspace,
+        id,
+        writes,
+        write_bytes,
+        write_us,
+        reads,
+        read_bytes,
+        read_us,
+    }
+}
+
 fn stat() -> PgStat {
     PgStat {
         pgid: pg(),
@@ -134,7 +151,9 @@ fn to_the_mon() -> Vec<Kind> {
             own_damage: "a node".to_owned(),
             wall: types::UTime::ZERO,
             full: true,
+            images: Some(ImageCounts { over_ms: 5000, images: vec![image()] }),
         }),
+        kind(ImagesAsked { for_ms: 60_000 }),
         kind(OsdFailure {
             reporter: OSD,
             target: OsdId(1),

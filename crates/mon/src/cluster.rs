@@ -5,6 +5,7 @@
 
 use crate::balancer::Balancer;
 use crate::draft::Draft;
+use crate::images::Images;
 use crate::log::ClusterLog;
 use crate::options::Known;
 use crate::osds::{Failure, Identities};
@@ -67,6 +68,7 @@ pub(crate) struct Cluster {
     pub slow_since: BTreeMap<OsdId, Mono>,
     pub scrubs: Scrubs,
     pub balancer: Balancer,
+    pub images: Images,
     /// What OSDs are to recover first; they are told with the next commit.
     pub recovery_orders: Vec<(OsdId, RecoveryOrder)>,
     pub next_global_id: u64,
@@ -109,6 +111,7 @@ impl Cluster {
             slow_since: BTreeMap::new(),
             scrubs: Scrubs::default(),
             balancer: Balancer::default(),
+            images: Images::default(),
             recovery_orders: Vec::new(),
             rng,
         }

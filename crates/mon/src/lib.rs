@@ -13,6 +13,7 @@ mod commands;
 mod config;
 mod draft;
 mod health;
+mod images;
 mod kv;
 mod log;
 mod mon;

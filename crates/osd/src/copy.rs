@@ -10,7 +10,7 @@ use crate::ops::{CopiedObject, CopySource, Sender};
 use bytes::Bytes;
 use io::Effects;
 use std::collections::BTreeMap;
-use types::{EntityName, Errno, HObject, OsdId};
+use types::{EntityName, Errno, HObject};
 use wire::LinkId;
 use wire::msg::op::{AssertVer, Extent};
 use wire::msg::op_data::{OmapGetValsIn, OmapGetValsOut, SparseReadOut, StatOut, Values, output};
@@ -37,8 +37,8 @@ struct Fetching {
 pub struct Copies {
     fetching: Vec<Fetching>,
     last_tid: u64,
-    /// Answers to be delivered: to another OSD, or here.
-    pub answers: Vec<(Option<OsdId>, u64, MOsdOpReply)>,
+    /// Answers to be delivered to others than clients.
+    pub answers: Vec<(Origin, u64, MOsdOpReply)>,
 }
 
 impl Daemon {
@@ -98,28 +98,28 @@ impl Daemon {
         };
         let Some(primary) = map.pg_to_up_acting(pgid).acting_primary else { return };
         if primary == self.cfg.id {
-            self.own_copy_request(Origin::Own, tid, request, fx);
+            self.new_own_op(Origin::Own, tid, request, fx);
         } else {
             self.send_peer(primary, request.encode().with_tid(tid), fx);
         }
     }
 
-    fn own_copy_request(&mut self, origin: Origin, tid: u64, request: MOsdOp, fx: &mut Effects) {
+    fn new_own_op(&mut self, origin: Origin, tid: u64, request: MOsdOp, fx: &mut Effects) {
         let name = EntityName::osd(self.cfg.id);
         let sender = Sender { name, addr: Default::default() };
         self.new_op(origin, LinkId(0), tid, sender, request, 0, fx);
     }
 
-    /// Another OSD reads an object of ours.
-    pub(crate) fn on_copy_request(
+    /// Another OSD or the mon reads an object of ours.
+    pub(crate) fn on_own_request(
         &mut self,
-        from: OsdId,
+        origin: Origin,
         tid: u64,
         request: MOsdOp,
         fx: &mut Effects,
     ) {
         if !crate::ops::classify(&request).writes {
-            self.own_copy_request(Origin::Peer(from), tid, request, fx);
+            self.new_own_op(origin, tid, request, fx);
         }
     }
 
@@ -127,8 +127,9 @@ impl Daemon {
     pub(crate) fn deliver_copies(&mut self, fx: &mut Effects) {
         for (to, tid, reply) in std::mem::take(&mut self.copies.answers) {
             match to {
-                Some(osd) => self.send_peer(osd, reply.encode().with_tid(tid), fx),
-                None => self.on_copy_reply(tid, reply, fx),
+                Origin::Peer(osd) => self.send_peer(osd, reply.encode().with_tid(tid), fx),
+                Origin::Mon => self.send_mon(reply.encode().with_tid(tid)),
+                Origin::Own | Origin::Client => self.on_copy_reply(tid, reply, fx),
             }
         }
     }

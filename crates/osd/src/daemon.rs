@@ -10,6 +10,7 @@ use crate::config::OsdConfig;
 use crate::copy::Copies;
 use crate::heartbeat::Heartbeats;
 use crate::host::{Hosts, OpId, Then};
+use crate::image_io::ImagesIo;
 use crate::lease::Leases;
 use crate::links::{MonLink, PeerLinks, Sessions};
 use crate::mapstate::Maps;
@@ -142,6 +143,7 @@ pub struct Daemon {
     pub(crate) limits: Limits,
     pub(crate) history: History,
     pub(crate) perf: Perf,
+    pub(crate) images_io: ImagesIo,
     /// Where clients and OSDs reach us, once both sockets listen.
     pub(crate) client_addrs: AddrVec,
     pub(crate) cluster_addrs: AddrVec,
@@ -217,6 +219,7 @@ impl Daemon {
             sessions: Sessions::default(),
             history: History::default(),
             perf: Perf::default(),
+            images_io: ImagesIo::default(),
             client_addrs: AddrVec::default(),
             cluster_addrs: AddrVec::default(),
             up_from: Epoch::ZERO,

@@ -28,6 +28,7 @@ mod daemon;
 mod effects;
 mod heartbeat;
 mod host;
+mod image_io;
 mod lease;
 mod links;
 mod mapstate;

@@ -3,12 +3,13 @@
 use crate::alive::heartbeat_listener;
 use crate::daemon::Daemon;
 use crate::object::client_addr;
+use crate::op::Origin;
 use crate::ops::Sender;
 use denc::DecodeError;
 use io::Effects;
 use io::net::{ListenAddr, ListenId};
 use peer::{
-    BackfillProgress, BackfillProgressAck, LeaseAsk, LeaseGrant, OsdHere, OsdRefusal,
+    BackfillProgress, BackfillProgressAck, ImagesAsked, LeaseAsk, LeaseGrant, OsdHere, OsdRefusal,
     OsdWhoIsThere, PgCreates, PgPeering, Pull, Push, PushAck, RecoveryOrder, RecoveryPlace, RepAck,
     RepOp, Scan, ScanReply, ScrubAsk, ScrubList, ScrubOrder, ScrubReserve,
 };
@@ -432,7 +433,7 @@ impl Daemon {
             ScrubList::TYPE => message.decode().map(|m: ScrubList| self.on_scrub_list(from, m, fx)),
             MOsdOp::TYPE => message.decode().map(|m: MOsdOp| {
                 if self.has_map(from, m.epoch, message) {
-                    self.on_copy_request(from, message.header.tid, m, fx);
+                    self.on_own_request(Origin::Peer(from), message.header.tid, m, fx);
                 }
             }),
             MOsdOpReply::TYPE => message.decode().map(|m: MOsdOpReply| {
@@ -598,6 +599,14 @@ impl Daemon {
                 Ok(m) if self.must_wait_for(m.epoch, message) => {}
                 Ok(m) => self.on_scrub_order(&m, fx),
                 Err(why) => tracing::error!("osd.{}: a bad scrub order: {why}", self.cfg.id),
+            },
+            ImagesAsked::TYPE => match message.decode::<ImagesAsked>() {
+                Ok(m) => self.on_images_asked(m),
+                Err(why) => tracing::error!("osd.{}: a bad question: {why}", self.cfg.id),
+            },
+            MOsdOp::TYPE => match message.decode::<MOsdOp>() {
+                Ok(m) => self.on_own_request(Origin::Mon, message.header.tid, m, fx),
+                Err(why) => tracing::error!("osd.{}: a bad request: {why}", self.cfg.id),
             },
             MConfig::TYPE => match message.decode::<MConfig>() {
                 Ok(m) => self.apply_mon_config(&m),

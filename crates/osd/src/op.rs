@@ -27,6 +27,8 @@ pub enum Origin {
     Peer(OsdId),
     /// This OSD, for the same reason.
     Own,
+    /// The mon.
+    Mon,
 }
 
 /// A request.
@@ -283,7 +285,8 @@ impl Daemon {
             self.run_pg_op(id, pgid, fx);
             return;
         }
-        let (head, urgent) = (op.head(), op.origin != Origin::Client);
+        let urgent = matches!(op.origin, Origin::Peer(_) | Origin::Own);
+        let head = op.head();
         let queue = host.objects.entry(head.clone()).or_default();
         if urgent {
             queue.urgent.push_back(id);
@@ -299,15 +302,19 @@ impl Daemon {
         let out: usize = reply.ops.iter().map(wire::msg::ReplyOp::len).sum();
         match op.origin {
             Origin::Client => self.msgr.send(op.link, reply.encode().with_tid(op.tid)),
-            Origin::Peer(_) | Origin::Own => {
-                let asker = if let Origin::Peer(osd) = op.origin { Some(osd) } else { None };
-                self.copies.answers.push((asker, op.tid, reply));
+            origin => {
+                self.copies.answers.push((origin, op.tid, reply));
                 return;
             }
         }
         op.trace.mark(self.now.mono, Mark::Done);
         let latency = op.trace.age(self.now.mono);
         self.perf.op_done(op.class.writes, latency, out as u64);
+        if self.images_io.is_asked_for() {
+            let brought = || op.request.ops.iter().map(|sub| sub.indata.len() as u64).sum();
+            let bytes = if op.class.writes { brought() } else { out as u64 };
+            self.images_io.count(&op.request.object, op.class.writes, bytes, latency);
+        }
         let ended = Tracked::new(&op.request, op.sender, op.tid, op.trace);
         self.history.ended(self.now.mono, &self.limits.history, ended);
     }

@@ -146,6 +146,7 @@ impl Daemon {
             wall: self.now.wall,
             full: self.is_full(),
             own_damage: self.own_damage().to_owned(),
+            images: self.images_io.report(now),
         };
         self.send_mon(report.encode());
     }

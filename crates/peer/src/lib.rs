@@ -14,8 +14,9 @@ mod scrub;
 mod view;
 
 pub use mon::{
-    FailureKind, IoCounts, OsdAlive, OsdBoot, OsdFailure, OsdGoingDown, OsdHere, OsdPgTemp,
-    OsdRefusal, OsdReport, OsdSpace, OsdWhoIsThere, PgCreate, PgCreates, PgStat, PoolCompressed,
+    FailureKind, ImageCounts, ImageIo, ImagesAsked, IoCounts, OsdAlive, OsdBoot, OsdFailure,
+    OsdGoingDown, OsdHere, OsdPgTemp, OsdRefusal, OsdReport, OsdSpace, OsdWhoIsThere, PgCreate,
+    PgCreates, PgStat, PoolCompressed,
 };
 pub use osd::{
     BackfillProgress, BackfillProgressAck, Heartbeat, LeaseAsk, LeaseGrant, PgPeering, PriorReader,

@@ -210,9 +210,52 @@ pub struct PoolCompressed {
     pub stored: u64,
 }
 
+/// Clients' I/O on one image in a period, as one OSD served it. Times are sums, in microseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct ImageIo {
+    /// The pool that the image is listed in.
+    pub pool: PoolId,
+    /// Its namespace.
+    pub nspace: String,
+    /// Its id.
+    pub id: String,
+    /// Requests that wrote.
+    pub writes: u64,
+    /// Bytes that they brought.
+    pub write_bytes: u64,
+    /// From receiving to answering.
+    pub write_us: u64,
+    /// Requests that read.
+    pub reads: u64,
+    /// Bytes that they got.
+    pub read_bytes: u64,
+    /// From receiving to answering.
+    pub read_us: u64,
+}
+
+/// Clients' I/O by image.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct ImageCounts {
+    /// Length of the period.
+    pub over_ms: u32,
+    /// Images on which there was some.
+    pub images: Vec<ImageIo>,
+}
+
+/// Mon to OSD: count clients' I/O by image for some time, and report it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct ImagesAsked {
+    /// For so long, unless it is asked again.
+    pub for_ms: u32,
+}
+payload!(ImagesAsked, 14);
+
 /// OSD to mon: how I am. Every few seconds, and at once when a PG's state changes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 5, compat = 1)]
+#[denc(v = 6, compat = 1)]
 pub struct OsdReport {
     /// Who.
     pub osd: OsdId,
@@ -245,6 +288,9 @@ pub struct OsdReport {
     /// What is damaged of its own records. Empty: nothing that it knows of.
     #[denc(since = 5)]
     pub own_damage: String,
+    /// What [`ImagesAsked`] asks for, if it is asked and a period is over.
+    #[denc(since = 6)]
+    pub images: Option<ImageCounts>,
 }
 payload!(OsdReport, 5);
 

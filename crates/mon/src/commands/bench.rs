@@ -173,6 +173,7 @@ impl Bench {
                 durable_txn: 1,
                 wall: self.now.wall,
                 full: self.full.contains(&id),
+                images: None,
                 own_damage: self.own_damage.get(&id).cloned().unwrap_or_default(),
             };
             self.c.report(self.now, wire::LinkId(u64::from(id.0.unsigned_abs())), report);

@@ -25,6 +25,7 @@ mod nonsense;
 mod osd;
 mod pg;
 mod pool;
+mod rbd;
 mod status;
 mod tell;
 
@@ -140,6 +141,7 @@ pub(crate) fn table() -> CommandTable<Handler> {
         mon::COMMANDS,
         balancer::COMMANDS,
         mgr::COMMANDS,
+        rbd::COMMANDS,
         auth::COMMANDS,
         config::COMMANDS,
         config_key::COMMANDS,

@@ -34,13 +34,16 @@ impl Cluster {
     }
 
     /// Takes in an OSD's report.
-    pub fn report(&mut self, now: Now, link: LinkId, report: OsdReport) {
+    pub fn report(&mut self, now: Now, link: LinkId, mut report: OsdReport) {
         // Reports are about the map that is there, not about the one to come.
         let map = self.state.osdmap.clone();
         let since = map.osd(report.osd).map(|o| o.info.up_from);
         if map.is_up(report.osd) && since == Some(report.up_from) {
             self.claim(report.osd, link);
             self.mark_store(&report);
+            if let Some(counts) = report.images.take() {
+                self.images.report(now.mono, report.osd, counts);
+            }
         }
         let known = self.pgmap.report(now, &map, report);
         self.created(known);

@@ -1,6 +1,6 @@
 //! What OSDs say.
 
-use super::Server;
+use super::{Output, Role, Server};
 use crate::osds::{BootAnswer, WEIGH_AFTER};
 use io::Now;
 use peer::{
@@ -9,7 +9,7 @@ use peer::{
 };
 use types::OsdId;
 use wire::LinkId;
-use wire::msg::{Message, Payload};
+use wire::msg::{MOsdOpReply, Message, Payload};
 
 impl Server {
     /// Carries out a message of one of our own daemons. Whether it is one.
@@ -28,6 +28,7 @@ impl Server {
             OsdFailure::TYPE,
             OsdReport::TYPE,
             OsdHere::TYPE,
+            MOsdOpReply::TYPE,
         ];
         if !ours.contains(&kind) {
             return Ok(false);
@@ -63,6 +64,10 @@ impl Server {
                 }
             }
             OsdHere::TYPE => self.cluster.here(link, &m.decode()?),
+            MOsdOpReply::TYPE => {
+                let reply: MOsdOpReply = m.decode()?;
+                self.cluster.images.names_read(now.mono, m.header.tid, &reply);
+            }
             _ => {
                 self.counters.reports += 1;
                 let report: OsdReport = m.decode()?;
@@ -105,6 +110,17 @@ impl Server {
             if let Some(link) = link.filter(|_| to(osd)) {
                 self.send(link, order.encode());
             }
+        }
+    }
+
+    /// Has OSDs count clients' I/O by image, and say how the images are called, while somebody wants to know.
+    pub(super) fn ask_for_images(&mut self, now: Now) {
+        let c = &mut self.cluster;
+        for (link, asked) in c.images.orders(now.mono, &c.osd_links) {
+            self.outbox.push(Output::Message(Role::Mon, link, asked.encode()));
+        }
+        for (link, tid, request) in self.cluster.image_lists_to_read(now) {
+            self.send(link, request.encode().with_tid(tid));
         }
     }
 

@@ -307,6 +307,7 @@ impl Server {
             }
             self.look_again(now);
             self.order_scrubs();
+            self.ask_for_images(now);
             self.serve_log();
             self.commit(now, kv, fx);
         }

@@ -4,6 +4,7 @@ use super::cluster::{pattern, shared};
 use super::images::{EBUSY, EEXIST, EINVAL, ENOENT, Images, MIB};
 use loligo::wait::Deadline;
 use serde_json::Value;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Exit codes of `rbd` are errno.
@@ -450,4 +451,57 @@ fn the_rest_of_the_commands() {
     i.rbd("journal export --image x --path").arg(&journal).ok();
     assert!(journal.metadata().unwrap().len() > 0);
     i.ok("mirror pool info");
+}
+
+/// I/O by image is shown by its name, wherever the image keeps its data.
+#[test]
+fn io_is_shown_by_image() {
+    let i = Images::new("rbd-io");
+    let (pool, data) = (i.pool.name.as_str(), shared().pool("rbd-io-data"));
+    i.ok(&format!("create plain --size 8M --data-pool {}", data.name));
+    i.ok(&format!("namespace create {pool}/apart"));
+    i.ok(&format!("create {pool}/apart/b --size 8M"));
+    let both = [
+        ("plain".to_owned(), pool.to_owned()),
+        (format!("{pool}/apart/b"), format!("{pool}/apart")),
+    ];
+    for (image, place) in &both {
+        let ask = format!("rbd perf image counters {place}");
+        let shown =
+            Deadline::after(Duration::from_secs(90)).poll(Duration::from_millis(200), || {
+                i.scribble(image);
+                let counted = shared().ask(&ask);
+                assert_eq!(counted["counter_descriptors"][0], "write_ops");
+                let counters = counted["counters"].as_array().unwrap().clone();
+                (!counters.is_empty()).then_some((counted, counters))
+            });
+        let (counted, counters) = shown.expect("OSDs report what they count");
+        assert_eq!(counted["pool_descriptors"]["0"], place.as_str(), "{counted}");
+        let name = format!("0/{}", image.rsplit('/').next().unwrap());
+        let values = &counters[0][&name];
+        assert!(
+            values[0].as_u64() >= Some(16) && values[2].as_u64() >= Some(64 << 10),
+            "{counted}"
+        );
+        assert!(values[4].as_u64() > Some(0) && values[1] == 0, "{counted}");
+    }
+    // It shows what goes on, and waits until something does.
+    let is_shown = AtomicBool::new(false);
+    let mut io = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let enough = Deadline::after(Duration::from_secs(60));
+            while !is_shown.load(Ordering::Relaxed) && !enough.is_over() {
+                i.scribble(&both[1].0);
+            }
+        });
+        let io =
+            i.rbd(&format!("perf image iostat --iterations 1 --format json {}", both[1].1)).run();
+        is_shown.store(true, Ordering::Relaxed);
+        serde_json::from_slice::<Value>(&io.out).expect("JSON")
+    });
+    let images = io.as_array_mut().expect("a list of images");
+    let mine = images.iter().find(|o| o["pool"] == pool && o["pool_namespace"] == "apart");
+    assert_eq!(mine.expect("it was busy lately")["image"], "b");
+    let said = i.fails("perf image iostat nowhere", ENOENT);
+    assert!(said.contains("nowhere"), "{said}");
 }
