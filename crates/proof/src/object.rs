@@ -277,6 +277,10 @@ impl Spec for Object {
         };
         right.then_some(after)
     }
+
+    fn only_looks(op: &Op) -> bool {
+        matches!(op.action, Action::Read(_)) || matches!(op.answer, Some(Answer::Failed(_)))
+    }
 }
 
 /// An omap key or an attribute's name.
