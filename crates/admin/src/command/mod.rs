@@ -173,6 +173,13 @@ impl<H> CommandTable<H> {
         }
     }
 
+    /// The prefix of a command that a JSON text asks for, if this table has none of that name.
+    pub fn unknown_prefix(&self, text: &str) -> Option<String> {
+        let parsed = serde_json::Deserializer::from_str(text).into_iter::<Value>().next()?.ok()?;
+        let prefix = parsed.get("prefix")?.as_str()?;
+        (!self.by_prefix.contains_key(prefix)).then(|| prefix.to_owned())
+    }
+
     /// The command that parsed JSON asks for, and its checked arguments. Arguments that the
     /// command does not know are ignored, as Ceph does.
     ///

@@ -154,7 +154,10 @@ impl Server {
     fn run(&mut self, now: Now, from: From, text: &str, input: &Bytes) {
         let (handler, args) = match self.table.parse(text) {
             Ok((spec, args)) => (spec.def.handler, args),
-            Err(e) => return self.answer(&from, text, Format::Plain, Err(e)),
+            Err(e) => {
+                let e = self.no_handler(from.role, text).unwrap_or(e);
+                return self.answer(&from, text, Format::Plain, Err(e));
+            }
         };
         self.counters.commands += 1;
         let peer = match from.role {
@@ -184,6 +187,13 @@ impl Server {
             },
         };
         self.answer(&from, text, format, reply);
+    }
+
+    /// What a mgr says of a command that it does not have (`DaemonServer.cc`). By these words clients know that
+    /// they have to do without: ceph-csi then removes images itself.
+    fn no_handler(&self, role: Role, text: &str) -> Option<CommandError> {
+        let prefix = self.table.unknown_prefix(text).filter(|_| role == Role::Mgr)?;
+        Some(CommandError::invalid(format_args!("No handler found for '{prefix}'")))
     }
 
     /// The old epoch that a command wants to see; `None` for the newest one.
