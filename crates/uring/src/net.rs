@@ -51,6 +51,8 @@ pub(crate) struct Conn {
     /// The socket took no more: the next send waits until it does.
     pub is_full: bool,
     pub paused: bool,
+    /// The last receive took all there was: the next one will have to wait.
+    pub is_drained: bool,
     pub queue: VecDeque<Bytes>,
     pub queued_bytes: usize,
     pub send_limit_bytes: usize,
@@ -70,6 +72,7 @@ impl Conn {
             sending: false,
             is_full: false,
             paused: false,
+            is_drained: false,
             queue: VecDeque::new(),
             queued_bytes: 0,
             send_limit_bytes: usize::MAX,

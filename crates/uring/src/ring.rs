@@ -16,6 +16,8 @@ pub(crate) struct Done {
     pub result: i32,
     /// More completions of the same entry will follow.
     pub more: bool,
+    /// Of a receive: there was more to be received.
+    pub has_rest: bool,
 }
 
 impl Ring {
@@ -85,6 +87,7 @@ impl Ring {
             key: c.user_data(),
             result: c.result(),
             more: cqueue::more(c.flags()),
+            has_rest: cqueue::sock_nonempty(c.flags()),
         }));
     }
 }

@@ -285,8 +285,8 @@ impl Runner {
         let event = match self.slots.remove(d.key) {
             Slot::Accept { .. } => None,
             Slot::Connect { conn, .. } => self.connected(conn, d.result),
-            Slot::Recv { conn, buf } => self.received(conn, buf, d.result),
-            Slot::Fill { conn, buf, from } => self.filled(conn, buf, from, d.result),
+            Slot::Recv { conn, buf } => self.received(conn, buf, d),
+            Slot::Fill { conn, buf, from } => self.filled(conn, buf, from, d),
             Slot::Send { conn, .. } => self.sent(conn, d.result),
             Slot::DiskRead { token, buf } => {
                 self.lone.read_ended(now);

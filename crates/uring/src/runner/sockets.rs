@@ -16,6 +16,9 @@ use std::time::Duration;
 
 /// A send of up to so many bytes completes while it is submitted, or not at all: sockets buffer more.
 const SHORT_SEND_BYTES: usize = 32 << 10;
+/// Of a receive: wait until there is something, without looking first (`IORING_RECVSEND_POLL_FIRST` in
+/// io_uring.h).
+const POLL_FIRST: u16 = 1;
 
 impl Runner {
     pub(super) fn net_op(&mut self, now: Now, op: NetOp) -> Result<(), RunError> {
@@ -157,10 +160,11 @@ impl Runner {
     }
 
     /// How many bytes a receive brought, or what the core hears of the connection instead.
-    fn receive_ended(&mut self, index: Index, result: i32) -> Result<usize, Option<Event>> {
-        let conn = &mut self.conns[index];
+    fn receive_ended(&mut self, index: Index, d: Done) -> Result<usize, Option<Event>> {
+        let (conn, result) = (&mut self.conns[index], d.result);
         conn.in_flight -= 1;
         conn.receiving = false;
+        conn.is_drained = !d.has_rest;
         if conn.stage != Stage::Open {
             self.reap(index);
             return Err(None);
@@ -172,9 +176,9 @@ impl Runner {
         &mut self,
         index: Index,
         buf: bytes::BytesMut,
-        result: i32,
+        d: Done,
     ) -> Option<Event> {
-        let n = match self.receive_ended(index, result) {
+        let n = match self.receive_ended(index, d) {
             Ok(n) => n,
             Err(event) => return event,
         };
@@ -193,9 +197,9 @@ impl Runner {
         index: Index,
         buf: AlignedBuf,
         from: usize,
-        result: i32,
+        d: Done,
     ) -> Option<Event> {
-        let n = match self.receive_ended(index, result) {
+        let n = match self.receive_ended(index, d) {
             Ok(n) => n,
             Err(event) => return event,
         };
@@ -345,16 +349,17 @@ impl Runner {
         conn.receiving = true;
         conn.in_flight += 1;
         let fd = ring_types::Fd(conn.raw());
+        let how = if conn.is_drained { POLL_FIRST } else { 0 };
         if let Some(Fill { mut buf, from }) = conn.fill.take() {
             let rest = &mut buf.as_mut_slice()[from..];
             let len = u32::try_from(rest.len()).unwrap_or(u32::MAX);
             let entry = opcode::Recv::new(fd, rest.as_mut_ptr(), len).flags(libc::MSG_WAITALL);
-            return self.push(entry.build(), Slot::Fill { conn: index, buf, from });
+            return self.push(entry.ioprio(how).build(), Slot::Fill { conn: index, buf, from });
         }
         let mut buf = conn.take_chunk();
         let spare = buf.spare_capacity_mut();
         let len = u32::try_from(spare.len()).unwrap_or(u32::MAX);
-        let entry = opcode::Recv::new(fd, spare.as_mut_ptr().cast(), len).build();
+        let entry = opcode::Recv::new(fd, spare.as_mut_ptr().cast(), len).ioprio(how).build();
         self.push(entry, Slot::Recv { conn: index, buf })
     }
 }
