@@ -117,7 +117,7 @@ impl Daemon {
         }
         let sending = &mut host.transfers.sending;
         sending.retain(|(_, o), s| o != object || !s.waits_for_repair);
-        host.pg.give_up(object, None);
+        host.pg.pushed_in_vain(object);
     }
 
     /// A good copy of an object is here: pushes that waited for it begin.

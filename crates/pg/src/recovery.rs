@@ -385,6 +385,15 @@ impl Pg {
         }
     }
 
+    /// As the primary: nobody has what was to be pushed. A backfill that had come to an unfound object
+    /// brings it, or its removal, when that is decided; one that nobody can read stays on its way.
+    pub fn pushed_in_vain(&mut self, object: &HObject) {
+        if self.missing.contains(object) {
+            self.backfills.values_mut().for_each(|b| b.put_off(object));
+        }
+        self.give_up(object, None);
+    }
+
     /// As the primary: our copy of `object`, in version `have`, turned out to be damaged. It counts
     /// as missing and is pulled from another copy (`PrimaryLogPG.cc: rep_repair_primary_object`).
     /// When nobody has it, but somebody an older state of it, it is unfound from now on.

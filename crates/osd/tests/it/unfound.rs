@@ -330,3 +330,48 @@ fn the_only_copy_of_a_version_is_damaged_and_the_object_goes_back() {
         repair::assert_reads(&mut c, &target, &repair::content(3));
     }
 }
+
+/// The only good copy of an object is found to be damaged when it is on its way to a copy that is being
+/// filled (proof, seed 140015150: it stayed on its way for ever, and the backfill with it).
+#[test]
+fn a_backfill_goes_on_when_what_it_had_come_to_is_given_up() {
+    for (seed, how) in (0..4).zip(["delete", "revert"].into_iter().cycle()) {
+        let mut c = Cluster::new(seed, 3, &Options::new());
+        c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+        c.wait_clean();
+        let target = object(1, "a");
+        let pgid = c.client.borrow().pg_of(&target);
+        let acting = c.client.borrow().map.pg_to_up_acting(pgid).acting;
+        let (first, second) = (acting[0].0 as usize, acting[1].0 as usize);
+        let write = |c: &mut Cluster, mark: u8| {
+            let ops = vec![write_full(&repair::content(mark))];
+            assert_eq!(c.call(target.clone(), ops, true).result, 0);
+        };
+        write(&mut c, 1);
+        stop(&mut c, second);
+        write(&mut c, 2);
+        c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER | OsdMapFlags::NOBACKFILL));
+        start(&mut c, second);
+        c.on_mon(|m| m.set_weight(OsdId(second as i32), 0));
+        c.run_until(20 * SECOND, |c| {
+            let mon = c.mon.borrow();
+            let stat = mon.stats.get(&pgid).expect("it was clean");
+            let state = StateBits(stat.state);
+            let remapped = state.has(StateBits::ACTIVE) && state.has(StateBits::REMAPPED);
+            remapped && stat.acting[..] == acting[..]
+        });
+        repair::damage(&mut c, first, 2, 0);
+        // Listing is faster than reading.
+        let node = c.osds[first];
+        c.world.set_slow_disks(node, 200);
+        c.on_mon(|m| m.set_flags(OsdMapFlags::NONE));
+        c.run_until(20 * SECOND, |c| {
+            c.mon.borrow().stats.get(&pgid).is_some_and(|s| s.unfound == 1)
+        });
+        c.world.set_slow_disks(node, 1);
+        give_up(&mut c, &[], std::slice::from_ref(&target), how);
+        c.wait_clean();
+        let got = c.call(target.clone(), vec![read(0, 100)], false);
+        assert_eq!(got.result, if how == "revert" { 0 } else { -Errno::ENOENT.0 });
+    }
+}
