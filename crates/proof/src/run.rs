@@ -470,11 +470,12 @@ impl Run {
     }
 }
 
-/// Whether a PG's state has all these words.
+/// Whether a PG's state says that objects of it are unfound.
 fn has_unfound(stat: &Value) -> bool {
     has_words(stat, &["recovery_unfound"]) || has_words(stat, &["backfill_unfound"])
 }
 
+/// Whether a PG's state has all these words.
 fn has_words(stat: &Value, words: &[&str]) -> bool {
     let state = stat["state"].as_str().unwrap_or_default();
     words.iter().all(|word| state.split('+').any(|w| w == *word))

@@ -6,21 +6,24 @@ use crate::images::{COUNTER_NAMES, COUNTERS, ImageStats, Place};
 use admin::{Answer, CommandError};
 use serde_json::{Map, Value, json};
 
+/// The signature of a command: of which images, and which of them first.
+macro_rules! perf_image {
+    ($what:literal) => {
+        concat!(
+            "rbd perf image ",
+            $what,
+            " [pool_spec:String] [sort_by:Choices,",
+            "write_ops|write_bytes|write_latency|read_ops|read_bytes|read_latency]"
+        )
+    };
+}
+
+const STATS: &str = "shows what clients do with each image in a second";
+const SUMS: &str = "shows what clients did with each image since somebody began to ask";
+
 pub(super) const COMMANDS: &[CommandDef] = &[
-    read(
-        "rbd perf image stats [pool_spec:String] \
-         [sort_by:Choices,write_ops|write_bytes|write_latency|read_ops|read_bytes|read_latency]",
-        "mgr",
-        "shows what clients do with each image in a second",
-        stats,
-    ),
-    read(
-        "rbd perf image counters [pool_spec:String] \
-         [sort_by:Choices,write_ops|write_bytes|write_latency|read_ops|read_bytes|read_latency]",
-        "mgr",
-        "shows what clients did with each image since somebody began to ask",
-        counters,
-    ),
+    read(perf_image!("stats"), "mgr", STATS, stats),
+    read(perf_image!("counters"), "mgr", SUMS, counters),
 ];
 
 /// Images of one answer, the busiest of all (`REPORT_MAX_RESULTS`).

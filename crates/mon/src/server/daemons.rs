@@ -1,6 +1,6 @@
 //! What OSDs say.
 
-use super::{Output, Role, Server};
+use super::Server;
 use crate::osds::{BootAnswer, WEIGH_AFTER};
 use io::Now;
 use peer::{
@@ -117,7 +117,7 @@ impl Server {
     pub(super) fn ask_for_images(&mut self, now: Now) {
         let c = &mut self.cluster;
         for (link, asked) in c.images.orders(now.mono, &c.osd_links) {
-            self.outbox.push(Output::Message(Role::Mon, link, asked.encode()));
+            self.send(link, asked.encode());
         }
         for (link, tid, request) in self.cluster.image_lists_to_read(now) {
             self.send(link, request.encode().with_tid(tid));

@@ -487,7 +487,7 @@ fn io_is_shown_by_image() {
     }
     // It shows what goes on, and waits until something does.
     let is_shown = AtomicBool::new(false);
-    let mut io = std::thread::scope(|scope| {
+    let io = std::thread::scope(|scope| {
         scope.spawn(|| {
             let enough = Deadline::after(Duration::from_secs(60));
             while !is_shown.load(Ordering::Relaxed) && !enough.is_over() {
@@ -499,7 +499,7 @@ fn io_is_shown_by_image() {
         is_shown.store(true, Ordering::Relaxed);
         serde_json::from_slice::<Value>(&io.out).expect("JSON")
     });
-    let images = io.as_array_mut().expect("a list of images");
+    let images = io.as_array().expect("a list of images");
     let mine = images.iter().find(|o| o["pool"] == pool && o["pool_namespace"] == "apart");
     assert_eq!(mine.expect("it was busy lately")["image"], "b");
     let said = i.fails("perf image iostat nowhere", ENOENT);
