@@ -221,7 +221,9 @@ fn between_osds() -> Vec<Kind> {
             object: object(),
             version: version(8),
             next: cursor,
+            full: true,
         }),
+        kind(Hurry { pgid, interval, object: object() }),
         kind(Scan { pgid, epoch, interval, begin: object(), max: 512 }),
         kind(ScanReply {
             pgid,

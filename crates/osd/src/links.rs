@@ -9,9 +9,9 @@ use denc::DecodeError;
 use io::Effects;
 use io::net::{ListenAddr, ListenId};
 use peer::{
-    BackfillProgress, BackfillProgressAck, ImagesAsked, LeaseAsk, LeaseGrant, OsdHere, OsdRefusal,
-    OsdWhoIsThere, PgCreates, PgPeering, Pull, Push, PushAck, RecoveryOrder, RecoveryPlace, RepAck,
-    RepOp, Scan, ScanReply, ScrubAsk, ScrubList, ScrubOrder, ScrubReserve,
+    BackfillProgress, BackfillProgressAck, Hurry, ImagesAsked, LeaseAsk, LeaseGrant, OsdHere,
+    OsdRefusal, OsdWhoIsThere, PgCreates, PgPeering, Pull, Push, PushAck, RecoveryOrder,
+    RecoveryPlace, RepAck, RepOp, Scan, ScanReply, ScrubAsk, ScrubList, ScrubOrder, ScrubReserve,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -420,6 +420,7 @@ impl Daemon {
                 }
             }),
             PushAck::TYPE => message.decode().map(|m: PushAck| self.on_push_ack(from, m, fx)),
+            Hurry::TYPE => message.decode().map(|m: Hurry| self.on_hurry(&m, fx)),
             ScrubReserve::TYPE => message.decode().map(|m: ScrubReserve| {
                 if self.has_map(from, m.epoch, message) {
                     self.on_scrub_reserve(from, &m, fx);

@@ -3,7 +3,7 @@
 //! See [`crate::op`] for the rules.
 
 use crate::daemon::{Daemon, Waiter};
-use crate::host::OpId;
+use crate::host::{OpId, PgHost};
 use crate::ops::{self, Reader, Scene, Stop};
 use crate::tracker::Mark;
 use io::Effects;
@@ -79,6 +79,7 @@ impl Daemon {
     /// Runs the requests on an object as far as they may.
     pub(crate) fn pump_object(&mut self, pgid: PgId, head: &HObject, fx: &mut Effects) {
         loop {
+            let somebody_is_full = self.has_full_member(pgid);
             let Some(host) = self.pgs.get_mut(&pgid) else { return };
             let Some(queue) = host.objects.get_mut(head) else { return };
             if queue.is_idle() {
@@ -119,7 +120,8 @@ impl Daemon {
                 Readiness::Degraded => {
                     !op.class.writes
                         || host.make_way(head)
-                        || (removes(&op.request, self.maps.current())
+                        || (somebody_is_full
+                            && removes(&op.request, self.maps.current())
                             && !host.pg.is_on_its_way(head))
                 }
                 Readiness::Missing => planted(Bug::MissingServedAbsent) && !op.class.writes,
@@ -127,8 +129,7 @@ impl Daemon {
             if !usable {
                 hit(Probe::MissingWaited);
                 op.trace.mark(self.now.mono, Mark::WaitingForRecovery);
-                self.hurry(pgid, head);
-                self.hurry_steps(pgid, head, fx);
+                self.want_object(pgid, head, fx);
                 return;
             }
             match self.attempt(id, pgid, fx) {
@@ -173,6 +174,7 @@ impl Daemon {
         if !writes && self.read_lapsed(id, pgid, fx) {
             return Ran::Stalled;
         }
+        let somebody_is_full = self.has_full_member(pgid);
         let (snaps, compression) =
             (self.maps.pool_snaps(pgid.pool), self.maps.pool_compression(pgid.pool));
         let Some(host) = self.pgs.get_mut(&pgid) else { return Ran::Done };
@@ -187,7 +189,8 @@ impl Daemon {
         let is_ready = |o: &HObject| match pg.readiness(o) {
             Readiness::Ready => true,
             Readiness::Degraded if op.class.writes && *o == head => {
-                pg.write_readiness(o) == Readiness::Ready || removes(&op.request, map)
+                pg.write_readiness(o) == Readiness::Ready
+                    || (somebody_is_full && removes(&op.request, map))
             }
             Readiness::Degraded => !op.class.writes,
             Readiness::Missing => planted(Bug::MissingServedAbsent) && !op.class.writes,
@@ -236,8 +239,7 @@ impl Daemon {
             }
             Stop::NotReady(object) => {
                 op.trace.mark(now, Mark::WaitingForRecovery);
-                self.hurry(pgid, &object);
-                self.hurry_steps(pgid, &object, fx);
+                self.want_object(pgid, &object, fx);
                 Ran::Stalled
             }
             Stop::Copy(source) => {
@@ -246,6 +248,16 @@ impl Daemon {
             }
             Stop::Fail(e) => self.op_failed(id, pgid, e.wire(), fx),
             Stop::Result(n) => self.op_failed(id, pgid, n, fx),
+        }
+    }
+
+    /// A request waits for an object that we lack, or another copy. The latter is not brought it where
+    /// there is no space ([`Daemon::look_at_space`]).
+    fn want_object(&mut self, pgid: PgId, object: &HObject, fx: &mut Effects) {
+        let Some(host) = self.pgs.get(&pgid) else { return };
+        if host.pg.readiness(object) == Readiness::Missing || !self.has_full_member(pgid) {
+            self.hurry(pgid, object);
+            self.hurry_steps(pgid, object, fx);
         }
     }
 
@@ -411,16 +423,28 @@ impl Daemon {
 
     /// Everything that waits in a PG's queues may go on: recovery came along, or its transactions.
     fn pump_all(&mut self, pgid: PgId, fx: &mut Effects) {
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let mut heads: Vec<_> = host
-            .objects
-            .iter()
-            .filter(|(_, q)| !q.waiting.is_empty())
-            .map(|(o, _)| o.clone())
-            .collect();
-        heads.sort_unstable();
-        for head in heads {
+        for head in self.awaited(pgid) {
             self.pump_object(pgid, &head, fx);
+        }
+    }
+
+    /// The objects on which something waits, in their order.
+    fn awaited(&self, pgid: PgId) -> Vec<HObject> {
+        let Some(host) = self.pgs.get(&pgid) else { return Vec::new() };
+        let waits = host.objects.iter().filter(|(_, q)| !q.waiting.is_empty());
+        let mut heads: Vec<_> = waits.map(|(o, _)| o.clone()).collect();
+        heads.sort_unstable();
+        heads
+    }
+
+    /// A copy has space again: what waits for objects that it lacks goes on.
+    pub(crate) fn release_all(&mut self, fx: &mut Effects) {
+        let waiting = |h: &&PgHost| !h.objects.is_empty() && h.pg.accepts_io();
+        let pgs: Vec<PgId> = self.pgs.iter().filter(|(_, h)| waiting(h)).map(|(p, _)| *p).collect();
+        for pgid in pgs {
+            for head in self.awaited(pgid) {
+                self.release_object(pgid, &head, fx);
+            }
         }
     }
 
@@ -433,8 +457,10 @@ impl Daemon {
     }
 }
 
-/// Whether a request leaves nothing of an object: then nobody needs to have it, and the space it takes
-/// may be what others wait for.
+/// Whether a request leaves nothing of an object. Where there is no space to bring the object to a copy
+/// that misses it, this does not wait for it: the space may be what others wait for. (Should that copy
+/// serve by itself later, without knowing of the deletion, then the object is unfound, as nobody can go
+/// back; its client had asked for nothing else than that it is gone.)
 fn removes(request: &MOsdOp, map: &OsdMap) -> bool {
     let no_snaps = |p: &PgPool| p.snaps.is_empty() && request.snapc.snaps.is_empty();
     let deletes = |op: &wire::msg::OsdOp| op.code == OpCode::DELETE;

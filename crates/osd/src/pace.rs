@@ -9,7 +9,7 @@
 
 use crate::daemon::Daemon;
 use io::Effects;
-use peer::{Pull, PushAck};
+use peer::{Hurry, Pull, PushAck};
 use std::time::Duration;
 use types::{Epoch, HObject, Mono, OsdId, PgId};
 use wire::msg::Payload;
@@ -141,33 +141,64 @@ impl Daemon {
                 }
             }
             Held::Ack(to, ack) => {
+                if ack.next.done
+                    && let Some(host) = self.pgs.get_mut(&ack.pgid)
+                {
+                    host.transfers.has_come(to, &ack.object);
+                }
                 self.pacer.begins(self.now.mono, Step::Write);
                 self.send_peer(to, ack.encode(), fx);
             }
-            Held::Pull(to, pull) => {
+            Held::Pull(to, mut pull) => {
+                pull.urgent = self.is_hurried(pull.pgid, to, &pull.object);
                 self.pacer.begins(self.now.mono, Step::Write);
                 self.send_peer(to, pull.encode(), fx);
             }
         }
     }
 
-    /// A part of an object is durable here: the answer leaves now, or when there is time.
-    pub(crate) fn answer_part(&mut self, held: Held, since: Mono, urgent: bool, fx: &mut Effects) {
+    fn is_hurried(&self, pgid: PgId, from: OsdId, object: &HObject) -> bool {
+        self.pgs.get(&pgid).is_some_and(|h| h.transfers.is_urgent(from, object))
+    }
+
+    /// A part of an object is durable here: the answer leaves now (at once, or because a client waits
+    /// for it), or when there is time.
+    pub(crate) fn answer_part(&mut self, held: Held, since: Mono, at_once: bool, fx: &mut Effects) {
         let now = self.now.mono;
         self.pacer.took(Step::Write, now.since(since));
-        if urgent || (self.held.is_empty() && self.pacer.may_begin(now)) {
+        let urgent = match &held {
+            Held::Part(..) => false,
+            Held::Ack(from, ack) => self.is_hurried(ack.pgid, *from, &ack.object),
+            Held::Pull(from, pull) => self.is_hurried(pull.pgid, *from, &pull.object),
+        };
+        if at_once || urgent || (self.held.is_empty() && self.pacer.may_begin(now)) {
             self.go_on_with(held, fx);
         } else {
             self.held.push_back(held);
         }
     }
 
-    /// A client waits for an object that is on its way: nothing holds it any more.
+    /// A client waits for an object that is on its way: nothing holds it any more, here or at the
+    /// other end.
     pub(crate) fn hurry_steps(&mut self, pgid: PgId, object: &HObject, fx: &mut Effects) {
-        if let Some(host) = self.pgs.get_mut(&pgid) {
-            let sending = &mut host.transfers.sending;
-            sending.iter_mut().filter(|((_, o), _)| o == object).for_each(|(_, s)| s.urgent = true);
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let (unaware, interval) = (host.transfers.hurry(object), host.interval());
+        for osd in unaware {
+            let hurry = Hurry { pgid, interval, object: object.clone() };
+            self.send_peer(osd, hurry.encode(), fx);
         }
+        self.release_steps(pgid, object, fx);
+    }
+
+    /// The other end says so.
+    pub(crate) fn on_hurry(&mut self, m: &Hurry, fx: &mut Effects) {
+        if let Some(host) = self.pgs.get_mut(&m.pgid).filter(|h| h.interval() == m.interval) {
+            host.transfers.hurry(&m.object);
+            self.release_steps(m.pgid, &m.object, fx);
+        }
+    }
+
+    fn release_steps(&mut self, pgid: PgId, object: &HObject, fx: &mut Effects) {
         let its = |h: &Held| h.object() == (pgid, object);
         while let Some(at) = self.held.iter().position(its) {
             if let Some(held) = self.held.remove(at) {

@@ -295,6 +295,10 @@ impl Daemon {
             return;
         };
         sending.awaits_answer = false;
+        if m.full {
+            self.push_refused(m.pgid, from, &m.object, fx);
+            return;
+        }
         if !m.next.done {
             self.push_part(m.pgid, from, m.object, fx);
             return;
@@ -308,6 +312,18 @@ impl Daemon {
         });
         self.commit(m.pgid, fx);
         self.release_object(m.pgid, &m.object, fx);
+    }
+
+    /// There is no space there: the object is brought later. What waits for it waits for space now, and
+    /// what makes some may go on.
+    fn push_refused(&mut self, pgid: PgId, by: OsdId, object: &HObject, fx: &mut Effects) {
+        self.heard_of_space(by, true);
+        if let Some(host) = self.pgs.get_mut(&pgid) {
+            host.put_off(object);
+        }
+        self.no_space_there(pgid, by, fx);
+        self.note_recovering(pgid);
+        self.release_object(pgid, object, fx);
     }
 }
 

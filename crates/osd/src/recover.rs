@@ -33,8 +33,17 @@ struct ListingRequest {
 pub struct Transfers {
     pub(crate) sending: BTreeMap<(OsdId, HObject), Sending>,
     listings: BTreeMap<OsdId, ListingRequest>,
-    /// Objects that come in parts: from whom, and where the next part begins.
-    receiving: BTreeMap<(OsdId, HObject), PushCursor>,
+    /// What comes, and from whom.
+    receiving: BTreeMap<(OsdId, HObject), Receiving>,
+}
+
+/// The receiving side of an object on its way.
+#[derive(Debug, Default)]
+struct Receiving {
+    /// Where the next part begins.
+    next: PushCursor,
+    /// A client waits for it.
+    urgent: bool,
 }
 
 impl Transfers {
@@ -43,13 +52,42 @@ impl Transfers {
         let key = (from, m.object.clone());
         let before = self.receiving.remove(&key);
         let first = m.from == PushCursor::default();
-        if !first && before.as_ref() != Some(&m.from) {
+        if !first && before.as_ref().is_none_or(|b| b.next.done || b.next != m.from) {
             return false;
         }
-        if !m.next.done {
-            self.receiving.insert(key, m.next.clone());
-        }
+        let urgent = m.urgent || before.is_some_and(|b| b.urgent);
+        self.receiving.insert(key, Receiving { next: m.next.clone(), urgent });
         true
+    }
+
+    /// Whether a client waits for what comes from there.
+    pub(crate) fn is_urgent(&self, from: OsdId, object: &HObject) -> bool {
+        self.receiving.get(&(from, object.clone())).is_some_and(|r| r.urgent)
+    }
+
+    /// The last part of an object was answered, or it does not come. (If it comes once more, its push
+    /// was put off, and has begun anew.)
+    pub(crate) fn has_come(&mut self, from: OsdId, object: &HObject) {
+        let key = (from, object.clone());
+        if self.receiving.get(&key).is_some_and(|r| r.next.done) {
+            self.receiving.remove(&key);
+        }
+    }
+
+    /// A client waits for an object. Gives those who hold a part of it, or will, and do not know.
+    pub(crate) fn hurry(&mut self, object: &HObject) -> BTreeSet<OsdId> {
+        let mut unaware = BTreeSet::new();
+        for ((osd, _), sending) in self.sending.iter_mut().filter(|((_, o), _)| o == object) {
+            if !std::mem::replace(&mut sending.urgent, true) && sending.awaits_answer {
+                unaware.insert(*osd);
+            }
+        }
+        for ((osd, _), receiving) in self.receiving.iter_mut().filter(|((_, o), _)| o == object) {
+            if !std::mem::replace(&mut receiving.urgent, true) {
+                unaware.insert(*osd);
+            }
+        }
+        unaware
     }
 }
 
@@ -167,9 +205,11 @@ impl Daemon {
     fn do_work(&mut self, pgid: PgId, work: Work, urgent: bool, fx: &mut Effects) {
         match work {
             Work::Pull { object, need, from } => {
-                let Some(host) = self.pgs.get(&pgid) else { return };
+                let Some(host) = self.pgs.get_mut(&pgid) else { return };
                 let (epoch, interval) = (self.maps.epoch(), host.interval());
                 let cursor = PushCursor::default();
+                let comes = Receiving { next: cursor.clone(), urgent };
+                host.transfers.receiving.insert((from, object.clone()), comes);
                 let pull = Pull { pgid, epoch, interval, object, need, cursor, urgent };
                 self.send_peer(from, pull.encode(), fx);
             }
@@ -222,10 +262,16 @@ impl Daemon {
             let need = host.pg.missing().get(&m.object).map(|i| i.need);
             if need != Some(m.version) || !m.exists {
                 // Not the version that counts: look elsewhere.
+                host.transfers.receiving.remove(&(from, m.object.clone()));
                 self.source_failed(pgid, from, &m.object, fx);
                 return;
             }
         }
+        if !m.pulled && self.must_leave_out(m.data.len() as u64, m.bytes()) {
+            self.refuse_part(from, m, fx);
+            return;
+        }
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
         if !host.transfers.continues(from, &m) {
             tracing::error!("osd.{}: a part of {} from osd.{from} is out of order", id, m.object);
             self.perf.odd_messages += 1;
@@ -242,7 +288,10 @@ impl Daemon {
         if m.pulled {
             host.recovered.1 += m.data.len() as u64;
         }
-        let (now, urgent) = (self.now.mono, m.urgent);
+        let (now, urgent) = (self.now.mono, host.transfers.is_urgent(from, &m.object));
+        if m.next.done && m.pulled {
+            host.transfers.has_come(from, &m.object);
+        }
         if m.next.done && goes_back {
             let record = host.pg.older_arrived(&m.object, m.version);
             host.put_meta(&mut txn, record.into_iter().collect());
@@ -274,13 +323,26 @@ impl Daemon {
             (false, _) => {
                 let (object, version, next) = (m.object, m.version, m.next);
                 let interval = m.interval;
-                let ack = PushAck { pgid, epoch, interval, object, version, next };
+                let ack = PushAck { pgid, epoch, interval, object, version, next, full: false };
                 // Writes wait for the last part of many; it holds up what comes after it instead.
                 let last = ack.next.done && m.from != PushCursor::default();
-                Then::Part(Held::Ack(from, ack), now, urgent || last)
+                Then::Part(Held::Ack(from, ack), now, last)
             }
         };
         self.submit(pgid, txn, vec![then], fx);
+    }
+
+    /// There is no space for a part of an object: writes, and deletions before all, need what is left.
+    fn refuse_part(&mut self, from: OsdId, m: Push, fx: &mut Effects) {
+        hit(Probe::PushRefused);
+        self.lacks_space(m.bytes());
+        if let Some(host) = self.pgs.get_mut(&m.pgid) {
+            host.transfers.receiving.remove(&(from, m.object.clone()));
+        }
+        let (pgid, interval, object, version) = (m.pgid, m.interval, m.object, m.version);
+        let (epoch, next) = (self.maps.epoch(), m.next);
+        let ack = PushAck { pgid, epoch, interval, object, version, next, full: true };
+        self.send_peer(from, ack.encode(), fx);
     }
 
     pub(crate) fn pulled_durable(

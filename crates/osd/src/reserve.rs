@@ -327,14 +327,17 @@ impl Daemon {
                     self.lost_place(m.pgid, fx);
                 }
             }
-            Place::TooFull => {
-                if self.is_at(m.pgid, from) {
-                    let need = self.course_need(m.pgid);
-                    self.give_back(m.pgid, fx);
-                    self.stand_full(m.pgid, need);
-                    self.show_gate(m.pgid);
-                }
-            }
+            Place::TooFull => self.no_space_there(m.pgid, from, fx),
+        }
+    }
+
+    /// A copy that gets objects has no space for them: it is asked again after a while.
+    pub(crate) fn no_space_there(&mut self, pgid: PgId, osd: OsdId, fx: &mut Effects) {
+        if self.is_at(pgid, osd) {
+            let need = self.course_need(pgid);
+            self.give_back(pgid, fx);
+            self.stand_full(pgid, need);
+            self.show_gate(pgid);
         }
     }
 

@@ -14,6 +14,7 @@
 //!   so are the OSDs it shares PGs with ([`RepAck::full`](peer::RepAck), heartbeats): as primaries of
 //!   those they hold writes as if the space was lacking with them, whether or not there is a mon.
 //!   That ends when there is room for what was refused, and [`AGAIN_PERCENT`] more.
+//! * Nor is it brought objects that it misses. Writes of these wait, but for deletions.
 
 use crate::daemon::Daemon;
 use crate::host::{PgHost, Queued};
@@ -115,6 +116,7 @@ impl Daemon {
     pub(crate) fn look_at_space(&mut self, fx: &mut Effects) {
         if std::mem::take(&mut self.retry_blocked) {
             self.on_writable(fx);
+            self.release_all(fx);
         }
         let over = self.uses(self.limits.failsafe_full_ratio);
         match self.space {

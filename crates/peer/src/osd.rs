@@ -188,6 +188,14 @@ pub struct Push {
 payload!(Push, 20, data = data);
 
 impl Push {
+    /// What it brings, in bytes.
+    pub fn bytes(&self) -> u64 {
+        let attrs = self.attrs.iter().map(|(name, value)| name.len() + value.len());
+        let omap = self.omap.iter().map(|(key, value)| key.len() + value.len());
+        let more = attrs.chain(omap).sum::<usize>() + self.omap_header.len() + self.meta.len();
+        (more + self.data.len()) as u64
+    }
+
     /// The answer to a [`Pull`] of an object that the holder does not have, or cannot read.
     pub fn absent(pgid: PgId, epoch: Epoch, interval: Epoch, object: HObject) -> Push {
         let done = PushCursor { done: true, ..PushCursor::default() };
@@ -215,7 +223,7 @@ impl Push {
 
 /// The part is durable; send the next one.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+#[denc(v = 2, compat = 1)]
 pub struct PushAck {
     /// Which PG.
     pub pgid: PgId,
@@ -229,8 +237,24 @@ pub struct PushAck {
     pub version: Eversion,
     /// What is next.
     pub next: PushCursor,
+    /// There is no space for it: the part was not taken, and no other one will be.
+    #[denc(since = 2)]
+    pub full: bool,
 }
 payload!(PushAck, 21);
+
+/// A client waits for an object that is on its way between the two: what is held of it may go on.
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct Hurry {
+    /// Which PG.
+    pub pgid: PgId,
+    /// First epoch of the interval.
+    pub interval: Epoch,
+    /// What.
+    pub object: HObject,
+}
+payload!(Hurry, 29);
 
 /// Primary to a backfill target: list your objects.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -125,18 +125,18 @@ impl Pg {
         self.mapping.acting.iter().chain(self.backfills.keys()).any(missed)
     }
 
-    /// Whether a write of `object` may begin now. A copy that has not got the object learns of the
-    /// write by its log only and is brought the object later, if enough others have it: one more than
-    /// one, where the pool has more, and so many that the copies without it cannot serve by themselves:
-    /// should these have lost the write's log in a crash, it would be taken back where it was done, and
-    /// nobody would have the object as it was before. If it is on its way there just now
-    /// ([`Pg::is_on_its_way`]), the host brings it the change as well, or puts the push off
-    /// ([`Pg::put_off`]).
+    /// Whether a write of `object` may begin now. Every acting copy must have the object first: should
+    /// those without it once serve by themselves, and not know of the write, then it would be taken back
+    /// where it was done, and nobody would have the object as it was before (how many may serve can
+    /// change at any time: `min_size`). A copy that is being filled does not serve: one that misses the
+    /// object learns of the write by its log only and is brought the object later. If it is on its way
+    /// there just now ([`Pg::is_on_its_way`]), the host brings it the change as well, or puts the push
+    /// off ([`Pg::put_off`]). (Ceph: `PrimaryLogPG::is_degraded_or_backfilling_object`.)
     pub fn write_readiness(&self, object: &HObject) -> Readiness {
         let ready = self.readiness(object);
         let arriving = self.recovery.pulling.contains_key(object);
-        let lacked = self.is_missed(object)
-            && (!self.enough_have(object) || self.lacking_could_serve(object));
+        let lacked =
+            self.is_missed(object) && (!self.enough_have(object) || self.acting_copy_lacks(object));
         if ready != Readiness::Degraded || arriving || lacked { ready } else { Readiness::Ready }
     }
 
@@ -147,10 +147,9 @@ impl Pg {
         copies >= self.rules.min_size.max(self.rules.size.min(2)) as usize
     }
 
-    fn lacking_could_serve(&self, object: &HObject) -> bool {
-        let acting = self.mapping.acting.iter().filter(|o| o.is_some());
-        let lacks = acting.filter(|o| **o != self.me && !self.surely_has(**o, object));
-        lacks.count() >= self.rules.min_size as usize
+    fn acting_copy_lacks(&self, object: &HObject) -> bool {
+        let mut others = self.mapping.acting.iter().filter(|o| o.is_some() && **o != self.me);
+        others.any(|o| !self.surely_has(*o, object))
     }
 
     fn surely_has(&self, osd: OsdId, object: &HObject) -> bool {

@@ -72,6 +72,8 @@ named! {
         Pushed,
         /// a push was put off for a write
         PushPutOff,
+        /// there was no space for an object that was pushed
+        PushRefused,
         /// a write came with the push that it met
         WriteBesidePush,
         /// a copy lacked the object it was asked for, or a part of it

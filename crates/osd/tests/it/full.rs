@@ -152,3 +152,39 @@ fn when_all_are_full_writes_wait_or_fail_as_they_asked() {
         assert_whole(&mut c, kept);
     }
 }
+
+/// What a copy has missed is more than its disk can hold. Writes of what it lacks wait for space, and
+/// deletions make it.
+#[test]
+fn a_copy_without_space_for_what_it_missed_stops_nobody_from_making_some() {
+    for seed in 0..2 {
+        types::testing::take_hits();
+        let mut c = cluster(seed, &[96 * MIB, 96 * MIB, 30 * MIB]);
+        c.off[2] = true;
+        c.crash(2);
+        c.run_until(PATIENCE, |c| c.mon.borrow().map.is_down(OsdId(2)));
+        let (done, flying) = fill(&mut c, |_, done| done > 400);
+        flying.into_iter().for_each(|tid| assert_eq!(c.wait_for(tid).result, 0));
+        c.start(2);
+        c.run_until(PATIENCE, |c| is_full(c, 2));
+        assert!(types::testing::hits_of(types::testing::Probe::PushRefused) > 0);
+        // Some of them it has.
+        let (again, rest) = done.split_at(200);
+        let again: Vec<u64> = again.iter().map(|i| write(&mut c, *i)).collect();
+        c.pass(Duration::from_secs(10));
+        let waits = |tid: &&u64| !c.client.borrow().done.contains_key(tid);
+        let waiting: Vec<u64> = again.iter().filter(waits).copied().collect();
+        assert!(!waiting.is_empty(), "seed {seed}: nothing waits for space");
+        let kept = make_room(&mut c, rest, waiting);
+        c.run_until(PATIENCE, |c| !is_full(c, 2));
+        c.wait_clean();
+        assert_whole(&mut c, kept);
+        for off in [0, 1] {
+            c.off[off] = true;
+            c.crash(off);
+            assert_whole(&mut c, kept);
+            c.start(off);
+            c.wait_clean();
+        }
+    }
+}
