@@ -8,6 +8,7 @@ use crate::ops::{Change, Finished, MAX_WRITE_OUTPUT_BYTES, Versioned, WatchEffec
 use crate::tracker::Mark;
 use bytes::Bytes;
 use io::Effects;
+use maps::PgIdExt;
 use peer::{RepAck, RepOp};
 use pg::{
     EntryKind, LogEntry, LogLimits, LogRecord, MetaOp, MissingItem, ObjectSums, OpReturn, log_key,
@@ -145,6 +146,8 @@ impl Daemon {
     ) -> Result<(), SubmitError> {
         let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(()) };
         let Ready { entries, mut txn, sums, user_version, object, meta, log_only } = ready;
+        let pg_num = host.pg.rules().pg_num;
+        assert!(pgid.contains_hash(object.hash, pg_num), "pg {pgid} of {pg_num} writes {object}");
         txn.account = account(pgid);
         host.write_beside_push(&object, &txn);
         let targets = host.pg.targets(&object);

@@ -221,8 +221,8 @@ impl Pg {
         self.flush_info(fx);
     }
 
-    /// Takes in the next map while the OSD is catching up, before [`Pg::start`]: only intervals are
-    /// noted.
+    /// Takes in the next map while the OSD is catching up, or the PG is divided or joined, before
+    /// [`Pg::start`]: only intervals are noted, and nobody is served until then.
     pub fn catch_up(
         &mut self,
         old: &dyn MapView,
@@ -230,6 +230,7 @@ impl Pg {
         mapping: Mapping,
         rules: PoolRules,
     ) {
+        self.stage = Stage::Stray;
         self.note_map(old, new.epoch(), mapping, rules);
     }
 
@@ -255,6 +256,7 @@ impl Pg {
     /// maps between away because every PG was clean after them: nothing before counts any more.
     pub fn skip_to(&mut self, epoch: Epoch, mapping: Mapping, rules: PoolRules) {
         assert!(epoch > self.epoch, "maps are skipped forwards");
+        self.stage = Stage::Stray;
         (self.epoch, self.mapping, self.rules) = (epoch, mapping, rules);
         self.past.clear();
         let h = &mut self.info.history;

@@ -132,6 +132,34 @@ fn unfound_objects_wait_and_are_found_when_their_osd_comes_back() {
     }
 }
 
+/// Its objects are no longer missing in a PG that has been split off: what waits for one of them in the PG
+/// that it was in must not run there (proof, seed 150000134).
+#[test]
+fn who_waits_for_an_unfound_object_goes_with_it_when_its_pg_splits() {
+    for seed in 0..4 {
+        let (mut c, new, _, lost) = lose(seed, 2, 2);
+        let append = |text: &'static str| {
+            let args = Extent { length: text.len() as u64, ..Extent::default() };
+            OsdOp::new(OpCode::APPEND, args).with_indata(text.as_bytes())
+        };
+        let asked: Vec<u64> = lost
+            .iter()
+            .map(|o| c.on_client(|cl| cl.request(o.clone(), vec![append("er")], true)))
+            .collect();
+        c.pass(SECOND);
+        c.on_mon(|m| m.set_pg_num(1, 8, 4));
+        c.pass(5 * SECOND);
+        assert!(asked.iter().all(|tid| !c.client.borrow().done.contains_key(tid)));
+        c.on_mon(|m| m.set_flags(OsdMapFlags::NONE));
+        for osd in new {
+            start(&mut c, osd);
+        }
+        c.wait_clean();
+        asked.into_iter().for_each(|tid| assert_eq!(c.wait_for(tid).result, 0));
+        lost.iter().for_each(|o| assert_reads(&mut c, o, "newer"));
+    }
+}
+
 fn give_up(c: &mut Cluster, new: &[usize], lost: &[HObject], how: &str) {
     for osd in new {
         c.on_mon(|m| m.mark_lost(OsdId(*osd as i32)));
