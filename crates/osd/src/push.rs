@@ -1,11 +1,13 @@
 //! The sending side of recovery: an object is read part by part, and each part sent when the receiver
 //! has the one before it durable.
 //!
-//! Writes go on meanwhile. The copy that gets the object learns of them by its log only, so what a
-//! write changes in front of the cursor is read with its part, and what it changes behind it ("beside
-//! the push") goes with the last part: only while that one is on its way writes wait. A write that does
-//! more than to put bytes and attributes puts the push off instead, and so does any write of an object
-//! that travels in one part; an object that was put off a few times is pushed before it is written again.
+//! An acting copy must have the object before it is written ([`pg::Pg::write_readiness`]). On its way to
+//! a copy that is being filled, writes go on meanwhile. That copy learns of them by its log only, so
+//! what a write changes in front of the cursor is read with its part, and what it changes behind it
+//! ("beside the push") goes with the last part: only while that one is on its way writes wait. A write
+//! that does more than to put bytes and attributes puts the push off instead, and so does any write of
+//! an object that travels in one part; an object that was put off a few times is pushed before it is
+//! written again.
 
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{PgHost, Then};

@@ -87,6 +87,18 @@ fn assert_whole(c: &mut Cluster, objects: &[usize]) {
     }
 }
 
+/// osd.2 has what it left out: it serves with either of the others away.
+#[track_caller]
+fn assert_small_one_has(c: &mut Cluster, objects: &[usize]) {
+    for off in [0, 1] {
+        c.off[off] = true;
+        c.crash(off);
+        assert_whole(c, objects);
+        c.start(off);
+        c.wait_clean();
+    }
+}
+
 /// Deletes most objects, one by one: what waits then goes on by itself. What is kept.
 #[track_caller]
 fn make_room<'a>(c: &mut Cluster, done: &'a [usize], flying: Vec<u64>) -> &'a [usize] {
@@ -117,14 +129,7 @@ fn a_full_replica_logs_writes_and_is_brought_them_later() {
         c.run_until(PATIENCE, |c| !is_full(c, 2));
         c.wait_clean();
         assert_whole(&mut c, kept);
-        // It has what it left out.
-        for off in [0, 1] {
-            c.off[off] = true;
-            c.crash(off);
-            assert_whole(&mut c, kept);
-            c.start(off);
-            c.wait_clean();
-        }
+        assert_small_one_has(&mut c, kept);
     }
 }
 
@@ -179,12 +184,6 @@ fn a_copy_without_space_for_what_it_missed_stops_nobody_from_making_some() {
         c.run_until(PATIENCE, |c| !is_full(c, 2));
         c.wait_clean();
         assert_whole(&mut c, kept);
-        for off in [0, 1] {
-            c.off[off] = true;
-            c.crash(off);
-            assert_whole(&mut c, kept);
-            c.start(off);
-            c.wait_clean();
-        }
+        assert_small_one_has(&mut c, kept);
     }
 }
