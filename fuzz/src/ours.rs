@@ -37,6 +37,7 @@ fn entry() -> LogEntry {
         mtime: UTime::ZERO,
         result: 0,
         op_returns: vec![OpReturn { rval: -5, outdata: blob() }],
+        changed: Some(Changed::from_slice(&[(4096, 10)])),
         lost_after: Some(version(1)),
     }
 }
@@ -194,6 +195,7 @@ fn between_osds() -> Vec<Kind> {
             need: version(8),
             cursor: cursor.clone(),
             urgent: true,
+            have: version(7),
         }),
         kind(Push {
             pgid,
@@ -212,6 +214,7 @@ fn between_osds() -> Vec<Kind> {
             from: cursor.clone(),
             next: cursor.clone(),
             urgent: false,
+            base: version(7),
             data: Bytes::new(),
         }),
         kind(PushAck {
@@ -221,7 +224,7 @@ fn between_osds() -> Vec<Kind> {
             object: object(),
             version: version(8),
             next: cursor,
-            full: true,
+            fate: PartFate::WholeWanted,
         }),
         kind(Hurry { pgid, interval, object: object() }),
         kind(Scan { pgid, epoch, interval, begin: object(), max: 512 }),

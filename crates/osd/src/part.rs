@@ -9,6 +9,7 @@ use crate::options::Limits;
 use crate::push::Beside;
 use bytes::Bytes;
 use peer::{Push, PushCursor};
+use pg::Changed;
 use std::collections::BTreeMap;
 use store::{Miss, OmapRange, Transaction};
 use types::testing::{Bug, planted};
@@ -28,6 +29,8 @@ pub(crate) struct Part {
     /// What of `extents` was written beside the push.
     pub beside: Ranges,
     pub next: PushCursor,
+    /// It is what was changed since this version. Zero: the whole.
+    pub base: Eversion,
 }
 
 /// Why a part cannot be read.
@@ -105,6 +108,32 @@ pub(crate) fn read_part(
     Ok(Part { next, ..part })
 }
 
+/// Reads what was changed of an object since version `base`, which is known up to version `to`. `None`: that
+/// is not its version, or it is too much for one part.
+pub(crate) fn read_changes(
+    reader: Reader<'_>,
+    limits: &Limits,
+    object: &HObject,
+    base: Eversion,
+    (to, changed): (Eversion, Changed),
+) -> Result<Option<Part>, PartError> {
+    let (key, store) = (object.to_key(), reader.store);
+    let Some(stat) = store.stat(&key)? else { return Ok(None) };
+    let meta = ObjectMeta::decode(&stat.meta).map_err(|_| PartError::Damaged)?;
+    let mut ranges = Ranges::default();
+    changed.iter().for_each(|(offset, len)| ranges.insert(*offset, *len));
+    if meta.version != to || ranges.bytes() > limits.push_bytes {
+        return Ok(None);
+    }
+    let mut part = Part { exists: true, version: to, size: stat.size, base, ..Part::absent() };
+    part.meta = Bytes::copy_from_slice(&stat.meta);
+    part.attrs = attrs_of(store, &key)?;
+    part.add_written(reader, &key, ranges)?;
+    part.beside = Ranges::default();
+    part.next = PushCursor { data_done: true, done: true, ..PushCursor::default() };
+    Ok(Some(part))
+}
+
 impl Part {
     fn absent() -> Self {
         Part {
@@ -119,6 +148,7 @@ impl Part {
             data: Vec::new(),
             beside: Ranges::default(),
             next: PushCursor::default(),
+            base: Eversion::ZERO,
         }
     }
 
@@ -178,7 +208,7 @@ pub(crate) fn apply_part(txn: &mut Transaction, m: &Push) -> Result<(), Errno> {
     let first = m.from == PushCursor::default();
     let whole = first && m.next.done;
     let to = if whole { key.clone() } else { temporary(&m.object) };
-    if first {
+    if first && m.base == Eversion::ZERO {
         txn.remove(&to);
         txn.touch(&to);
         if !m.omap_header.is_empty() {

@@ -13,12 +13,13 @@ use crate::daemon::{Daemon, Waiter};
 use crate::host::{PgHost, Then};
 use crate::object::Ranges;
 use crate::ops::Reader;
+use crate::options::Limits;
 use crate::pace::{Held, STEP_BYTES, Step};
-use crate::part::{PartError, read_part};
+use crate::part::{Part, PartError, read_changes, read_part};
 use bytes::Bytes;
 use io::Effects;
-use peer::{Pull, Push, PushAck, PushCursor};
-use pg::Readiness;
+use peer::{PartFate, Pull, Push, PushAck, PushCursor};
+use pg::{PgLog, Readiness};
 use store::{Op, ReadSet, StoreError, Transaction};
 use types::testing::{Probe, hit};
 use types::{Eversion, HObject, Mono, OsdId, PgId};
@@ -34,6 +35,8 @@ pub(crate) struct Sending {
     pub pulled: bool,
     /// A client waits for it.
     pub urgent: bool,
+    /// The version that is there: what was changed since may be enough. Zero: none.
+    pub base: Eversion,
     /// Since when the next part is being read.
     pub reading_since: Option<Mono>,
     /// Our copy is damaged: it begins anew when that is repaired.
@@ -70,6 +73,30 @@ enum Way {
 }
 
 impl Sending {
+    /// Reads the next part: what was changed, if the receiver has the version before, and the log knows.
+    fn read(
+        &self,
+        reader: Reader<'_>,
+        limits: &Limits,
+        object: &HObject,
+        log: &PgLog,
+    ) -> Result<Part, PartError> {
+        let may_be_changes = self.base != Eversion::ZERO && self.cursor == PushCursor::default();
+        if may_be_changes
+            && let Some(changed) = log.changed_since(object, self.base)
+            && let Some(part) = read_changes(reader, limits, object, self.base, changed)?
+        {
+            hit(Probe::ChangesSent);
+            return Ok(part);
+        }
+        read_part(reader, limits, object, &self.cursor, &self.beside)
+    }
+
+    /// The receiver wants the whole.
+    fn begin_anew(&mut self) {
+        *self = Sending { pulled: self.pulled, urgent: self.urgent, ..Sending::default() };
+    }
+
     fn way(&self) -> Way {
         match (self.parts, self.cursor.done) {
             _ if self.pulled || self.catch_up_parts > CATCH_UP_PARTS => Way::Wait,
@@ -154,7 +181,8 @@ impl Daemon {
         fx: &mut Effects,
     ) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let sending = Sending { urgent, ..Sending::default() };
+        let base = host.pg.base_of(to, &object);
+        let sending = Sending { urgent, base, ..Sending::default() };
         host.transfers.sending.insert((to, object.clone()), sending);
         self.push_part(pgid, to, object, fx);
     }
@@ -170,8 +198,8 @@ impl Daemon {
             self.submit(pgid, empty, vec![Then::Pull(from, m)], fx);
             return;
         }
-        let (urgent, cursor) = (m.urgent, m.cursor);
-        let sending = Sending { pulled: true, urgent, cursor, ..Sending::default() };
+        let (urgent, cursor, base) = (m.urgent, m.cursor, m.have);
+        let sending = Sending { pulled: true, urgent, cursor, base, ..Sending::default() };
         host.transfers.sending.insert((from, m.object.clone()), sending);
         self.push_part(m.pgid, from, m.object, fx);
     }
@@ -231,7 +259,7 @@ impl Daemon {
         if self.pacer.clients_work(now) {
             limits.push_bytes = limits.push_bytes.min(STEP_BYTES);
         }
-        let part = match read_part(reader, &limits, &object, &sending.cursor, &sending.beside) {
+        let part = match sending.read(reader, &limits, &object, host.pg.log()) {
             Ok(part) => part,
             Err(PartError::Miss(miss)) => {
                 self.fetch(miss, Waiter::Push(pgid, to, object), fx);
@@ -274,6 +302,7 @@ impl Daemon {
             from: sending.cursor.clone(),
             next: part.next.clone(),
             urgent: sending.urgent,
+            base: part.base,
             data: Bytes::new(),
         };
         sending.reads = ReadSet::new();
@@ -297,9 +326,13 @@ impl Daemon {
             return;
         };
         sending.awaits_answer = false;
-        if m.full {
-            self.push_refused(m.pgid, from, &m.object, fx);
-            return;
+        match m.fate {
+            PartFate::Durable => {}
+            PartFate::NoSpace => return self.push_refused(m.pgid, from, &m.object, fx),
+            PartFate::WholeWanted => {
+                sending.begin_anew();
+                return self.push_part(m.pgid, from, m.object, fx);
+            }
         }
         if !m.next.done {
             self.push_part(m.pgid, from, m.object, fx);

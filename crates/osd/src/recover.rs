@@ -11,7 +11,8 @@ use crate::part::{PartError, apply_part, list_objects, note_arrived_clone};
 use crate::push::Sending;
 use io::Effects;
 use peer::{
-    BackfillProgress, BackfillProgressAck, Pull, Push, PushAck, PushCursor, Scan, ScanReply,
+    BackfillProgress, BackfillProgressAck, PartFate, Pull, Push, PushAck, PushCursor, Scan,
+    ScanReply,
 };
 use pg::{BackfillWork, Fx, Gate, Listing, Need, Work};
 use std::collections::{BTreeMap, BTreeSet};
@@ -210,7 +211,8 @@ impl Daemon {
                 let cursor = PushCursor::default();
                 let comes = Receiving { next: cursor.clone(), urgent };
                 host.transfers.receiving.insert((from, object.clone()), comes);
-                let pull = Pull { pgid, epoch, interval, object, need, cursor, urgent };
+                let have = host.pg.missing().get(&object).map_or(Eversion::ZERO, |i| i.have);
+                let pull = Pull { pgid, epoch, interval, object, need, cursor, urgent, have };
                 self.send_peer(from, pull.encode(), fx);
             }
             Work::Push { object, to, .. } => {
@@ -248,35 +250,14 @@ impl Daemon {
     // ---- receiving ----
 
     pub(crate) fn on_push(&mut self, from: OsdId, m: Push, fx: &mut Effects) {
-        let (pgid, id) = (m.pgid, self.cfg.id);
+        let pgid = m.pgid;
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         if !host.started || host.interval() != m.interval {
             return;
         }
         let goes_back = m.pulled && host.giving_up.wants(&m.object);
-        if goes_back && !host.giving_up.wants_version(&m.object, m.version, m.exists) {
-            self.nothing_to_go_back_to(pgid, from, &m.object);
-            return;
-        }
-        if m.pulled && !goes_back {
-            let need = host.pg.missing().get(&m.object).map(|i| i.need);
-            if need != Some(m.version) || !m.exists {
-                // Not the version that counts: look elsewhere.
-                host.transfers.receiving.remove(&(from, m.object.clone()));
-                self.source_failed(pgid, from, &m.object, fx);
-                return;
-            }
-        }
-        if !m.pulled && self.must_leave_out(m.data.len() as u64, m.bytes()) {
-            self.refuse_part(from, m, fx);
-            return;
-        }
+        let Some(m) = self.usable_part(from, m, goes_back, fx) else { return };
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        if !host.transfers.continues(from, &m) {
-            tracing::error!("osd.{}: a part of {} from osd.{from} is out of order", id, m.object);
-            self.perf.odd_messages += 1;
-            return;
-        }
         let mut txn = host.transaction();
         let hints = ObjectMeta::decode(&m.meta).map_or(0, |meta| meta.hint.flags);
         txn.compress = self.maps.pool_compression(pgid.pool).for_hints(hints);
@@ -288,7 +269,7 @@ impl Daemon {
         if m.pulled {
             host.recovered.1 += m.data.len() as u64;
         }
-        let (now, urgent) = (self.now.mono, host.transfers.is_urgent(from, &m.object));
+        let urgent = host.transfers.is_urgent(from, &m.object);
         if m.next.done && m.pulled {
             host.transfers.has_come(from, &m.object);
         }
@@ -305,43 +286,108 @@ impl Daemon {
             host.put_meta(&mut txn, ops);
             host.pg.arrived(&m.object, m.version);
         }
-        let epoch = self.maps.epoch();
-        let then = match (m.pulled, m.next.done) {
-            (true, true) => Then::Pulled(pgid, m.interval, m.object),
+        let then = self.after_part(from, &m, urgent);
+        if let Then::Part(Held::Pull(_, pull), ..) = &then
+            && (urgent || !self.pacer.clients_work(self.now.mono))
+        {
+            // The next part is asked for at once; the store keeps the order.
+            let pull = pull.clone();
+            self.submit(pgid, txn, Vec::new(), fx);
+            self.send_peer(from, pull.encode(), fx);
+            return;
+        }
+        self.submit(pgid, txn, vec![then], fx);
+    }
+
+    /// The part, if it may be put into the store; else the sender, or another one, is told.
+    fn usable_part(
+        &mut self,
+        from: OsdId,
+        m: Push,
+        goes_back: bool,
+        fx: &mut Effects,
+    ) -> Option<Push> {
+        let pgid = m.pgid;
+        let host = self.pgs.get_mut(&pgid)?;
+        if goes_back && !host.giving_up.wants_version(&m.object, m.version, m.exists) {
+            self.nothing_to_go_back_to(pgid, from, &m.object);
+            return None;
+        }
+        let item = host.pg.missing().get(&m.object).copied();
+        if m.pulled && !goes_back && (item.map(|i| i.need) != Some(m.version) || !m.exists) {
+            // Not the version that counts: look elsewhere.
+            host.transfers.receiving.remove(&(from, m.object.clone()));
+            self.source_failed(pgid, from, &m.object, fx);
+            return None;
+        }
+        if m.base != Eversion::ZERO && item.map(|i| i.have) != Some(m.base) {
+            self.want_whole(from, &m, fx);
+            return None;
+        }
+        if !m.pulled && self.must_leave_out(m.data.len() as u64, m.bytes()) {
+            self.refuse_part(from, &m, fx);
+            return None;
+        }
+        let host = self.pgs.get_mut(&pgid)?;
+        if !host.transfers.continues(from, &m) {
+            let (id, object) = (self.cfg.id, &m.object);
+            tracing::error!("osd.{id}: a part of {object} from osd.{from} is out of order");
+            self.perf.odd_messages += 1;
+            return None;
+        }
+        Some(m)
+    }
+
+    /// What happens when a part is durable here.
+    fn after_part(&self, from: OsdId, m: &Push, urgent: bool) -> Then {
+        let now = self.now.mono;
+        match (m.pulled, m.next.done) {
+            (true, true) => Then::Pulled(m.pgid, m.interval, m.object.clone()),
             (true, false) => {
-                // The next part is asked for at once; the store keeps the order.
-                let (object, cursor, need) = (m.object, m.next, m.version);
-                let interval = m.interval;
-                let pull = Pull { pgid, epoch, interval, object, need, cursor, urgent };
-                if urgent || !self.pacer.clients_work(now) {
-                    self.submit(pgid, txn, Vec::new(), fx);
-                    self.send_peer(from, pull.encode(), fx);
-                    return;
-                }
+                let pull = Pull { urgent, ..self.pull_again(m, m.next.clone()) };
                 Then::Part(Held::Pull(from, pull), now, false)
             }
             (false, _) => {
-                let (object, version, next) = (m.object, m.version, m.next);
-                let interval = m.interval;
-                let ack = PushAck { pgid, epoch, interval, object, version, next, full: false };
+                let ack = self.answer_to(m, PartFate::Durable);
                 // Writes wait for the last part of many; it holds up what comes after it instead.
                 let last = ack.next.done && m.from != PushCursor::default();
                 Then::Part(Held::Ack(from, ack), now, last)
             }
-        };
-        self.submit(pgid, txn, vec![then], fx);
+        }
+    }
+
+    fn answer_to(&self, m: &Push, fate: PartFate) -> PushAck {
+        let (pgid, interval, version) = (m.pgid, m.interval, m.version);
+        let (epoch, object, next) = (self.maps.epoch(), m.object.clone(), m.next.clone());
+        PushAck { pgid, epoch, interval, object, version, next, fate }
+    }
+
+    fn pull_again(&self, m: &Push, cursor: PushCursor) -> Pull {
+        let (pgid, interval, need) = (m.pgid, m.interval, m.version);
+        let (epoch, object, have) = (self.maps.epoch(), m.object.clone(), Eversion::ZERO);
+        Pull { pgid, epoch, interval, object, need, cursor, urgent: m.urgent, have }
+    }
+
+    /// What came is made upon a version of the object that is not here.
+    fn want_whole(&mut self, from: OsdId, m: &Push, fx: &mut Effects) {
+        hit(Probe::WholeWanted);
+        if m.pulled {
+            let pull = self.pull_again(m, PushCursor::default());
+            self.send_peer(from, pull.encode(), fx);
+        } else {
+            let ack = self.answer_to(m, PartFate::WholeWanted);
+            self.send_peer(from, ack.encode(), fx);
+        }
     }
 
     /// There is no space for a part of an object: writes, and deletions before all, need what is left.
-    fn refuse_part(&mut self, from: OsdId, m: Push, fx: &mut Effects) {
+    fn refuse_part(&mut self, from: OsdId, m: &Push, fx: &mut Effects) {
         hit(Probe::PushRefused);
         self.lacks_space(m.bytes());
         if let Some(host) = self.pgs.get_mut(&m.pgid) {
             host.transfers.receiving.remove(&(from, m.object.clone()));
         }
-        let (pgid, interval, object, version) = (m.pgid, m.interval, m.object, m.version);
-        let (epoch, next) = (self.maps.epoch(), m.next);
-        let ack = PushAck { pgid, epoch, interval, object, version, next, full: true };
+        let ack = self.answer_to(m, PartFate::NoSpace);
         self.send_peer(from, ack.encode(), fx);
     }
 

@@ -177,7 +177,8 @@ impl Daemon {
                 self.set_step(pgid, &object, Some(Step::Fetching(need)));
                 let cursor = PushCursor::default();
                 let urgent = true;
-                let pull = Pull { pgid, epoch, interval, object, need, cursor, urgent };
+                let have = Eversion::ZERO;
+                let pull = Pull { pgid, epoch, interval, object, need, cursor, urgent, have };
                 self.send_peer(from, pull.encode(), fx);
             }
             Step::Stamp(version) => return self.stamp_older(pgid, object, version, fx),

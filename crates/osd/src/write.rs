@@ -396,6 +396,7 @@ impl Daemon {
             mtime: now,
             result: 0,
             op_returns: Vec::new(),
+            changed: None,
             lost_after: Some(if delete { Eversion::ZERO } else { item.have }),
         };
         let head = object.head();
@@ -449,6 +450,7 @@ fn ready_error(
         mtime,
         result: finished.result,
         op_returns: if returns { op_returns(&finished.ops) } else { Vec::new() },
+        changed: None,
         lost_after: None,
     };
     let txn = Transaction::new(crate::host::sequencer(host.pg.pgid()));

@@ -19,8 +19,8 @@ pub use mon::{
     PgCreates, PgStat, PoolCompressed,
 };
 pub use osd::{
-    BackfillProgress, BackfillProgressAck, Heartbeat, Hurry, LeaseAsk, LeaseGrant, PgPeering,
-    PriorReader, Pull, Push, PushAck, PushCursor, RepAck, RepOp, Scan, ScanReply,
+    BackfillProgress, BackfillProgressAck, Heartbeat, Hurry, LeaseAsk, LeaseGrant, PartFate,
+    PgPeering, PriorReader, Pull, Push, PushAck, PushCursor, RepAck, RepOp, Scan, ScanReply,
 };
 pub use recovery::{Place, RecoveryOrder, RecoveryPlace};
 pub use scrub::{Reserve, ScrubAsk, ScrubList, ScrubOrder, ScrubReserve};

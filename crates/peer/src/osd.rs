@@ -2,7 +2,7 @@
 
 use crate::payload;
 use bytes::Bytes;
-use denc::{Decode, DecodeError, Encode};
+use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use pg::{LogRecord, PgMsg};
 use types::{ByteString, Epoch, Eversion, HObject, OsdId, PgId};
 use wire::msg::{Message, OutMessage, Payload, Pieces, kind};
@@ -124,7 +124,7 @@ pub struct PushCursor {
 
 /// Primary to a holder: send me this object.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 2, compat = 1)]
+#[denc(v = 3, compat = 1)]
 pub struct Pull {
     /// Which PG.
     pub pgid: PgId,
@@ -141,12 +141,15 @@ pub struct Pull {
     /// A client waits for it.
     #[denc(since = 2)]
     pub urgent: bool,
+    /// The version that is here: what was changed since may be enough. Zero: none.
+    #[denc(since = 3)]
+    pub have: Eversion,
 }
 payload!(Pull, 19);
 
 /// An object on its way, or a part of it. Data: the contents of `extents`, one after the other.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 2, compat = 1)]
+#[denc(v = 3, compat = 1)]
 pub struct Push {
     /// Which PG.
     pub pgid: PgId,
@@ -181,6 +184,9 @@ pub struct Push {
     /// A client waits for it.
     #[denc(since = 2)]
     pub urgent: bool,
+    /// It is only what was changed since this version, which must be there. Zero: it is the whole.
+    #[denc(since = 3)]
+    pub base: Eversion,
     /// Their bytes.
     #[denc(skip)]
     pub data: Bytes,
@@ -216,12 +222,42 @@ impl Push {
             from: PushCursor::default(),
             next: done,
             urgent: false,
+            base: Eversion::ZERO,
             data: Bytes::new(),
         }
     }
 }
 
-/// The part is durable; send the next one.
+/// What has become of a part of an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PartFate {
+    /// It is durable; send the next one.
+    #[default]
+    Durable,
+    /// There is no space for it: it was not taken, and no other one will be.
+    NoSpace,
+    /// It was not taken, for it is made upon a version that is not there: send the whole.
+    WholeWanted,
+}
+
+impl Encode for PartFate {
+    fn encode(&self, e: &mut Encoder) {
+        e.put(&(*self as u8));
+    }
+}
+
+impl Decode for PartFate {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        Ok(match d.get::<u8>()? {
+            0 => PartFate::Durable,
+            1 => PartFate::NoSpace,
+            2 => PartFate::WholeWanted,
+            _ => return Err(d.invalid("an unknown fate of a part")),
+        })
+    }
+}
+
+/// A part of an object has come.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[denc(v = 2, compat = 1)]
 pub struct PushAck {
@@ -237,9 +273,9 @@ pub struct PushAck {
     pub version: Eversion,
     /// What is next.
     pub next: PushCursor,
-    /// There is no space for it: the part was not taken, and no other one will be.
+    /// What has become of the part.
     #[denc(since = 2)]
-    pub full: bool,
+    pub fate: PartFate,
 }
 payload!(PushAck, 21);
 

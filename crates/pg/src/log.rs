@@ -6,6 +6,7 @@
 
 use bytes::Bytes;
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
+use smallvec::SmallVec;
 use std::collections::VecDeque;
 use types::{Eversion, HObject, HashMap, ReqId, UTime};
 
@@ -32,6 +33,12 @@ pub enum EntryKind {
     Error = 4,
 }
 
+/// Ranges of bytes: offset and length of each.
+pub type Changed = SmallVec<[(u64, u64); 1]>;
+
+/// Ranges that an entry knows of. Where there are more, the object counts as changed as a whole.
+pub const CHANGED_RANGES: usize = 4;
+
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogEntry {
@@ -54,6 +61,9 @@ pub struct LogEntry {
     pub result: i32,
     /// Results of its ops, when the client asked for them.
     pub op_returns: Vec<OpReturn>,
+    /// The bytes that it put, where it did no more to the object, but to set attributes and the record:
+    /// who has the version before needs no more than these. `None`: anything may be different.
+    pub changed: Option<Changed>,
     /// The object was given up: what was done to it after this version is lost, and requests that did it
     /// are done anew when they are sent again. Zero: all of it.
     pub lost_after: Option<Eversion>,
@@ -205,6 +215,22 @@ impl PgLog {
         self.entries.partition_point(|e| e.version <= v)
     }
 
+    /// What was changed of an object since it had version `base`, and its version now. `None`: that is not
+    /// known, or it is not the same object.
+    pub fn changed_since(&self, object: &HObject, base: Eversion) -> Option<(Eversion, Changed)> {
+        let (mut at, mut all) = (base, Changed::new());
+        let its = |e: &&LogEntry| e.changes_object() && e.object == *object;
+        for entry in self.after(base).filter(its) {
+            // Without a gap: the log may not reach back to the base.
+            if entry.kind != EntryKind::Modify || entry.prior_version != at {
+                return None;
+            }
+            all.extend_from_slice(entry.changed.as_ref()?);
+            at = entry.version;
+        }
+        (at > base).then_some((at, all))
+    }
+
     /// Adds the newest entry.
     ///
     /// # Panics
@@ -349,13 +375,19 @@ impl PgLog {
 
 impl Encode for LogEntry {
     fn encode(&self, e: &mut Encoder) {
-        // Few have the last field, and nobody pays for it else.
-        let v = if self.lost_after.is_some() { 2 } else { 1 };
+        // Few have the last fields, and nobody pays for them else.
+        let v = match (&self.changed, &self.lost_after) {
+            (Some(_), _) => 3,
+            (None, Some(_)) => 2,
+            (None, None) => 1,
+        };
         e.section(v, 1, |e| {
             e.put(&(self.kind as u8)).put(&self.object).put(&self.version);
             e.put(&self.prior_version).put(&self.reqid).put(&self.user_version);
             e.put(&self.mtime).put(&self.result).put(&self.op_returns);
-            if let Some(to) = &self.lost_after {
+            if let Some(changed) = &self.changed {
+                e.put(&self.lost_after).put(changed);
+            } else if let Some(to) = &self.lost_after {
                 e.put(to);
             }
         });
@@ -364,7 +396,7 @@ impl Encode for LogEntry {
 
 impl Decode for LogEntry {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        d.section(2, |d, v| {
+        d.section(3, |d, v| {
             let kind = match d.get::<u8>()? {
                 1 => EntryKind::Modify,
                 2 => EntryKind::Clone,
@@ -372,7 +404,7 @@ impl Decode for LogEntry {
                 4 => EntryKind::Error,
                 _ => return Err(d.invalid("an unknown kind of log entry")),
             };
-            Ok(LogEntry {
+            let mut entry = LogEntry {
                 kind,
                 object: d.get()?,
                 version: d.get()?,
@@ -382,8 +414,15 @@ impl Decode for LogEntry {
                 mtime: d.get()?,
                 result: d.get()?,
                 op_returns: d.get()?,
-                lost_after: if v >= 2 { Some(d.get()?) } else { None },
-            })
+                changed: None,
+                lost_after: None,
+            };
+            match v {
+                0 | 1 => {}
+                2 => entry.lost_after = Some(d.get()?),
+                _ => (entry.lost_after, entry.changed) = (d.get()?, Some(d.get()?)),
+            }
+            Ok(entry)
         })
     }
 }
@@ -404,8 +443,38 @@ mod tests {
             mtime: UTime::ZERO,
             result: 0,
             op_returns: Vec::new(),
+            changed: None,
             lost_after: None,
         }
+    }
+
+    #[test]
+    fn what_was_changed_since_is_known_without_gaps_only() {
+        let at = |n| Eversion::new(Epoch(3), n);
+        let write = |n, prior, offset| LogEntry {
+            prior_version: at(prior),
+            changed: Some(Changed::from_slice(&[(offset, 8)])),
+            ..entry(n, "a")
+        };
+        let all = vec![write(5, 2, 0), entry(6, "b"), write(7, 5, 100), write(9, 7, 50)];
+        let decoded: Vec<LogEntry> = denc::decode_all(&denc::encode(&all)).unwrap();
+        assert_eq!(decoded, all);
+        let a = all[0].object.clone();
+        let log = PgLog::from_parts(at(4), all.clone(), Vec::new()).unwrap();
+        let since = |n| log.changed_since(&a, at(n));
+        let is = |ranges: &[(u64, u64)]| Some((at(9), Changed::from_slice(ranges)));
+        assert_eq!(since(2), is(&[(0, 8), (100, 8), (50, 8)]));
+        assert_eq!(since(5), is(&[(100, 8), (50, 8)]));
+        // Never its version, or from before the log's first entry of it; it has it already.
+        assert_eq!([1, 3, 4, 6, 8, 9].map(since), [const { None }; 6]);
+        let broken = |i: usize, change: fn(&mut LogEntry)| {
+            let mut all = all.clone();
+            change(&mut all[i]);
+            PgLog::from_parts(at(4), all, Vec::new()).unwrap().changed_since(&a, at(2))
+        };
+        assert_eq!(broken(2, |e| e.changed = None), None);
+        assert_eq!(broken(2, |e| e.kind = EntryKind::Delete), None);
+        assert_eq!(broken(1, |e| e.kind = EntryKind::Error), is(&[(0, 8), (100, 8), (50, 8)]));
     }
 
     /// Else a client that asks again is told that what is lost was done.

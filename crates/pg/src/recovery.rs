@@ -157,6 +157,12 @@ impl Pg {
         missing.is_some_and(|m| !m.contains(object))
     }
 
+    /// The version of `object` that a member has, where it misses a newer one. Zero: none.
+    pub fn base_of(&self, osd: OsdId, object: &HObject) -> Eversion {
+        let missing = self.peers.get(&osd).and_then(|p| p.missing.as_ref());
+        missing.and_then(|m| m.get(object)).map_or(Eversion::ZERO, |item| item.have)
+    }
+
     /// Whether the object is being pulled or pushed.
     pub fn is_on_its_way(&self, object: &HObject) -> bool {
         let (pulling, pushing) = (&self.recovery.pulling, &self.recovery.pushing);

@@ -114,6 +114,7 @@ mod tests {
             mtime: Default::default(),
             result: 0,
             op_returns: Vec::new(),
+            changed: None,
             lost_after: None,
         }
     }

@@ -72,6 +72,10 @@ named! {
         Pushed,
         /// a push was put off for a write
         PushPutOff,
+        /// of an object on its way only what was changed was sent
+        ChangesSent,
+        /// what was changed was of no use where it came: the whole was asked for
+        WholeWanted,
         /// there was no space for an object that was pushed
         PushRefused,
         /// a write came with the push that it met

@@ -4,8 +4,8 @@ use super::{Run, WatchEffect, stored_is_visible};
 use crate::object::{ObjectMeta, SNAPSET_ATTR};
 use crate::trim::put_rows;
 use bytes::Bytes;
-use pg::{EntryKind, LogEntry, ObjectSums};
-use store::Transaction;
+use pg::{CHANGED_RANGES, Changed, EntryKind, LogEntry, ObjectSums};
+use store::{ObjectIx, Op, Transaction};
 use types::{Eversion, HObject, ObjectKey, ReqId, SnapId, UTime};
 use wire::msg::{ReplyOps, flags};
 
@@ -181,6 +181,8 @@ impl Change {
         }
         let (user_version, mtime) = self.put_head_meta(version);
         let kind = if self.meta.is_some() { EntryKind::Modify } else { EntryKind::Delete };
+        let is_new = self.prior_version == Eversion::ZERO;
+        let changed = if is_new { None } else { changed_by(&self.txn, &self.head_key) };
         entries.push(LogEntry {
             kind,
             object: self.head,
@@ -191,6 +193,7 @@ impl Change {
             mtime,
             result: 0,
             op_returns: Vec::new(),
+            changed,
             lost_after: None,
         });
         Versioned { entries, txn: self.txn, user_version, sums: self.sums }
@@ -223,6 +226,7 @@ impl Change {
             mtime,
             result: 0,
             op_returns: Vec::new(),
+            changed: None,
             lost_after: None,
         }
     }
@@ -239,4 +243,24 @@ impl Change {
         }
         (meta.user_version, meta.mtime)
     }
+}
+
+/// The bytes of an object that a transaction puts, if it does no more to it, and these are few ranges.
+fn changed_by(txn: &Transaction, key: &ObjectKey) -> Option<Changed> {
+    let at = txn.objects().iter().position(|o| o == key)?;
+    let is_it = |ix: &ObjectIx| ix.0 as usize == at;
+    let mut changed = Changed::new();
+    for op in txn.ops() {
+        match op {
+            Op::Write { object, offset, data } if is_it(object) => match changed.last_mut() {
+                Some((from, len)) if *from + *len == *offset => *len += data.len() as u64,
+                _ => changed.push((*offset, data.len() as u64)),
+            },
+            Op::SetAttr { .. } | Op::SetMeta { .. } | Op::Touch(_) => {}
+            Op::Clone { to, .. } if !is_it(to) => {}
+            other if !other.objects().iter().flatten().any(is_it) => {}
+            _ => return None,
+        }
+    }
+    (changed.len() <= CHANGED_RANGES).then_some(changed)
 }

@@ -88,6 +88,50 @@ fn a_write_brings_its_object_to_the_copy_that_misses_it() {
     }
 }
 
+#[test]
+fn a_copy_that_was_away_is_brought_what_was_changed() {
+    const BYTES: usize = 300_000;
+    for seed in 0..4 {
+        let mut c = Cluster::new(seed, 3, &Options::new());
+        c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 4));
+        c.wait_clean();
+        write_all(&mut c, 20, BYTES, 1);
+        stop(&mut c, 0);
+        let mut wanted = vec![vec![1; BYTES]; 20];
+        for (i, bytes) in wanted.iter_mut().enumerate() {
+            for n in 0..=i % 3 {
+                let at = (i * 7919 + n * 50_000) % BYTES;
+                bytes[at] = 2;
+                assert_eq!(c.call(name(i), vec![patch(at as u64, 2)], true).result, 0);
+            }
+        }
+        // One grows, one loses its end, one is new.
+        wanted[0].push(3);
+        assert_eq!(c.call(name(0), vec![patch(BYTES as u64, 3)], true).result, 0);
+        wanted[1] = vec![4; 10];
+        wanted.push(vec![5; 10]);
+        for i in [1, 20] {
+            assert_eq!(c.call(name(i), vec![write_full(&wanted[i])], true).result, 0);
+        }
+        types::testing::take_hits();
+        c.start(0);
+        c.wait_clean();
+        let sent = types::testing::hits_of(types::testing::Probe::ChangesSent);
+        assert_eq!((seed, sent), (seed, 19));
+        let pgs: Vec<types::PgId> = c.mon.borrow().stats.keys().copied().collect();
+        for pgid in pgs {
+            let record = crate::scrub::scrub(&mut c, pgid, true, false);
+            assert_eq!((record.errors(), record.objects_repaired), (0, 0), "{record:?}");
+        }
+        stop(&mut c, 1);
+        stop(&mut c, 2);
+        c.on_mon(|m| m.set_min_size(1, 1));
+        for (i, bytes) in wanted.iter().enumerate() {
+            assert!(output(&c.call(name(i), vec![read(0, 0)], false), 0) == *bytes, "o{i}");
+        }
+    }
+}
+
 /// Lets osd.0 miss much, and gives the time until all is clean; with a client that writes all the
 /// while, also the longest that it waited.
 fn recover(seed: u64, share: &str, with_client: bool) -> (Duration, Duration) {

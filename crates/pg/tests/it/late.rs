@@ -257,6 +257,7 @@ fn entry(version: Eversion) -> LogEntry {
         mtime: UTime::ZERO,
         result: 0,
         op_returns: Vec::new(),
+        changed: None,
         lost_after: None,
     }
 }

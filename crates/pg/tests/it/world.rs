@@ -439,6 +439,7 @@ impl Osd {
             mtime: UTime::ZERO,
             result: 0,
             op_returns: Vec::new(),
+            changed: None,
             lost_after: None,
         };
         let sums = ObjectSums::default();

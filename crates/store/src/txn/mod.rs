@@ -228,7 +228,7 @@ pub enum Invalid {
 
 impl Op {
     /// The objects the op names.
-    pub(crate) fn objects(&self) -> [Option<ObjectIx>; 2] {
+    pub fn objects(&self) -> [Option<ObjectIx>; 2] {
         match self {
             Op::Touch(o) | Op::Remove(o) | Op::RmAttrs(o) | Op::OmapClear(o) => [Some(*o), None],
             Op::Write { object, .. }
