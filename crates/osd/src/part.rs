@@ -8,6 +8,7 @@ use crate::ops::{Reader, contents};
 use crate::options::Limits;
 use crate::push::Beside;
 use bytes::Bytes;
+use io::BLOCK_BYTES;
 use peer::{Push, PushCursor};
 use pg::Changed;
 use std::collections::BTreeMap;
@@ -120,9 +121,11 @@ pub(crate) fn read_changes(
     let (key, store) = (object.to_key(), reader.store);
     let Some(stat) = store.stat(&key)? else { return Ok(None) };
     let meta = ObjectMeta::decode(&stat.meta).map_err(|_| PartError::Damaged)?;
-    let mut ranges = Ranges::default();
-    changed.iter().for_each(|(offset, len)| ranges.insert(*offset, *len));
-    if meta.version != to || ranges.bytes() > limits.push_bytes {
+    if meta.version != to {
+        return Ok(None);
+    }
+    let Some(ranges) = whole_blocks(&changed, stat.size) else { return Ok(None) };
+    if ranges.bytes() > limits.push_bytes {
         return Ok(None);
     }
     let mut part = Part { exists: true, version: to, size: stat.size, base, ..Part::absent() };
@@ -132,6 +135,22 @@ pub(crate) fn read_changes(
     part.beside = Ranges::default();
     part.next = PushCursor { data_done: true, done: true, ..PushCursor::default() };
     Ok(Some(part))
+}
+
+/// The blocks that ranges touch: the receiver puts them in place without looking at what it has, which may
+/// be damaged. `None` where the last one is a part of a block only, at the end of the object.
+fn whole_blocks(ranges: &[(u64, u64)], size: u64) -> Option<Ranges> {
+    let block = BLOCK_BYTES as u64;
+    let mut out = Ranges::default();
+    for (offset, len) in ranges {
+        let from = offset / block * block;
+        let end = offset.checked_add(*len)?.checked_next_multiple_of(block)?;
+        if end > size {
+            return None;
+        }
+        out.insert(from, end - from);
+    }
+    Some(out)
 }
 
 impl Part {

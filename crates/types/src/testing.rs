@@ -154,6 +154,10 @@ named! {
         OmapNotPushed,
         /// writes to a copy under backfill are left out though the cursor has passed
         BackfillMissesWrite,
+        /// a log entry does not know all bytes that its write put
+        ChangeForgotten,
+        /// what was changed of an object is put upon any older version of it
+        ChangesUponAny,
     }
 }
 
