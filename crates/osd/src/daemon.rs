@@ -129,7 +129,9 @@ pub struct Daemon {
     pub(crate) blocked: Vec<Waiter>,
     /// OSDs that have no space for data, by what they said last.
     pub(crate) full_peers: BTreeSet<OsdId>,
-    /// Who waits is to try again: one of them has space again, or there is a new map.
+    /// One of them has space again.
+    pub(crate) peer_has_space: bool,
+    /// Who waits for space is to try again: there is a new map.
     pub(crate) retry_blocked: bool,
     pub(crate) space: Space,
     pub(crate) map_queue: VecDeque<crate::host::Queued>,
@@ -211,6 +213,7 @@ impl Daemon {
             durable: HashMap::default(),
             blocked: Vec::new(),
             full_peers: BTreeSet::new(),
+            peer_has_space: false,
             retry_blocked: false,
             space: Space::default(),
             map_queue: VecDeque::new(),

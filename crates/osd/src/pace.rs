@@ -113,6 +113,14 @@ impl Held {
             Held::Pull(_, pull) => (pull.pgid, &pull.object),
         }
     }
+
+    /// From where the object comes, if it is one that comes here.
+    fn source(&self) -> Option<OsdId> {
+        match self {
+            Held::Part(..) => None,
+            Held::Ack(from, _) | Held::Pull(from, _) => Some(*from),
+        }
+    }
 }
 
 impl Daemon {
@@ -133,6 +141,7 @@ impl Daemon {
     }
 
     fn go_on_with(&mut self, held: Held, fx: &mut Effects) {
+        let urgent = self.is_hurried(&held);
         match held {
             Held::Part(pgid, interval, to, object) => {
                 let same = |h: &crate::host::PgHost| h.interval() == interval;
@@ -149,16 +158,18 @@ impl Daemon {
                 self.pacer.begins(self.now.mono, Step::Write);
                 self.send_peer(to, ack.encode(), fx);
             }
-            Held::Pull(to, mut pull) => {
-                pull.urgent = self.is_hurried(pull.pgid, to, &pull.object);
+            Held::Pull(to, pull) => {
                 self.pacer.begins(self.now.mono, Step::Write);
-                self.send_peer(to, pull.encode(), fx);
+                self.send_peer(to, Pull { urgent, ..pull }.encode(), fx);
             }
         }
     }
 
-    fn is_hurried(&self, pgid: PgId, from: OsdId, object: &HObject) -> bool {
-        self.pgs.get(&pgid).is_some_and(|h| h.transfers.is_urgent(from, object))
+    /// Whether a client waits for what has come.
+    fn is_hurried(&self, held: &Held) -> bool {
+        let (pgid, object) = held.object();
+        let host = held.source().zip(self.pgs.get(&pgid));
+        host.is_some_and(|(from, host)| host.transfers.is_urgent(from, object))
     }
 
     /// A part of an object is durable here: the answer leaves now (at once, or because a client waits
@@ -166,12 +177,8 @@ impl Daemon {
     pub(crate) fn answer_part(&mut self, held: Held, since: Mono, at_once: bool, fx: &mut Effects) {
         let now = self.now.mono;
         self.pacer.took(Step::Write, now.since(since));
-        let urgent = match &held {
-            Held::Part(..) => false,
-            Held::Ack(from, ack) => self.is_hurried(ack.pgid, *from, &ack.object),
-            Held::Pull(from, pull) => self.is_hurried(pull.pgid, *from, &pull.object),
-        };
-        if at_once || urgent || (self.held.is_empty() && self.pacer.may_begin(now)) {
+        let at_once = at_once || self.is_hurried(&held);
+        if at_once || (self.held.is_empty() && self.pacer.may_begin(now)) {
             self.go_on_with(held, fx);
         } else {
             self.held.push_back(held);

@@ -66,8 +66,8 @@ impl Transfers {
         self.receiving.get(&(from, object.clone())).is_some_and(|r| r.urgent)
     }
 
-    /// The last part of an object was answered, or it does not come. (If it comes once more, its push
-    /// was put off, and has begun anew.)
+    /// The last part of an object was answered. (If more of it comes, its push was put off, and has
+    /// begun anew.)
     pub(crate) fn has_come(&mut self, from: OsdId, object: &HObject) {
         let key = (from, object.clone());
         if self.receiving.get(&key).is_some_and(|r| r.next.done) {
@@ -308,6 +308,7 @@ impl Daemon {
         fx: &mut Effects,
     ) -> Option<Push> {
         let pgid = m.pgid;
+        let no_room = !m.pulled && self.must_leave_out(m.data.len() as u64, m.bytes());
         let host = self.pgs.get_mut(&pgid)?;
         if goes_back && !host.giving_up.wants_version(&m.object, m.version, m.exists) {
             self.nothing_to_go_back_to(pgid, from, &m.object);
@@ -324,11 +325,10 @@ impl Daemon {
             self.want_whole(from, &m, fx);
             return None;
         }
-        if !m.pulled && self.must_leave_out(m.data.len() as u64, m.bytes()) {
+        if no_room {
             self.refuse_part(from, &m, fx);
             return None;
         }
-        let host = self.pgs.get_mut(&pgid)?;
         if !host.transfers.continues(from, &m) {
             let (id, object) = (self.cfg.id, &m.object);
             tracing::error!("osd.{id}: a part of {object} from osd.{from} is out of order");

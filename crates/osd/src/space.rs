@@ -100,7 +100,7 @@ impl Daemon {
             self.full_peers.insert(from);
         } else if !self.full_peers.is_empty() {
             // What waits for it is tried again at the next tick.
-            self.retry_blocked |= self.full_peers.remove(&from);
+            self.peer_has_space |= self.full_peers.remove(&from);
         }
     }
 
@@ -114,8 +114,11 @@ impl Daemon {
     /// Called often: whether space has run out, or is there again. (The store tells whoever waits for its
     /// own; who waits for that of another OSD is told here.)
     pub(crate) fn look_at_space(&mut self, fx: &mut Effects) {
-        if std::mem::take(&mut self.retry_blocked) {
+        let peer_has_space = std::mem::take(&mut self.peer_has_space);
+        if std::mem::take(&mut self.retry_blocked) || peer_has_space {
             self.on_writable(fx);
+        }
+        if peer_has_space {
             self.release_all(fx);
         }
         let over = self.uses(self.limits.failsafe_full_ratio);
