@@ -67,6 +67,11 @@ pub(crate) fn object_of(key: &[u8]) -> Option<ObjectKey> {
     }
 }
 
+/// Whether it is the key of an object's record.
+pub(crate) fn is_object(key: &[u8]) -> bool {
+    key.first() == Some(&SPACE_OBJECT)
+}
+
 /// After all object records.
 pub(crate) fn objects_end() -> Key {
     Key::from_slice(&[SPACE_ROWS])

@@ -10,7 +10,7 @@
 //! | 0 | 8 | magic `LoligoSB` |
 //! | 8 | 2 | format, 1 |
 //! | 10 | 2 | place of this copy: 0 to 3 |
-//! | 12 | 4 | features that a reader must know: 1, there may be compressed extents |
+//! | 12 | 4 | features that a reader must know: 1, there may be compressed extents; 2, inner nodes of the tree may have filters |
 //! | 16 | 16 | store |
 //! | 32 | 16 | cluster |
 //! | 48 | 4 | OSD |
@@ -52,8 +52,8 @@ const MAGIC: [u8; 8] = *b"LoligoSB";
 const LABEL_MAGIC: [u8; 8] = *b"LoligoWL";
 /// The newest format this code knows.
 pub(crate) const FORMAT: u16 = 1;
-/// The features this code knows: compressed extents. Every superblock that it writes says so.
-const FEATURES: u32 = 1;
+/// The features this code knows: compressed extents, filters. Every superblock that it writes says so.
+const FEATURES: u32 = 3;
 const CRC_AT: usize = BLOCK_BYTES - 4;
 const MIN_WAL_BLOCKS: u64 = MIN_WAL_BYTES / BLOCK_BYTES as u64;
 /// Copies of superblocks on a device.

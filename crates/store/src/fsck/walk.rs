@@ -3,6 +3,7 @@
 use crate::keys::Key;
 use crate::mount::walk::is_possible;
 use crate::store::check_node;
+use crate::tree::filter::Filter;
 use crate::tree::node::{Node, PagePtr};
 use bytes::Bytes;
 use types::HashMap;
@@ -15,6 +16,8 @@ const READ_AHEAD: usize = 32;
 pub(super) struct Item {
     pub ptr: PagePtr,
     pub level: u8,
+    /// What its parent knows of it.
+    filter: Filter,
     /// Keys that it may hold.
     pub low: Key,
     pub high: Option<Key>,
@@ -48,7 +51,8 @@ pub(super) struct OrderedWalk {
 
 impl OrderedWalk {
     pub fn new(root: Option<PagePtr>, level: u8, end: u64) -> Self {
-        let item = |ptr| Item { ptr, level, low: Key::new(), high: None };
+        let filter = Filter::default();
+        let item = |ptr| Item { ptr, level, filter, low: Key::new(), high: None };
         OrderedWalk { stack: root.map(item).into_iter().collect(), end, ..Self::default() }
     }
 
@@ -96,7 +100,8 @@ impl OrderedWalk {
                 let low = if i == 0 { item.low.clone() } else { node.key(i) };
                 let next = (i + 1 < node.count()).then(|| node.key(i + 1));
                 let high = next.or_else(|| item.high.clone());
-                self.stack.push(Item { ptr: node.child(i), level: item.level - 1, low, high });
+                let (ptr, filter) = (node.child(i), node.filter(i));
+                self.stack.push(Item { ptr, level: item.level - 1, filter, low, high });
             }
         }
     }
@@ -112,6 +117,9 @@ fn check(item: &Item, bytes: Bytes) -> Result<Node, String> {
         || (item.level == 0 && node.key(0) < item.low)
     {
         return Err("its keys lie outside the range its parent gives".into());
+    }
+    if item.level == 0 && !(0..node.count()).all(|i| item.filter.may_hold(&node.key(i))) {
+        return Err("it holds objects that its parent's filter does not know".into());
     }
     Ok(node)
 }

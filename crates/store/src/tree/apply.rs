@@ -12,6 +12,7 @@
 
 use super::Tree;
 use super::cache::PageCache;
+use super::filter::Filter;
 use super::node::{Entry, Node, NodeSize, PagePtr, Payload, build, separator};
 use crate::keys::{self, Key};
 use crate::memtable::Memtable;
@@ -63,6 +64,11 @@ impl Frame {
         if i == 0 { self.lower.clone() } else { self.node.key(i) }
     }
 
+    /// A child that no change touches.
+    fn kept_child(&self, i: usize) -> Entry {
+        (self.child_lower(i), Payload::Child(self.node.child(i), self.node.filter(i)))
+    }
+
     fn child_upper(&self, i: usize) -> Option<Key> {
         if i + 1 < self.node.count() { Some(self.node.key(i + 1)) } else { self.upper.clone() }
     }
@@ -74,8 +80,8 @@ type Neighbour = (Arc<Node>, Key, Option<Key>);
 /// A leaf being merged with the changes of its range.
 struct LeafJob {
     old: Option<Arc<Node>>,
-    /// Where the first old leaf is.
-    ptr: Option<PagePtr>,
+    /// Where the first old leaf is, and what is known of it.
+    place: Option<(PagePtr, Filter)>,
     at: usize,
     /// Something is different from that leaf.
     changed: bool,
@@ -210,7 +216,8 @@ impl Apply {
                 let node = self.load(pages, root, level)?;
                 self.free(root, level);
                 if level == 0 {
-                    self.job = Some(LeafJob::new(Some((root, node)), Key::new(), None, changes));
+                    let old = Some((root, Filter::default(), node));
+                    self.job = Some(LeafJob::new(old, Key::new(), None, changes));
                 } else {
                     self.push_frame(node, Key::new(), None);
                 }
@@ -247,11 +254,11 @@ impl Apply {
         let at = frame.node.child_index(key);
         assert!(at >= frame.next, "the walk goes from left to right");
         for i in frame.next..at {
-            frame.out.push((frame.child_lower(i), Payload::Child(frame.node.child(i))));
+            frame.out.push(frame.kept_child(i));
         }
         frame.next = at;
         let (lower, upper) = (frame.child_lower(at), frame.child_upper(at));
-        let ptr = frame.node.child(at);
+        let (ptr, filter) = (frame.node.child(at), frame.node.filter(at));
         if changes.covers(&lower, upper.as_deref()) && !has_rows(changes, &lower, upper.as_deref())
         {
             frame.next += 1;
@@ -268,7 +275,7 @@ impl Apply {
         self.frames.last_mut().expect("the walk is in a node").next += 1;
         self.free(ptr, level);
         if level == 0 {
-            self.job = Some(LeafJob::new(Some((ptr, node)), lower, upper, changes));
+            self.job = Some(LeafJob::new(Some((ptr, filter, node)), lower, upper, changes));
         } else {
             self.push_frame(node, lower, upper);
         }
@@ -303,7 +310,7 @@ impl Apply {
     fn finish_frame(&mut self, pages: &PageCache, space: &mut dyn PageSpace) -> Progress<()> {
         let frame = self.frames.last_mut().expect("the walk is in a node");
         for i in frame.next..frame.node.count() {
-            frame.out.push((frame.child_lower(i), Payload::Child(frame.node.child(i))));
+            frame.out.push(frame.kept_child(i));
         }
         frame.next = frame.node.count();
         let small = !frame.out.is_empty() && NodeSize::of(&frame.out).bytes() < MERGE_BYTES;
@@ -325,7 +332,7 @@ impl Apply {
         for entries in split(out, MIN_CHILDREN, false) {
             let ptr = self.write(level, &entries, space)?;
             let (first, _) = entries.into_iter().next().expect("a node has entries");
-            nodes.push((first, Payload::Child(ptr)));
+            nodes.push((first, Payload::Child(ptr, Filter::default())));
         }
         self.frames.pop();
         match self.frames.last_mut() {
@@ -372,8 +379,10 @@ impl Apply {
             }
             return Ok(());
         }
-        if let (false, Some(ptr)) = (job.changed, job.ptr) {
-            return self.keep_leaf(ptr);
+        if !job.changed
+            && let Some((ptr, filter)) = job.place.take()
+        {
+            return self.keep_leaf(ptr, filter);
         }
         let small = !job.pending.is_empty() && job.pending_bytes < MERGE_BYTES;
         if small && let Some((node, _, upper)) = self.take_neighbour(pages)? {
@@ -394,14 +403,14 @@ impl Apply {
     }
 
     /// The leaf was only looked at: it stays.
-    fn keep_leaf(&mut self, ptr: PagePtr) -> Progress<()> {
+    fn keep_leaf(&mut self, ptr: PagePtr, filter: Filter) -> Progress<()> {
         let job = self.job.take().expect("a leaf is being merged");
         assert_eq!(self.freed.pop(), Some(ptr), "the leaf was freed last");
         self.freed_blocks -= u64::from(ptr.blocks);
         self.new.blocks += u64::from(ptr.blocks);
         self.new.leaves += 1;
         self.pos = job.upper;
-        self.out().push((job.lower, Payload::Child(ptr)));
+        self.out().push((job.lower, Payload::Child(ptr, filter)));
         Ok(())
     }
 
@@ -423,7 +432,7 @@ impl Apply {
             Some(before) => separator(before, &first.0),
         };
         job.last = Some(last.0.clone());
-        self.out().push((key, Payload::Child(ptr)));
+        self.out().push((key, Payload::Child(ptr, Filter::of(entries))));
         Ok(())
     }
 
@@ -458,12 +467,12 @@ impl Apply {
             for entries in split(top, MIN_CHILDREN, false) {
                 let ptr = self.write(level, &entries, space)?;
                 let (first, _) = entries.into_iter().next().expect("a node has entries");
-                nodes.push((first, Payload::Child(ptr)));
+                nodes.push((first, Payload::Child(ptr, Filter::default())));
             }
             (top, self.top_level) = (nodes, level);
         }
         match top.pop() {
-            Some((_, Payload::Child(ptr))) => {
+            Some((_, Payload::Child(ptr, _))) => {
                 (self.new.root, self.new.level) = (Some(ptr), self.top_level);
             }
             _ => (self.new.root, self.new.level) = (None, 0),
@@ -509,16 +518,16 @@ impl Tree {
 
 impl LeafJob {
     fn new(
-        old: Option<(PagePtr, Arc<Node>)>,
+        old: Option<(PagePtr, Filter, Arc<Node>)>,
         lower: Key,
         upper: Option<Key>,
         changes: &Memtable,
     ) -> Self {
         let deletes = changes.deletes_in(&lower, upper.as_deref());
-        let (ptr, old) = old.unzip();
+        let (place, old) = old.map(|(ptr, filter, node)| ((ptr, filter), node)).unzip();
         LeafJob {
             old,
-            ptr,
+            place,
             at: 0,
             changed: false,
             lower,
@@ -619,11 +628,7 @@ fn has_rows(changes: &Memtable, from: &[u8], to: Option<&[u8]>) -> bool {
 }
 
 fn entry_bytes((key, payload): &Entry) -> usize {
-    let value = match payload {
-        Payload::Value(v) => v.len() + 2,
-        Payload::Child(_) => 14,
-    };
-    key.len() + value + 4
+    key.len() + payload.len() + 4
 }
 
 /// How many of the first entries fill one node.

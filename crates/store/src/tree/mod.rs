@@ -6,6 +6,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod cache;
+pub(crate) mod filter;
 pub(crate) mod node;
 #[cfg(test)]
 mod tests;
@@ -63,7 +64,11 @@ impl Tree {
                 let (at, exact) = node.search(key);
                 return Ok(exact.then(|| node.value(at)));
             }
-            ptr = node.child(node.child_index(key));
+            let at = node.child_index(key);
+            if level == 1 && !node.may_hold(at, key) {
+                return Ok(None);
+            }
+            ptr = node.child(at);
             level -= 1;
         }
     }

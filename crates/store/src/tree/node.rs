@@ -3,7 +3,7 @@
 //! | offset | bytes | content |
 //! |---|---|---|
 //! | 0 | 4 | magic `LoTN` |
-//! | 4 | 1 | format, 1 |
+//! | 4 | 1 | format, 2 |
 //! | 5 | 1 | level, 0 for a leaf |
 //! | 6 | 2 | number of entries |
 //! | 8 | 2 | length of the node in blocks, 1 to 16 |
@@ -16,7 +16,8 @@
 //! | .. | .. | entries: key length (2), the key's rest, and the payload |
 //!
 //! The payload of a leaf's entry is length (2) and value; of an inner node's entry block (8), blocks
-//! (2) and crc32c (4) of the child. Numbers are little-endian. The crc32c over all blocks of a node
+//! (2) and crc32c (4) of the child, and length (1) and bytes of its [`Filter`]; a length of 255: there
+//! is none. Nodes of format 1 have no filters and no lengths of them. Numbers are little-endian. The crc32c over all blocks of a node
 //! is kept by its parent (the root's by the superblock), so a node that was not written, or was
 //! written elsewhere, shows.
 //!
@@ -24,6 +25,7 @@
 //! last key of the child before it; the first child also takes all smaller keys.
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
+use super::filter::{Filter, MAX_FILTER_BYTES, may_hold};
 use crate::codec::{Decoded, Malformed, Reader, put_at};
 use crate::keys::Key;
 use bytes::Bytes;
@@ -31,12 +33,17 @@ use io::{AlignedBuf, BLOCK_BYTES};
 use std::cmp::Ordering;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"LoTN");
-const FORMAT: u8 = 1;
+const FORMAT: u8 = 2;
+/// The format without filters.
+const FORMAT_PLAIN: u8 = 1;
 const HEADER_BYTES: usize = 32;
 /// Bytes of an entry beside key and payload: its offset and key length.
 const ENTRY_BYTES: usize = 4;
-/// Payload of an inner entry.
+/// Payload of an inner entry, without its filter and the length of that.
 const CHILD_BYTES: usize = 14;
+/// In place of the length of a filter: there is none.
+const NO_FILTER: u8 = 255;
+const _: () = assert!(MAX_FILTER_BYTES < NO_FILTER as usize);
 /// Longest node: two keys of the greatest length must fit an inner node.
 pub(crate) const MAX_NODE_BLOCKS: u16 = 16;
 /// Greatest height of a tree; a deeper one is damaged.
@@ -55,6 +62,7 @@ pub(crate) struct PagePtr {
 pub(crate) struct Node {
     bytes: Bytes,
     level: u8,
+    has_filters: bool,
     count: usize,
     prefix: usize,
 }
@@ -63,14 +71,18 @@ pub(crate) struct Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Payload {
     Value(Bytes),
-    Child(PagePtr),
+    Child(PagePtr, Filter),
 }
 
 impl Payload {
-    fn len(&self) -> usize {
+    /// Bytes that it takes.
+    pub fn len(&self) -> usize {
         match self {
             Payload::Value(v) => v.len().saturating_add(2),
-            Payload::Child(_) => CHILD_BYTES,
+            Payload::Child(_, filter) => {
+                let filter = filter.0.as_ref().map_or(0, Bytes::len);
+                CHILD_BYTES.saturating_add(1).saturating_add(filter)
+            }
         }
     }
 }
@@ -82,7 +94,8 @@ impl Node {
     /// Checks a node read from the disk, whose checksum is known to be right.
     pub fn parse(bytes: Bytes) -> Decoded<Node> {
         let mut r = Reader::new(&bytes);
-        if r.u32()? != MAGIC || r.u8()? != FORMAT {
+        let (magic, format) = (r.u32()?, r.u8()?);
+        if magic != MAGIC || ![FORMAT, FORMAT_PLAIN].contains(&format) {
             return Err(Malformed("not a tree node of a known format"));
         }
         let level = r.u8()?;
@@ -92,7 +105,8 @@ impl Node {
         if blocks.checked_mul(BLOCK_BYTES) != Some(bytes.len()) || level > MAX_LEVEL {
             return Err(Malformed("a tree node of impossible size"));
         }
-        let node = Node { bytes, level, count, prefix };
+        let has_filters = level > 0 && format == FORMAT;
+        let node = Node { bytes, level, has_filters, count, prefix };
         if count == 0 || node.slot_offset(count) > node.bytes.len() {
             return Err(Malformed("a tree node with an impossible number of entries"));
         }
@@ -103,10 +117,7 @@ impl Node {
     fn check_entries(&self) -> Decoded<()> {
         let mut last: Option<&[u8]> = None;
         for i in 0..self.count {
-            let (suffix, payload) = self.raw_entry(i).ok_or(Malformed("a damaged tree entry"))?;
-            if self.level > 0 && payload.len() != CHILD_BYTES {
-                return Err(Malformed("a damaged child pointer"));
-            }
+            let (suffix, _) = self.raw_entry(i).ok_or(Malformed("a damaged tree entry"))?;
             if last.is_some_and(|l| l >= suffix) {
                 return Err(Malformed("tree keys out of order"));
             }
@@ -126,7 +137,8 @@ impl Node {
         let (len, rest) = entry.split_first_chunk::<2>()?;
         let (suffix, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
         if self.level > 0 {
-            return Some((suffix, rest.get(..CHILD_BYTES)?));
+            let filter = if self.has_filters { filter_bytes(*rest.get(CHILD_BYTES)?) } else { 0 };
+            return Some((suffix, rest.get(..CHILD_BYTES.checked_add(filter)?)?));
         }
         let (len, rest) = rest.split_first_chunk::<2>()?;
         Some((suffix, rest.get(..usize::from(u16::from_le_bytes(*len)))?))
@@ -204,6 +216,22 @@ impl Node {
         PagePtr { block, blocks, crc }
     }
 
+    /// What is known of the child of entry `i` of an inner node.
+    pub fn filter(&self, i: usize) -> Filter {
+        Filter(self.raw_filter(i).map(|filter| self.bytes.slice_ref(filter)))
+    }
+
+    /// Whether the child of entry `i`, a leaf, may hold a row of this key.
+    pub fn may_hold(&self, i: usize, key: &[u8]) -> bool {
+        may_hold(self.raw_filter(i), key)
+    }
+
+    fn raw_filter(&self, i: usize) -> Option<&[u8]> {
+        let (_, payload) = self.raw_entry(i).filter(|_| self.has_filters)?;
+        let (len, filter) = payload.get(CHILD_BYTES..)?.split_first()?;
+        (*len != NO_FILTER).then_some(filter)
+    }
+
     /// The index of the first entry whose key is not below `key`, and whether it equals it.
     pub fn search(&self, key: &[u8]) -> (usize, bool) {
         let prefix = self.prefix();
@@ -231,6 +259,11 @@ impl Node {
         let (at, exact) = self.search(key);
         if exact { at } else { at.saturating_sub(1) }
     }
+}
+
+/// Bytes of a filter and its length, by that.
+fn filter_bytes(len: u8) -> usize {
+    if len == NO_FILTER { 1 } else { usize::from(len).saturating_add(1) }
 }
 
 /// Length of the prefix two keys share.
@@ -322,7 +355,9 @@ pub(crate) fn build(level: u8, entries: &[Entry], block: u64, generation: u64) -
     put_at(out, 24, block.to_le_bytes());
     let bytes = buf.freeze();
     let crc = node_crc(&bytes);
-    (PagePtr { block, blocks, crc }, Node { bytes, level, count, prefix: size.prefix })
+    let has_filters = level > 0;
+    let node = Node { bytes, level, has_filters, count, prefix: size.prefix };
+    (PagePtr { block, blocks, crc }, node)
 }
 
 /// Writes prefix, offsets and entries; gives the bytes used.
@@ -348,10 +383,14 @@ fn fill(out: &mut [u8], entries: &[Entry], prefix: usize) -> usize {
                 put(&mut at, &(value.len() as u16).to_le_bytes());
                 put(&mut at, value);
             }
-            Payload::Child(ptr) => {
+            Payload::Child(ptr, filter) => {
                 put(&mut at, &ptr.block.to_le_bytes());
                 put(&mut at, &ptr.blocks.to_le_bytes());
                 put(&mut at, &ptr.crc.to_le_bytes());
+                let len =
+                    filter.0.as_ref().map(|f| u8::try_from(f.len()).expect("filters are short"));
+                put(&mut at, &[len.unwrap_or(NO_FILTER)]);
+                put(&mut at, filter.0.as_deref().unwrap_or_default());
             }
         }
     }
@@ -404,7 +443,7 @@ mod tests {
             }
             if let Ok(node) = Node::parse(bytes.into()) {
                 for i in 0..node.count() {
-                    let _ = (node.key(i), node.value(i), node.child(i));
+                    let _ = (node.key(i), node.value(i), node.child(i), node.filter(i));
                     let _ = node.search(&node.key(i));
                 }
             }
@@ -414,14 +453,30 @@ mod tests {
     #[test]
     fn children_and_their_places() {
         let ptr = |n: u64| PagePtr { block: n, blocks: 1, crc: n as u32 };
+        let filter = |n: u64| Filter((n > 1).then(|| vec![n as u8; n as usize].into()));
         let entries: Vec<Entry> = [(&b"b"[..], 1), (b"d", 2), (b"f", 3)]
-            .map(|(k, n)| (Key::from_slice(k), Payload::Child(ptr(n))))
+            .map(|(k, n)| (Key::from_slice(k), Payload::Child(ptr(n), filter(n))))
             .to_vec();
         let (_, node) = build(1, &entries, 9, 1);
         let node = Node::parse(node.bytes().clone()).unwrap();
         for (key, child) in [(&b"a"[..], 1), (b"b", 1), (b"c", 1), (b"d", 2), (b"z", 3)] {
-            assert_eq!(node.child(node.child_index(key)), ptr(child));
+            let at = node.child_index(key);
+            assert_eq!((node.child(at), node.filter(at)), (ptr(child), filter(child)));
         }
+    }
+
+    #[test]
+    fn nodes_without_filters_are_read() {
+        let mut bytes = vec![0u8; BLOCK_BYTES];
+        bytes[..12].copy_from_slice(&[b'L', b'o', b'T', b'N', 1, 1, 2, 0, 1, 0, 0, 0]);
+        for (i, at) in [40u16, 57].into_iter().enumerate() {
+            bytes[32 + 2 * i..][..2].copy_from_slice(&at.to_le_bytes());
+            bytes[usize::from(at)..][..4].copy_from_slice(&[1, 0, 1 + i as u8, 200 + i as u8]);
+        }
+        let node = Node::parse(bytes.into()).unwrap();
+        assert_eq!((node.child(0).block, node.child(1).block), (200, 201));
+        assert_eq!(node.filter(1), Filter::default());
+        assert!(node.may_hold(1, &[1, 7]));
     }
 
     #[test]

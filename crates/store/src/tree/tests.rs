@@ -2,7 +2,8 @@
 
 use super::apply::{Apply, PageSpace, Step};
 use super::cache::PageCache;
-use super::node::{Node, PagePtr, node_crc};
+use super::filter::Filter;
+use super::node::{Entry, Node, PagePtr, Payload, node_crc};
 use super::*;
 use crate::keys::Key;
 use crate::memtable::Memtable;
@@ -106,6 +107,9 @@ impl Rig {
             }
             inner += 1;
             todo.extend((0..node.count()).map(|i| (node.child(i), level - 1)));
+            for i in (0..node.count()).filter(|_| level == 1) {
+                assert_eq!(node.filter(i), filter_of(&self.read(node.child(i))));
+            }
         }
         let t = self.tree;
         assert_eq!((t.leaves, t.inner, t.blocks), (leaves, inner, blocks));
@@ -158,8 +162,16 @@ impl Rig {
     }
 }
 
+fn filter_of(leaf: &Node) -> Filter {
+    let entries = (0..leaf.count()).map(|i| (leaf.key(i), Payload::Value(leaf.value(i))));
+    Filter::of(&entries.collect::<Vec<Entry>>())
+}
+
+/// Half of the keys are of objects' records.
 fn random_key(rng: &mut fastrand::Rng, long: bool) -> Vec<u8> {
-    let mut key = format!("{:03}/{}", rng.u32(0..40), rng.u32(0..300)).into_bytes();
+    let (first, second) = (rng.u32(0..40), rng.u32(0..300));
+    let space = if first < 20 { "\x01" } else { "\x02" };
+    let mut key = format!("{space}{first:03}/{second}").into_bytes();
     if long && rng.u8(0..10) == 0 {
         key.extend(std::iter::repeat_n(b'x', rng.usize(0..12_000)));
     }
@@ -214,9 +226,33 @@ fn deleting_everything_leaves_nothing() {
     rig.checkpoint(&random_changes(&mut rng, false));
     rig.checkpoint(&random_changes(&mut rng, false));
     let mut changes = Memtable::default();
-    changes.delete_range(Key::from_slice(b"0"), Key::from_slice(b"9"), 1);
+    changes.delete_range(Key::from_slice(&[0]), Key::from_slice(&[9]), 1);
     rig.checkpoint(&changes);
     assert_eq!(rig.tree, Tree::default());
+}
+
+/// Else every new object reads a leaf.
+#[test]
+fn who_asks_for_an_object_that_is_not_there_reads_no_leaf() {
+    let mut rig = Rig::new(1 << 20);
+    let key = |n: u32| Key::from_slice(&[&[1][..], &n.to_be_bytes()].concat());
+    let mut changes = Memtable::default();
+    for n in 0..4_000 {
+        changes.put(key(2 * n), Some(vec![7; 300].into()), 1);
+    }
+    rig.checkpoint(&changes);
+    assert!(rig.tree.level > 1, "there are inner nodes of inner nodes");
+    let mut inner = PageCache::new(1 << 20);
+    for ptr in rig.all_pages() {
+        let node = rig.read(ptr);
+        if node.level() > 0 {
+            inner.insert(ptr, node);
+        }
+    }
+    let asked = |n: u32| rig.tree.get(&inner, &key(n)).is_err();
+    assert!((0..4_000).all(|n| asked(2 * n)));
+    let in_vain = (0..4_000).filter(|n| asked(2 * n + 1)).count();
+    assert!(in_vain < 120, "{in_vain} of 4,000");
 }
 
 #[test]
