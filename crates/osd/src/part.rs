@@ -109,11 +109,13 @@ pub(crate) fn read_part(
     Ok(Part { next, ..part })
 }
 
+/// Most that goes out as what was changed: it is one part, and more of an object comes as well as a whole.
+const MAX_CHANGED_BYTES: u64 = 2 << 20;
+
 /// Reads what was changed of an object since version `base`, which is known up to version `to`. `None`: that
 /// is not its version, or it is too much for one part.
 pub(crate) fn read_changes(
     reader: Reader<'_>,
-    limits: &Limits,
     object: &HObject,
     base: Eversion,
     (to, changed): (Eversion, Changed),
@@ -125,7 +127,7 @@ pub(crate) fn read_changes(
         return Ok(None);
     }
     let Some(ranges) = whole_blocks(&changed, stat.size) else { return Ok(None) };
-    if ranges.bytes() > limits.push_bytes {
+    if ranges.bytes() > MAX_CHANGED_BYTES.min(stat.size / 2) {
         return Ok(None);
     }
     let mut part = Part { exists: true, version: to, size: stat.size, base, ..Part::absent() };
@@ -178,11 +180,23 @@ impl Part {
         key: &ObjectKey,
         ranges: Ranges,
     ) -> Result<(), PartError> {
+        // What must be read of the disk is read at once: one block after the other takes as long as all.
+        let mut lacks: Option<Miss> = None;
         for (offset, len) in ranges.iter() {
             let len = len.min(self.size.saturating_sub(offset));
-            let pieces = reader.store.read(key, offset, len, reader.set)?;
-            self.extents.push((offset, len));
-            self.data.extend(contents(pieces));
+            match reader.store.read(key, offset, len, reader.set) {
+                Ok(pieces) => {
+                    self.extents.push((offset, len));
+                    self.data.extend(contents(pieces));
+                }
+                Err(miss) => match &mut lacks {
+                    Some(lacks) => lacks.merge(miss),
+                    None => lacks = Some(miss),
+                },
+            }
+        }
+        if let Some(lacks) = lacks {
+            return Err(lacks.into());
         }
         self.beside = ranges;
         Ok(())

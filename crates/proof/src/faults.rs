@@ -16,6 +16,11 @@ use types::testing::{Probe, hits_of};
 /// Below this place of a disk stand the store's head and its log. A store whose log rots is lost as a
 /// whole, which is no fault that other copies of single objects mend.
 const SAFE_BYTES: u64 = (4 << 20) + (64 << 10);
+/// Data that was written to its place while its record was on the way to the log says, after a crash,
+/// whether that record was: until the log goes on, which it has after so many writes, a bit that rots
+/// there is a write that never was. That a bad disk may lose its newest write is no fault that others mend
+/// when it is the first to serve again.
+const DECIDED_WRITES: u64 = 32;
 /// Faults that end by themselves do so within this.
 const LONGEST_MS: u64 = 4000;
 
@@ -316,7 +321,7 @@ impl Faults {
         match kind {
             Kind::Rot => {
                 let node = rig.osds[self.bad_osd];
-                let rot = rig.world.disk(node, 0).rot(is_hit, &mut self.rng);
+                let rot = rig.world.disk(node, 0).rot(is_hit, DECIDED_WRITES, &mut self.rng);
                 rig.world.count("bit flipped", u64::from(rot.is_some()));
             }
             Kind::Full => {

@@ -319,19 +319,34 @@ impl Run {
         let Some(bad_osd) = self.faults.bad_osd() else { return false };
         let mut rest = self.pg_stats();
         rest.retain(|s| !has_words(s, &["active", "clean"]));
-        let unfound = |s: &Value| {
-            let acting = s["acting"].as_array().is_some_and(|a| a.contains(&bad_osd.into()));
-            acting && has_unfound(s) && (has_words(s, &["active"]) || has_words(s, &["peered"]))
-        };
+        let unfound: Vec<bool> = rest.iter().map(|s| self.bad_disk_was_asked(bad_osd, s)).collect();
         let pgids: Vec<_> = rest.iter().map(|s| s["pgid"].clone()).collect();
         let waits_for_others = self.load.open_objects().into_iter().any(|object| {
             let words = format!(r#""pool":"p","object":"object{object}","format":"json""#);
             let at = self.rig.ask(&format!(r#"{{"prefix":"osd map",{words}}}"#));
             !pgids.contains(&at["pgid"])
         });
-        let it_is = !rest.is_empty() && rest.iter().all(unfound) && !waits_for_others;
+        let it_is = !rest.is_empty() && unfound.into_iter().all(|is| is) && !waits_for_others;
         self.rig.world.count("only copy of a version damaged", u64::from(it_is));
         it_is
+    }
+
+    /// Whether objects of a PG are unfound though the OSD with the bad disk is in it, or was asked for them.
+    fn bad_disk_was_asked(&mut self, bad_osd: usize, stat: &Value) -> bool {
+        let stands = has_words(stat, &["active"]) || has_words(stat, &["peered"]);
+        if !has_unfound(stat) || !stands {
+            return false;
+        }
+        if stat["acting"].as_array().is_some_and(|a| a.contains(&bad_osd.into())) {
+            return true;
+        }
+        let primary = stat["acting_primary"].as_i64().and_then(|id| i32::try_from(id).ok());
+        let query = format!(r#"{{"prefix":"pg","pgid":{},"cmd":"query"}}"#, stat["pgid"]);
+        let reply = self.rig.tell(OsdId(primary.unwrap_or(-1)), &query);
+        let said: Value = serde_json::from_slice(&reply.data).unwrap_or_default();
+        let sources = said["recovery_state"][0]["might_have_unfound"].as_array();
+        let asked = serde_json::json!({ "osd": bad_osd.to_string(), "status": "already probed" });
+        sources.is_some_and(|all| all.contains(&asked))
     }
 
     fn pg_stats(&mut self) -> Vec<Value> {

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use io::disk::{DeviceInfo, DiskError};
 use io::{AlignedBuf, BLOCK_BYTES, Rng};
 use std::collections::BTreeMap;
+use types::HashMap;
 
 /// What a disk writes at once: a sector is old or new, never mixed.
 const SECTOR_BYTES: usize = 512;
@@ -39,6 +40,9 @@ pub struct SimDisk {
     visible: BTreeMap<u64, Block>,
     /// Reads of these blocks fail.
     bad: BTreeMap<u64, i32>,
+    /// Number of writes so far, and of the one that was last to write each block.
+    writes: u64,
+    written_by: HashMap<u64, u64>,
 }
 
 impl SimDisk {
@@ -95,8 +99,10 @@ impl SimDisk {
         if blocks.end > self.bytes / BLOCK_BYTES as u64 {
             return Err(DiskError::Short { done: 0, wanted: data.len() });
         }
+        self.writes += 1;
         for (at, bytes) in blocks.zip(data.chunks_exact(BLOCK_BYTES)) {
             let block = block_of(bytes);
+            self.written_by.insert(at, self.writes);
             // Writing a bad block heals it, as disks do.
             self.bad.remove(&at);
             if durable {
@@ -156,20 +162,30 @@ impl SimDisk {
         Some(at * BLOCK_BYTES as u64)
     }
 
-    /// A block that was ever written, is on the disk, and that `hits` accepts.
-    fn some_block(&self, hits: fn(u64, &[u8]) -> bool, rng: &mut Rng) -> Option<u64> {
-        let known = self.durable.iter();
-        let all: Vec<u64> = known
-            .filter(|(at, b)| hits(**at * BLOCK_BYTES as u64, &b[..]))
-            .map(|(at, _)| *at)
-            .collect();
+    /// A block that was ever written, is on the disk, and that both accept.
+    fn some_block(
+        &self,
+        hits: fn(u64, &[u8]) -> bool,
+        is_it: impl Fn(&u64) -> bool,
+        rng: &mut Rng,
+    ) -> Option<u64> {
+        let known = self.durable.iter().filter(|(at, _)| is_it(at));
+        let hit = known.filter(|(at, b)| hits(**at * BLOCK_BYTES as u64, &b[..]));
+        let all: Vec<u64> = hit.map(|(at, _)| *at).collect();
         (!all.is_empty()).then(|| all[rng.usize(..all.len())])
     }
 
-    /// Flips a bit of a durable block that `hits` accepts (by its place in bytes and its content).
-    /// Returns where.
-    pub fn rot(&mut self, hits: fn(u64, &[u8]) -> bool, rng: &mut Rng) -> Option<u64> {
-        let at = self.some_block(hits, rng)?;
+    /// Flips a bit of a durable block that `hits` accepts (by its place in bytes and its content), and
+    /// that stood there while the disk took so many writes. Returns where.
+    pub fn rot(
+        &mut self,
+        hits: fn(u64, &[u8]) -> bool,
+        age_writes: u64,
+        rng: &mut Rng,
+    ) -> Option<u64> {
+        let (written_by, writes) = (&self.written_by, self.writes);
+        let is_old = |at: &u64| written_by.get(at).is_none_or(|n| n + age_writes <= writes);
+        let at = self.some_block(hits, is_old, rng)?;
         let bit = rng.usize(..BLOCK_BYTES * 8);
         for block in [self.durable.get_mut(&at), self.visible.get_mut(&at)].into_iter().flatten() {
             block[bit / 8] ^= 1 << (bit % 8);
@@ -197,7 +213,7 @@ impl SimDisk {
         if draw - bad.lost_ppm >= bad.misdirected_ppm {
             return None;
         }
-        let to = self.some_block(bad.hits, rng).filter(|to| !places.contains(to))?;
+        let to = self.some_block(bad.hits, |to| !places.contains(to), rng)?;
         let block = block_of(&data[..BLOCK_BYTES]);
         self.visible.remove(&to);
         self.durable.insert(to, block);

@@ -410,7 +410,7 @@ fn rotten_records_of_the_osd_itself_are_found() {
     c.pass(Duration::from_secs(2));
     assert_eq!(damage(&c), "");
     let node = c.osds[osd.0 as usize];
-    let rotten = c.world.disk(node, 0).rot(is_old_map, &mut io::Rng::with_seed(1));
+    let rotten = c.world.disk(node, 0).rot(is_old_map, 0, &mut io::Rng::with_seed(1));
     assert!(rotten.is_some(), "the maps are somewhere");
     c.crash(osd.0 as usize);
     c.start(osd.0 as usize);

@@ -34,7 +34,7 @@ pub(super) enum Next {
     Wait,
     Leaf(Node),
     /// A node and all below it cannot be read.
-    Bad(Item, String),
+    Bad(Box<Item>, String),
     End,
 }
 
@@ -78,7 +78,7 @@ impl OrderedWalk {
             let Some(item) = self.stack.last().cloned() else { return Next::End };
             if !is_possible(item.ptr, self.end) {
                 self.stack.pop();
-                return Next::Bad(item, "its pointer leads out of the device".into());
+                return Next::Bad(Box::new(item), "its pointer leads out of the device".into());
             }
             let result = match self.reads.get(&item.ptr.block) {
                 Some(Read::Done(result)) => result.clone(),
@@ -90,7 +90,7 @@ impl OrderedWalk {
             let checked = result.and_then(|bytes| check(&item, bytes));
             let node = match checked {
                 Ok(node) => node,
-                Err(why) => return Next::Bad(item, why),
+                Err(why) => return Next::Bad(Box::new(item), why),
             };
             self.nodes += 1;
             if item.level == 0 {
