@@ -55,6 +55,14 @@ pub const OSD: &[OptionDef] = &[
     .basic(),
     OptionDef::new("osd_recovery_max_chunk", Size, "8M", "data of one push message")
         .within(4096.0, 67108864.0),
+    OptionDef::new(
+        "osd_recovery_read_cost",
+        Size,
+        "32K",
+        "so much a disk reads in one piece while it does one read more: when what was changed of an object \
+         costs more than the whole, the whole is sent",
+    )
+    .within(0.0, 67108864.0),
     OptionDef::new("osd_recovery_max_omap_chunk", Size, "4M", "omap bytes of one push message")
         .within(16.0, 67108864.0)
         .dev(),
@@ -172,6 +180,8 @@ pub struct Limits {
     pub max_backfills: usize,
     /// Bytes of one push message.
     pub push_bytes: u64,
+    /// Bytes that a disk reads in one piece while it does one read more.
+    pub read_cost_bytes: u64,
     /// Omap bytes of one push message.
     pub push_omap_bytes: usize,
     /// Omap entries of one push message.
@@ -230,6 +240,7 @@ impl Limits {
             recovery_share: settings.float("osd_recovery_share"),
             max_backfills: count("osd_max_backfills"),
             push_bytes: settings.uint("osd_recovery_max_chunk"),
+            read_cost_bytes: settings.uint("osd_recovery_read_cost"),
             push_omap_bytes: count("osd_recovery_max_omap_chunk"),
             push_omap_entries: count("osd_recovery_max_omap_entries_per_chunk"),
             scan_objects: count("osd_backfill_scan_max"),

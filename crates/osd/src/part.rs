@@ -109,13 +109,12 @@ pub(crate) fn read_part(
     Ok(Part { next, ..part })
 }
 
-/// Most that goes out as what was changed: it is one part, and more of an object comes as well as a whole.
-const MAX_CHANGED_BYTES: u64 = 2 << 20;
-
 /// Reads what was changed of an object since version `base`, which is known up to version `to`. `None`: that
-/// is not its version, or it is too much for one part.
+/// is not its version, or the whole is read and sent as fast: many small reads also stand in the way of
+/// clients, more than a long one.
 pub(crate) fn read_changes(
     reader: Reader<'_>,
+    limits: &Limits,
     object: &HObject,
     base: Eversion,
     (to, changed): (Eversion, Changed),
@@ -127,7 +126,9 @@ pub(crate) fn read_changes(
         return Ok(None);
     }
     let Some(ranges) = whole_blocks(&changed, stat.size) else { return Ok(None) };
-    if ranges.bytes() > MAX_CHANGED_BYTES.min(stat.size / 2) {
+    let reads = ranges.iter().count() as u64;
+    let cost = ranges.bytes() + reads.saturating_mul(limits.read_cost_bytes);
+    if cost > stat.size {
         return Ok(None);
     }
     let mut part = Part { exists: true, version: to, size: stat.size, base, ..Part::absent() };

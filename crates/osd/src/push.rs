@@ -84,7 +84,7 @@ impl Sending {
         let may_be_changes = self.base != Eversion::ZERO && self.cursor == PushCursor::default();
         if may_be_changes
             && let Some(changed) = log.changed_since(object, self.base)
-            && let Some(part) = read_changes(reader, object, self.base, changed)?
+            && let Some(part) = read_changes(reader, limits, object, self.base, changed)?
         {
             hit(Probe::ChangesSent);
             return Ok(part);

@@ -8,7 +8,6 @@ use bytes::Bytes;
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use types::testing::{Bug, planted};
 use types::{Eversion, HObject, HashMap, ReqId, UTime};
 
 /// Result and output of one op of a compound request, kept for requests with RETURNVEC.
@@ -223,8 +222,7 @@ impl PgLog {
         let its = |e: &&LogEntry| e.changes_object() && e.object == *object;
         for entry in self.after(base).filter(its) {
             // Without a gap: the log may not reach back to the base.
-            let follows = entry.prior_version == at || planted(Bug::ChangesUponAny);
-            if entry.kind != EntryKind::Modify || !follows {
+            if entry.kind != EntryKind::Modify || entry.prior_version != at {
                 return None;
             }
             all.extend_from_slice(entry.changed.as_ref()?);

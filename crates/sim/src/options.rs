@@ -16,6 +16,7 @@ pub fn small_options(rng: &mut Rng) -> BTreeMap<String, String> {
     set("osd_pg_log_trim_min", rng.u64(1..10));
     set("osd_recovery_max_active", rng.u64(1..6));
     set("osd_recovery_max_chunk", rng.u64(4096..80_000));
+    set("osd_recovery_read_cost", 0);
     set("osd_recovery_max_omap_chunk", rng.u64(16..5000));
     set("osd_recovery_max_omap_entries_per_chunk", rng.u64(1..8));
     set("osd_backfill_scan_max", rng.u64(2..12));

@@ -156,8 +156,6 @@ named! {
         BackfillMissesWrite,
         /// a log entry does not know all bytes that its write put
         ChangeForgotten,
-        /// what was changed of an object is put upon any older version of it
-        ChangesUponAny,
     }
 }
 
