@@ -37,7 +37,7 @@ fn entry() -> LogEntry {
         mtime: UTime::ZERO,
         result: 0,
         op_returns: vec![OpReturn { rval: -5, outdata: blob() }],
-        changed: Some(Changed::from_slice(&[(4096, 10)])),
+        changed: Some((4096, 10)),
         lost_after: Some(version(1)),
     }
 }

@@ -155,10 +155,7 @@ impl Daemon {
         let luv = host.pg.info().last_user_version.max(user_version);
         let records: Vec<(Eversion, Bytes)> = entries
             .iter()
-            .map(|entry| {
-                let record = LogRecord { entry: entry.clone(), sums, last_user_version: luv };
-                (entry.version, denc::encode(&record))
-            })
+            .map(|entry| (entry.version, LogRecord::encode_of(entry, &sums, luv)))
             .collect();
         let puts = records.iter().map(|(v, r)| MetaOp::Put(log_key(*v), r.clone()));
         let meta: Vec<_> = host.backlog.iter().cloned().chain(puts).chain(meta).collect();

@@ -147,9 +147,10 @@ pub struct Pull {
 }
 payload!(Pull, 19);
 
-/// An object on its way, or a part of it. Data: the contents of `extents`, one after the other.
+/// An object on its way, or a part of it. Data: the contents of `extents`, one after the other. Who knows
+/// nothing of `base` must not take it: what was changed would stand there as the whole.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 3, compat = 1)]
+#[denc(v = 3, compat = 3)]
 pub struct Push {
     /// Which PG.
     pub pgid: PgId,

@@ -37,7 +37,7 @@ pub use info::{History, Notify, ObjectSums, PgInfo};
 pub use intervals::{
     Interval, MapView, Mapping, OsdSet, PastIntervals, PoolRules, is_new_interval,
 };
-pub use log::{CHANGED_RANGES, Changed, DUPS_TRACKED, Dup, EntryKind, LogEntry, OpReturn, PgLog};
+pub use log::{Changed, DUPS_TRACKED, Dup, EntryKind, LogEntry, OpReturn, PgLog};
 pub use merge::{LogSegment, Merged, merge_log, peer_missing};
 pub use missing::{Lack, Missing, MissingItem};
 pub use msg::{Body, PgMsg, Query};

@@ -34,10 +34,7 @@ pub enum EntryKind {
 }
 
 /// Ranges of bytes: offset and length of each.
-pub type Changed = SmallVec<[(u64, u64); 1]>;
-
-/// Ranges that an entry knows of. Where there are more, the object counts as changed as a whole.
-pub const CHANGED_RANGES: usize = 4;
+pub type Changed = SmallVec<[(u64, u64); 4]>;
 
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,9 +58,10 @@ pub struct LogEntry {
     pub result: i32,
     /// Results of its ops, when the client asked for them.
     pub op_returns: Vec<OpReturn>,
-    /// The bytes that it put, where it did no more to the object, but to set attributes and the record:
-    /// who has the version before needs no more than these. `None`: anything may be different.
-    pub changed: Option<Changed>,
+    /// Offset and length of what it put, where it did no more to the object, but to set attributes and
+    /// the record: who has the version before needs no more than these. Length 0: it put nothing. `None`:
+    /// anything may be different. Forgotten where `lost_after` is set.
+    pub changed: Option<(u32, u32)>,
     /// The object was given up: what was done to it after this version is lost, and requests that did it
     /// are done anew when they are sent again. Zero: all of it.
     pub lost_after: Option<Eversion>,
@@ -225,7 +223,8 @@ impl PgLog {
             if entry.kind != EntryKind::Modify || entry.prior_version != at {
                 return None;
             }
-            all.extend_from_slice(entry.changed.as_ref()?);
+            let (offset, len) = entry.changed?;
+            all.extend((len > 0).then_some((offset.into(), len.into())));
             at = entry.version;
         }
         (at > base).then_some((at, all))
@@ -375,20 +374,21 @@ impl PgLog {
 
 impl Encode for LogEntry {
     fn encode(&self, e: &mut Encoder) {
-        // Few have the last fields, and nobody pays for them else.
-        let v = match (&self.changed, &self.lost_after) {
-            (Some(_), _) => 3,
-            (None, Some(_)) => 2,
-            (None, None) => 1,
+        // Few have the last fields, and nobody pays for them else. Who knows only the second version would
+        // take what was changed for `lost_after`.
+        let (v, compat) = match (&self.lost_after, &self.changed) {
+            (Some(_), _) => (2, 1),
+            (None, Some(_)) => (3, 3),
+            (None, None) => (1, 1),
         };
-        e.section(v, 1, |e| {
+        e.section(v, compat, |e| {
             e.put(&(self.kind as u8)).put(&self.object).put(&self.version);
             e.put(&self.prior_version).put(&self.reqid).put(&self.user_version);
             e.put(&self.mtime).put(&self.result).put(&self.op_returns);
-            if let Some(changed) = &self.changed {
-                e.put(&self.lost_after).put(changed);
-            } else if let Some(to) = &self.lost_after {
+            if let Some(to) = &self.lost_after {
                 e.put(to);
+            } else if let Some((offset, len)) = &self.changed {
+                e.put(offset).put(len);
             }
         });
     }
@@ -420,7 +420,7 @@ impl Decode for LogEntry {
             match v {
                 0 | 1 => {}
                 2 => entry.lost_after = Some(d.get()?),
-                _ => (entry.lost_after, entry.changed) = (d.get()?, Some(d.get()?)),
+                _ => entry.changed = Some((d.get()?, d.get()?)),
             }
             Ok(entry)
         })
@@ -451,9 +451,9 @@ mod tests {
     #[test]
     fn what_was_changed_since_is_known_without_gaps_only() {
         let at = |n| Eversion::new(Epoch(3), n);
-        let write = |n, prior, offset| LogEntry {
+        let write = |n, prior, offset: u32| LogEntry {
             prior_version: at(prior),
-            changed: Some(Changed::from_slice(&[(offset, 8)])),
+            changed: Some((offset, 8)),
             ..entry(n, "a")
         };
         let all = vec![write(5, 2, 0), entry(6, "b"), write(7, 5, 100), write(9, 7, 50)];

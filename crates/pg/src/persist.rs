@@ -20,7 +20,7 @@ use crate::intervals::PastIntervals;
 use crate::log::{Dup, LogEntry, PgLog};
 use crate::missing::{Missing, MissingItem};
 use bytes::Bytes;
-use denc::{Decode, Encode};
+use denc::{Decode, Encode, Encoder};
 use std::collections::BTreeMap;
 use types::{Epoch, Eversion, HObject, ObjectKey, PgId};
 
@@ -60,6 +60,21 @@ pub struct LogRecord {
     pub sums: ObjectSums,
     /// Newest user-visible version after it.
     pub last_user_version: u64,
+}
+
+impl LogRecord {
+    /// The record of an entry, encoded as it is, without a copy of it.
+    pub fn encode_of(entry: &LogEntry, sums: &ObjectSums, last_user_version: u64) -> Bytes {
+        struct Of<'a>(&'a LogEntry, &'a ObjectSums, u64);
+        impl Encode for Of<'_> {
+            fn encode(&self, e: &mut Encoder) {
+                e.section(1, 1, |e| {
+                    e.put(self.0).put(self.1).put(&self.2);
+                });
+            }
+        }
+        denc::encode(&Of(entry, sums, last_user_version))
+    }
 }
 
 /// Key of the info record.
@@ -255,6 +270,14 @@ mod tests {
             MetaOp::Remove(k) => drop(rows.remove(&k)),
             MetaOp::RemoveRange(from, to) => rows.retain(|k, _| *k < from || *k >= to),
         }
+    }
+
+    #[test]
+    fn a_record_is_encoded_as_one_that_is_made() {
+        let record =
+            LogRecord { entry: entry(7), sums: ObjectSums::default(), last_user_version: 5 };
+        let encoded = LogRecord::encode_of(&record.entry, &record.sums, record.last_user_version);
+        assert_eq!(encoded, denc::encode(&record));
     }
 
     #[test]

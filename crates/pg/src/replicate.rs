@@ -88,9 +88,8 @@ impl Pg {
 
     /// The records of new entries, for the transaction that makes their changes.
     pub fn log_ops(entries: &[LogEntry], sums: &ObjectSums, last_user_version: u64) -> Vec<MetaOp> {
-        let record =
-            |entry: &LogEntry| LogRecord { entry: entry.clone(), sums: *sums, last_user_version };
-        let put = |e: &LogEntry| MetaOp::Put(log_key(e.version), denc::encode(&record(e)));
+        let record = |e: &LogEntry| LogRecord::encode_of(e, sums, last_user_version);
+        let put = |e: &LogEntry| MetaOp::Put(log_key(e.version), record(e));
         entries.iter().map(put).collect()
     }
 

@@ -4,7 +4,7 @@ use super::{Run, WatchEffect, stored_is_visible};
 use crate::object::{ObjectMeta, SNAPSET_ATTR};
 use crate::trim::put_rows;
 use bytes::Bytes;
-use pg::{CHANGED_RANGES, Changed, EntryKind, LogEntry, ObjectSums};
+use pg::{EntryKind, LogEntry, ObjectSums};
 use store::{ObjectIx, Op, Transaction};
 use types::testing::{Bug, planted};
 use types::{Eversion, HObject, ObjectKey, ReqId, SnapId, UTime};
@@ -246,16 +246,18 @@ impl Change {
     }
 }
 
-/// The bytes of an object that a transaction puts, if it does no more to it, and these are few ranges.
-fn changed_by(txn: &Transaction, key: &ObjectKey) -> Option<Changed> {
-    let at = txn.objects().iter().position(|o| o == key)?;
+/// Offset and length of what a transaction puts of an object, if it does no more to it, and that is one piece.
+fn changed_by(txn: &Transaction, key: &ObjectKey) -> Option<(u32, u32)> {
+    // Its record was put last.
+    let at = txn.objects().iter().rposition(|o| o == key)?;
     let is_it = |ix: &ObjectIx| ix.0 as usize == at;
-    let mut changed = Changed::new();
+    let mut changed = (0u64, 0u64);
     for op in txn.ops() {
         match op {
-            Op::Write { object, offset, data } if is_it(object) => match changed.last_mut() {
-                Some((from, len)) if *from + *len == *offset => *len += data.len() as u64,
-                _ => changed.push((*offset, data.len() as u64)),
+            Op::Write { object, offset, data } if is_it(object) => match changed {
+                (_, 0) => changed = (*offset, data.len() as u64),
+                (from, len) if from + len == *offset => changed = (from, len + data.len() as u64),
+                _ => return None,
             },
             Op::SetAttr { .. } | Op::SetMeta { .. } | Op::Touch(_) => {}
             Op::Clone { to, .. } if !is_it(to) => {}
@@ -264,7 +266,7 @@ fn changed_by(txn: &Transaction, key: &ObjectKey) -> Option<Changed> {
         }
     }
     if planted(Bug::ChangeForgotten) {
-        changed.clear();
+        changed = (0, 0);
     }
-    (changed.len() <= CHANGED_RANGES).then_some(changed)
+    Some((changed.0.try_into().ok()?, changed.1.try_into().ok()?))
 }
