@@ -256,7 +256,9 @@ impl Daemon {
             return;
         }
         let goes_back = m.pulled && host.giving_up.wants(&m.object);
-        let Some(m) = self.usable_part(from, m, goes_back, fx) else { return };
+        if !self.is_usable(from, &m, goes_back, fx) {
+            return;
+        }
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let mut txn = host.transaction();
         let hints = ObjectMeta::decode(&m.meta).map_or(0, |meta| meta.hint.flags);
@@ -299,43 +301,37 @@ impl Daemon {
         self.submit(pgid, txn, vec![then], fx);
     }
 
-    /// The part, if it may be put into the store; else the sender, or another one, is told.
-    fn usable_part(
-        &mut self,
-        from: OsdId,
-        m: Push,
-        goes_back: bool,
-        fx: &mut Effects,
-    ) -> Option<Push> {
+    /// Whether a part may be put into the store; if not, the sender, or another one, is told.
+    fn is_usable(&mut self, from: OsdId, m: &Push, goes_back: bool, fx: &mut Effects) -> bool {
         let pgid = m.pgid;
         let no_room = !m.pulled && self.must_leave_out(m.data.len() as u64, m.bytes());
-        let host = self.pgs.get_mut(&pgid)?;
+        let Some(host) = self.pgs.get_mut(&pgid) else { return false };
         if goes_back && !host.giving_up.wants_version(&m.object, m.version, m.exists) {
             self.nothing_to_go_back_to(pgid, from, &m.object);
-            return None;
+            return false;
         }
         let item = host.pg.missing().get(&m.object).copied();
         if m.pulled && !goes_back && (item.map(|i| i.need) != Some(m.version) || !m.exists) {
             // Not the version that counts: look elsewhere.
             host.transfers.receiving.remove(&(from, m.object.clone()));
             self.source_failed(pgid, from, &m.object, fx);
-            return None;
+            return false;
         }
         if m.base != Eversion::ZERO && item.map(|i| i.have) != Some(m.base) {
-            self.want_whole(from, &m, fx);
-            return None;
+            self.want_whole(from, m, fx);
+            return false;
         }
         if no_room {
-            self.refuse_part(from, &m, fx);
-            return None;
+            self.refuse_part(from, m, fx);
+            return false;
         }
-        if !host.transfers.continues(from, &m) {
+        if !host.transfers.continues(from, m) {
             let (id, object) = (self.cfg.id, &m.object);
             tracing::error!("osd.{id}: a part of {object} from osd.{from} is out of order");
             self.perf.odd_messages += 1;
-            return None;
+            return false;
         }
-        Some(m)
+        true
     }
 
     /// What happens when a part is durable here.

@@ -248,8 +248,7 @@ impl Change {
 
 /// Offset and length of what a transaction puts of an object, if it does no more to it, and that is one piece.
 fn changed_by(txn: &Transaction, key: &ObjectKey) -> Option<(u32, u32)> {
-    // Its record was put last.
-    let at = txn.objects().iter().rposition(|o| o == key)?;
+    let at = txn.objects().iter().position(|o| o == key)?;
     let is_it = |ix: &ObjectIx| ix.0 as usize == at;
     let mut changed = (0u64, 0u64);
     for op in txn.ops() {

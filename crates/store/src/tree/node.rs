@@ -17,9 +17,9 @@
 //!
 //! The payload of a leaf's entry is length (2) and value; of an inner node's entry block (8), blocks
 //! (2) and crc32c (4) of the child, and length (1) and bytes of its [`Filter`]; a length of 255: there
-//! is none. Nodes of format 1 have no filters and no lengths of them. Numbers are little-endian. The crc32c over all blocks of a node
-//! is kept by its parent (the root's by the superblock), so a node that was not written, or was
-//! written elsewhere, shows.
+//! is none. Nodes of format 1 have no filters and no lengths of them. Numbers are little-endian. The
+//! crc32c over all blocks of a node is kept by its parent (the root's by the superblock), so a node
+//! that was not written, or was written elsewhere, shows.
 //!
 //! Keys ascend strictly. An inner entry's key is at most the first key of its child and above the
 //! last key of the child before it; the first child also takes all smaller keys.

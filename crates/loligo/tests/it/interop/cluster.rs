@@ -4,6 +4,7 @@ use super::tool::Tool;
 use loligo::SyncClient;
 use loligo::conf::ClientConf;
 use loligo::wait::Deadline;
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::net::TcpListener;
@@ -61,27 +62,57 @@ pub fn free_port() -> u16 {
     }
 }
 
-/// A folder that is removed when the tests are over, and the clusters in it stopped, however the
-/// tests end: a shell waits for the end of a pipe whose other end is in this process.
+/// Ends the cluster in the folder `$1`, whatever is left of it, with the binary `$2`, and removes it.
+const REMOVE: &str = r#""$2" dev stop --dir "$1"; umount -l "$1"/osd.*; rm -rf "$1""#;
+/// How the folders of runs begin, in the temporary folder.
+const ROOT_PREFIX: &str = "loligo-it-";
+
+/// A shell that runs a script with a folder, and says nothing.
+fn shell(script: &str, folder: &Path) -> Command {
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", script, "interop"]).arg(folder).arg(BINARY);
+    shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    shell
+}
+
+/// What removes a run's folder and all clusters in it.
+fn remove_all() -> String {
+    format!("for d in \"$1\"/*; do (set -- \"$d\" \"$2\"; {REMOVE}); done; rm -rf \"$1\"")
+}
+
+/// The lock of a run's folder, unless somebody else has it.
+fn lock(root: &Path) -> Option<std::fs::File> {
+    let folder = std::fs::File::open(root).ok()?;
+    flock(&folder, FlockOperation::NonBlockingLockExclusive).ok()?;
+    Some(folder)
+}
+
+/// Removes what runs have left that could not remove it: the machine was switched off.
+fn remove_stale_runs() {
+    let folders = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    for root in folders.map(|entry| entry.path()) {
+        let name = root.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(ROOT_PREFIX)
+            && let Some(_lock) = lock(&root)
+        {
+            let _ = shell(&remove_all(), &root).status();
+        }
+    }
+}
+
+/// A folder for a cluster. What is left of all of them is removed when the tests are over, however
+/// they end: a shell waits for the end of a pipe whose other end is in this process.
 fn guarded_dir() -> PathBuf {
-    static GUARD: OnceLock<(PathBuf, std::process::ChildStdin)> = OnceLock::new();
+    static GUARD: OnceLock<(PathBuf, std::fs::File, std::process::ChildStdin)> = OnceLock::new();
     static NEXT: AtomicU32 = AtomicU32::new(0);
     #[expect(clippy::zombie_processes, reason = "it outlives us: that is what it is for")]
-    let (root, _pipe) = GUARD.get_or_init(|| {
-        let root = tempfile::Builder::new().prefix("loligo-it-").tempdir().unwrap().keep();
-        let script = "cat; for d in \"$1\"/*; do \"$2\" dev stop --dir \"$d\"; umount -l \"$d\"/osd.*; \
-                      done; rm -rf \"$1\"";
-        let mut guard = Command::new("/bin/sh")
-            .args(["-c", script, "guard"])
-            .arg(&root)
-            .arg(BINARY)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let pipe = guard.stdin.take().unwrap();
-        (root, pipe)
+    let (root, ..) = GUARD.get_or_init(|| {
+        remove_stale_runs();
+        let root = tempfile::Builder::new().prefix(ROOT_PREFIX).tempdir().unwrap().keep();
+        let lock = lock(&root).expect("nobody else knows it");
+        let script = format!("cat; {}", remove_all());
+        let mut guard = shell(&script, &root).stdin(Stdio::piped()).spawn().unwrap();
+        (root, lock, guard.stdin.take().unwrap())
     });
     root.join(format!("c{}", NEXT.fetch_add(1, Ordering::Relaxed)))
 }
@@ -288,12 +319,15 @@ impl Cluster {
     }
 }
 
-/// Whoever reads that a test failed wants to know what its cluster was at.
+/// Whoever reads that a test failed wants to know what its cluster was at; the next test wants its
+/// space.
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if std::thread::panicking() && self.dir.as_ref().is_some_and(|dir| dir.exists()) {
+        let Some(dir) = self.dir.as_deref().filter(|dir| dir.exists()) else { return };
+        if std::thread::panicking() {
             eprintln!("{}", self.troubles());
         }
+        let _ = shell(REMOVE, dir).status();
     }
 }
 
