@@ -188,6 +188,18 @@ pub fn store_logger(c: Counters) -> Logger {
         (def("nodes_written", Counter, "tree nodes written"), int(c.nodes_written)),
         (bytes("node_bytes", Counter, "tree nodes written"), int(c.node_bytes)),
         (def("nodes_read", Counter, "tree nodes read"), int(c.nodes_read)),
+        (
+            def(
+                "overwrites_unseen",
+                Counter,
+                "writes over blocks whose row of extents was not read",
+            ),
+            int(c.overwrites_unseen),
+        ),
+        (
+            def("pairs_read", Counter, "pairs of blocks read for want of a row of extents"),
+            int(c.pairs_read),
+        ),
         (def("fetch_lat", AvgTime, "time of reads"), time(c.fetches, c.fetch_ns)),
         (bytes("data_read_bytes", Counter, "data read"), int(c.data_read_bytes)),
         (def("bad_blocks", Counter, "data with a wrong checksum"), int(c.bad_blocks)),

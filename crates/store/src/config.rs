@@ -49,6 +49,9 @@ pub struct Config {
     /// Memory for rows of extents that were used last, beside the nodes that they are in: a row found there
     /// costs no search.
     pub shard_cache_bytes: usize,
+    /// Memory for outlines of rows of extents, which is taken from the other caches as far as it is
+    /// used: rows of what is written and read at random that are not in memory.
+    pub outline_bytes: usize,
     /// Memory for blocks that are in the log and not yet in place; beyond it they are read back
     /// from the log.
     pub wal_cache_bytes: usize,
@@ -91,6 +94,7 @@ impl Config {
         Config {
             page_cache_bytes: bytes / 2 - bytes / 16,
             shard_cache_bytes: bytes / 16,
+            outline_bytes: bytes / 16 * 10,
             wal_cache_bytes: bytes / 4,
             memtable_bytes: bytes / 4,
             wal_bytes: 1 << 30,

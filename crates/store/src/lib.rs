@@ -73,6 +73,7 @@ mod memtable;
 mod mkfs;
 pub mod model;
 mod mount;
+mod patch;
 mod plan;
 mod rows;
 mod store;

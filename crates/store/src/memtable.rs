@@ -1,21 +1,50 @@
 //! Changes that are not in the tree yet.
 //!
-//! A memtable is a layer over the layers below it (an older memtable, the tree): rows that were put
-//! or deleted, and ranges deleted as a whole. Invariants: ranges do not overlap or touch, and a
+//! A memtable is a layer over the layers below it (an older memtable, the tree): rows that were put,
+//! patched or deleted, and ranges deleted as a whole. Invariants: ranges do not overlap or touch, and a
 //! range hides the layers below, never the rows of its own layer: deleting a range first drops the
 //! layer's own rows in it, and what is put later stands above it.
 
+use crate::codec::{Decoded, Malformed};
 use crate::keys::Key;
+use crate::patch::Patch;
+use crate::rows::Shard;
 use bytes::Bytes;
 use std::collections::{BTreeMap, btree_map};
 use std::ops::Bound;
 
+/// What becomes of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// It is this.
+    Put(Bytes),
+    /// Some of it is different from what the layers below have.
+    Patch(Patch),
+    /// It is not there.
+    Delete,
+}
+
+impl Change {
+    fn bytes(&self) -> usize {
+        match self {
+            Change::Put(value) => value.len(),
+            Change::Patch(patch) => patch.heap_bytes(),
+            Change::Delete => 0,
+        }
+    }
+}
+
+impl From<Option<Bytes>> for Change {
+    fn from(value: Option<Bytes>) -> Self {
+        value.map_or(Change::Delete, Change::Put)
+    }
+}
+
 /// A row as a memtable holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
-    /// `None`: deleted.
-    pub value: Option<Bytes>,
-    /// The transaction that put it.
+    pub change: Change,
+    /// The last transaction that had a part in it.
     pub txn: u64,
 }
 
@@ -48,10 +77,12 @@ pub(crate) struct Memtable {
     rows: BTreeMap<Key, Row>,
     ranges: BTreeMap<Key, Range>,
     bytes: usize,
+    /// There was a patch at some time.
+    has_patches: bool,
 }
 
-fn row_bytes(key: &[u8], value: Option<&Bytes>) -> usize {
-    key.len() + value.map_or(0, Bytes::len) + ROW_OVERHEAD_BYTES
+fn row_bytes(key: &[u8], change: &Change) -> usize {
+    key.len() + change.bytes() + ROW_OVERHEAD_BYTES
 }
 
 impl Memtable {
@@ -69,6 +100,11 @@ impl Memtable {
         self.rows.len() + self.ranges.len()
     }
 
+    /// Whether there may be patches among the rows.
+    pub fn has_patches(&self) -> bool {
+        self.has_patches
+    }
+
     pub fn rows(&self) -> &BTreeMap<Key, Row> {
         &self.rows
     }
@@ -78,11 +114,42 @@ impl Memtable {
     }
 
     pub fn put(&mut self, key: Key, value: Option<Bytes>, txn: u64) {
-        let added = row_bytes(&key, value.as_ref());
-        self.bytes += added;
+        self.put_change(key, Change::from(value), txn);
+    }
+
+    fn put_change(&mut self, key: Key, change: Change, txn: u64) {
+        self.bytes += row_bytes(&key, &change);
         let key_len = key.len();
-        if let Some(old) = self.rows.insert(key, Row { value, txn }) {
-            self.bytes -= key_len + old.value.map_or(0, |v| v.len()) + ROW_OVERHEAD_BYTES;
+        if let Some(old) = self.rows.insert(key, Row { change, txn }) {
+            self.bytes -= key_len + old.change.bytes() + ROW_OVERHEAD_BYTES;
+        }
+    }
+
+    /// Changes something of a row, here or in a layer below.
+    pub fn patch(&mut self, key: Key, patch: Patch, txn: u64) -> Decoded<()> {
+        let deleted = Malformed("a patch of a row that is not there");
+        self.has_patches = true;
+        let covered = self.covering(&key).is_some();
+        match self.rows.entry(key) {
+            btree_map::Entry::Vacant(_) if covered => Err(deleted),
+            btree_map::Entry::Vacant(place) => {
+                let change = Change::Patch(patch);
+                self.bytes += row_bytes(place.key(), &change);
+                place.insert(Row { change, txn });
+                Ok(())
+            }
+            btree_map::Entry::Occupied(mut place) => {
+                let row = place.get_mut();
+                let before = row.change.bytes();
+                match &mut row.change {
+                    Change::Put(value) => *value = Shard::patched(value, &patch)?,
+                    Change::Patch(earlier) => earlier.add(&patch),
+                    Change::Delete => return Err(deleted),
+                }
+                row.txn = txn;
+                self.bytes = self.bytes - before + row.change.bytes();
+                Ok(())
+            }
         }
     }
 
@@ -92,7 +159,7 @@ impl Memtable {
         let span = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
         let mut freed = 0;
         for (key, row) in self.rows.extract_if(span, |_, _| true) {
-            freed += row_bytes(&key, row.value.as_ref());
+            freed += row_bytes(&key, &row.change);
         }
         self.bytes -= freed;
         self.add_range(from, to, txn);
@@ -180,13 +247,17 @@ impl Memtable {
     }
 
     /// Puts the changes of `above` on top of this layer, as of transaction `txn`.
-    pub fn absorb(&mut self, above: Memtable, txn: u64) {
+    pub fn absorb(&mut self, above: Memtable, txn: u64) -> Decoded<()> {
         for (from, range) in above.ranges {
             self.delete_range(from, range.end, txn);
         }
         for (key, row) in above.rows {
-            self.put(key, row.value, txn);
+            match row.change {
+                Change::Patch(patch) => self.patch(key, patch, txn)?,
+                change => self.put_change(key, change, txn),
+            }
         }
+        Ok(())
     }
 }
 
@@ -266,13 +337,14 @@ mod tests {
             }
             for (i, want) in plain.iter().enumerate() {
                 let got = match m.get(&[i as u8]) {
-                    Found::Row(row) => Some(row.value.as_ref().map(|v| v[0])),
+                    Found::Row(Row { change: Change::Put(v), .. }) => Some(Some(v[0])),
+                    Found::Row(_) => Some(None),
                     Found::Deleted { .. } => Some(None),
                     Found::Below => None,
                 };
                 prop_assert_eq!(got, *want);
             }
-            let mut bytes: usize = m.rows().iter().map(|(k, r)| row_bytes(k, r.value.as_ref())).sum();
+            let mut bytes: usize = m.rows().iter().map(|(k, r)| row_bytes(k, &r.change)).sum();
             bytes += m.ranges().iter().map(|(k, r)| k.len() + r.end.len() + ROW_OVERHEAD_BYTES).sum::<usize>();
             prop_assert_eq!(m.bytes(), bytes);
         }

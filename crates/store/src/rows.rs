@@ -15,8 +15,9 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 use crate::blob::Blob;
-use crate::codec::{Decoded, Malformed, Reader, put_bytes, put_varint};
+use crate::codec::{Decoded, Malformed, Reader, put_at, put_bytes, put_varint};
 use crate::keys::SHARD_BLOCKS;
+use crate::patch::Patch;
 use crate::txn::MAX_OBJECT_BYTES;
 use bytes::Bytes;
 use std::ops::Range;
@@ -282,6 +283,52 @@ impl Shard {
         }
         Ok(true)
     }
+
+    /// An encoded shard with what a patch changes. Its blocks stand by themselves and are not shared:
+    /// only of those patches are made.
+    pub fn patched(row: &[u8], patch: &Patch) -> Decoded<Bytes> {
+        let mut out = row.to_vec();
+        for (slot, crc) in patch.slots() {
+            let (_, at) = Shard::own(row, *slot)
+                .ok_or(Malformed("a patch of a block that has no place of its own"))?;
+            put_at(&mut out, at, crc.to_le_bytes());
+        }
+        Ok(out.into())
+    }
+
+    /// Of an encoded shard without blobs the place of a block that stands by itself and is not shared,
+    /// and where in the row its checksum is.
+    pub fn own(row: &[u8], slot: u8) -> Option<(u64, usize)> {
+        let (&[FORMAT, count], rest) = row.split_first_chunk()? else { return None };
+        let (runs, _) = rest.get(..usize::from(count).checked_mul(RUN_BYTES)?)?.as_chunks();
+        let crcs = runs.len().checked_mul(RUN_BYTES)?.checked_add(2)?;
+        let mut before = 0usize;
+        for &[first, len, flags, a, b, c, d, e, f] in runs {
+            match slot.checked_sub(first).filter(|skip| *skip < len) {
+                Some(_) if flags != 0 => return None,
+                Some(skip) => {
+                    let place = u64::from_le_bytes([a, b, c, d, e, f, 0, 0]);
+                    let at =
+                        crcs.checked_add(before.checked_add(usize::from(skip))?.checked_mul(4)?)?;
+                    let is_there = row.len() >= at.checked_add(4)?;
+                    return is_there.then_some((place.checked_add(u64::from(skip))?, at));
+                }
+                None => before = before.checked_add(usize::from(len))?,
+            }
+        }
+        None
+    }
+
+    /// Place of the first slot, first slot and number of slots, if all blocks of an encoded shard are one
+    /// run that is not shared.
+    pub fn single_run(row: &[u8]) -> Option<(u64, u8, u8)> {
+        match row {
+            [FORMAT, 1, first, len, 0, a, b, c, d, e, f, ..] => {
+                Some((u64::from_le_bytes([*a, *b, *c, *d, *e, *f, 0, 0]), *first, *len))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Blocks whose references one row counts: 1 MiB.
@@ -472,6 +519,7 @@ mod tests {
     use super::*;
     use crate::alloc::Run;
     use crate::compress::Algorithm;
+    use crate::patch::tests::patches;
     use io::BLOCK_BYTES;
     use proptest::prelude::*;
     use smallvec::SmallVec;
@@ -498,6 +546,24 @@ mod tests {
                 prop_assert_eq!(got, want);
             }
             prop_assert_eq!(Shard::decode(&row), Ok(shard));
+        }
+
+        #[test]
+        fn a_patch_changes_what_a_shard_decodes_to(s in slots(), patch in patches()) {
+            let mut shard = Shard { slots: s.try_into().unwrap(), blobs: Vec::new() };
+            let row = shard.encode();
+            let own = |s: &Slot| s.is_plain() && !s.shared;
+            for (at, slot) in shard.slots.iter().enumerate() {
+                let place = Shard::own(&row, at as u8).map(|(place, _)| place);
+                prop_assert_eq!(place, own(slot).then_some(slot.phys));
+            }
+            let patched = Shard::patched(&row, &patch);
+            let slots = patch.slots().iter().map(|(at, _)| shard.slots[usize::from(*at)]);
+            prop_assert_eq!(patched.is_ok(), slots.into_iter().all(|s| own(&s)));
+            if let Ok(patched) = patched {
+                patch.slots().iter().for_each(|(at, crc)| shard.slots[usize::from(*at)].crc = *crc);
+                prop_assert_eq!(Shard::decode(&patched), Ok(shard));
+            }
         }
 
         #[test]
@@ -558,6 +624,10 @@ mod tests {
             let b = Bytes::from(b);
             let visited = Shard::visit(&b, 0..32, |_, _| ());
             prop_assert!(visited == Ok(false) || Shard::decode(&b).is_ok() == visited.is_ok());
+            for slot in 0..32 {
+                let own = Shard::own(&b, slot);
+                prop_assert!(own.is_none_or(|(_, at)| at + 4 <= b.len()));
+            }
             let _ = Onode::decode(&b);
             let _ = Refs::decode(&b);
             let _ = decode_bitmap(&b);

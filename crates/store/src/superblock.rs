@@ -52,8 +52,9 @@ const MAGIC: [u8; 8] = *b"LoligoSB";
 const LABEL_MAGIC: [u8; 8] = *b"LoligoWL";
 /// The newest format this code knows.
 pub(crate) const FORMAT: u16 = 1;
-/// The features this code knows: compressed extents, filters. Every superblock that it writes says so.
-const FEATURES: u32 = 3;
+/// The features this code knows: compressed extents, filters, patches in the log. Every superblock that it
+/// writes says so.
+const FEATURES: u32 = 7;
 const CRC_AT: usize = BLOCK_BYTES - 4;
 const MIN_WAL_BLOCKS: u64 = MIN_WAL_BYTES / BLOCK_BYTES as u64;
 /// Copies of superblocks on a device.

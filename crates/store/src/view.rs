@@ -1,6 +1,8 @@
 //! Reading the ordered space: memtables over the tree.
 
-use crate::memtable::{Found, Memtable, Row};
+use crate::memtable::{Change, Found, Memtable, Row};
+use crate::patch::Patch;
+use crate::rows::Shard;
 use crate::tree::cache::PageCache;
 use crate::tree::{Cursor, Tree, TreeMiss};
 use bytes::Bytes;
@@ -30,11 +32,20 @@ impl<'a> View<'a> {
 
     /// The value of `key`.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>, TreeMiss> {
-        for layer in &self.layers {
+        self.get_below(0, key)
+    }
+
+    /// What the layers from `first` on have.
+    fn get_below(&self, first: usize, key: &[u8]) -> Result<Option<Bytes>, TreeMiss> {
+        for (i, layer) in self.layers.iter().enumerate().skip(first) {
             match layer.get(key) {
                 Found::Row(row) => {
                     self.note(row.txn);
-                    return Ok(row.value.clone());
+                    return match &row.change {
+                        Change::Put(value) => Ok(Some(value.clone())),
+                        Change::Patch(patch) => self.patched(i + 1, key, patch).map(Some),
+                        Change::Delete => Ok(None),
+                    };
                 }
                 Found::Deleted { txn } => {
                     self.note(txn);
@@ -44,6 +55,28 @@ impl<'a> View<'a> {
             }
         }
         self.tree.get(self.pages, key)
+    }
+
+    /// The row of the layers from `first` on, with what a patch above them changes.
+    fn patched(&self, first: usize, key: &[u8], patch: &Patch) -> Result<Bytes, TreeMiss> {
+        let damaged = |what| TreeMiss::Damaged { block: 0, what };
+        let row =
+            self.get_below(first, key)?.ok_or(damaged("a row that was patched is not there"))?;
+        Shard::patched(&row, patch).map_err(|why| damaged(why.0))
+    }
+
+    /// What the memtables change of a row that the tree has.
+    pub fn patch(&self, key: &[u8]) -> Patch {
+        let mut patch = Patch::default();
+        for layer in &self.layers {
+            if let Found::Row(row) = layer.get(key) {
+                self.note(row.txn);
+                if let Change::Patch(earlier) = &row.change {
+                    patch.add_below(earlier);
+                }
+            }
+        }
+        patch
     }
 
     /// Calls `f` with every row of `from..to` in order, until it answers false.
@@ -93,7 +126,7 @@ impl<'a> View<'a> {
                 continue;
             }
             let key = crate::keys::Key::from_slice(key);
-            if !self.take(source, &key, &mut heads, f) {
+            if !self.take(source, &key, &mut heads, f)? {
                 return Ok(());
             }
             if tree.key() == Some(&key) {
@@ -109,16 +142,20 @@ impl<'a> View<'a> {
         key: &[u8],
         heads: &mut [Rows<'a>],
         f: &mut dyn FnMut(&[u8], &Bytes) -> bool,
-    ) -> bool {
+    ) -> Result<bool, TreeMiss> {
         let mut go_on = true;
         for (i, rows) in heads.iter_mut().enumerate() {
             let Some((_, row)) = rows.next_if(|(k, _)| k.as_slice() == key) else { continue };
             if i == source {
                 self.note(row.txn);
-                go_on = row.value.as_ref().is_none_or(|value| f(key, value));
+                go_on = match &row.change {
+                    Change::Put(value) => f(key, value),
+                    Change::Patch(_) => self.get(key)?.is_none_or(|value| f(key, &value)),
+                    Change::Delete => true,
+                };
             }
         }
-        go_on
+        Ok(go_on)
     }
 
     /// The end of the deleted range that hides `key` of layer `source`.

@@ -109,7 +109,8 @@ pub(super) fn as_json(m: &Measured) -> Value {
         "writes": {"log": c(|c| c.log_batches), "beside": c(|c| c.direct_writes),
             "in_place": c(|c| c.in_place_writes)},
         "checkpoints": c(|c| c.checkpoints), "superblocks": c(|c| c.superblocks),
-        "nodes_read": c(|c| c.nodes_read), "in_place_reads": c(|c| c.in_place_reads),
+        "nodes_read": c(|c| c.nodes_read), "overwrites_unseen": c(|c| c.overwrites_unseen),
+        "pairs_read": c(|c| c.pairs_read), "in_place_reads": c(|c| c.in_place_reads),
     })
 }
 

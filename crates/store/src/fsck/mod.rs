@@ -15,11 +15,12 @@ pub use report::{Finding, FsckReport, MAX_FINDINGS, Severity, SpaceReport};
 use crate::codec::block_crc;
 use crate::config::{Config, Devices, Expect, HEAD_BLOCKS, TAIL_BLOCKS};
 use crate::keys::{self, Key, Parsed};
-use crate::memtable::Found;
+use crate::memtable::{Change, Found, Row};
 use crate::mount::replay::Replay;
 use crate::mount::supers::{Supers, check_identity, check_label, device_blocks, tail_places};
 use crate::mount::walk::{Visit, Walk, is_possible_root};
 use crate::mount::{begin_replay, fresh_allocator};
+use crate::rows::Shard;
 use crate::store::inflight::{DATA, Io, MAX_IO_BLOCKS};
 use crate::superblock::{NotSuper, PLACES, Superblock, place, places_of};
 use crate::tree::node::Node;
@@ -473,9 +474,16 @@ impl Fsck {
         for i in 0..node.count() {
             let key = node.key(i);
             self.logged_rows(Some(&key));
-            let changes = self.replay.as_ref().map(|r| r.changes.get(&key));
-            if matches!(changes, None | Some(Found::Below)) {
-                self.rows.row(&key, &node.value(i), &mut self.report);
+            let row = match self.replay.as_ref().map(|r| r.changes.get(&key)) {
+                None | Some(Found::Below) => Ok(node.value(i)),
+                Some(Found::Row(Row { change: Change::Patch(patch), .. })) => {
+                    Shard::patched(&node.value(i), patch)
+                }
+                Some(_) => continue,
+            };
+            match row {
+                Ok(row) => self.rows.row(&key, &row, &mut self.report),
+                Err(why) => self.rows.bad_row(&key, why.0, &mut self.report),
             }
         }
         self.queue.extend(std::mem::take(&mut self.rows.extents));
@@ -491,8 +499,15 @@ impl Fsck {
             if to.is_some_and(|to| key > to) {
                 break;
             }
-            if let Some(value) = &row.value {
-                self.rows.row(key, value, &mut self.report);
+            match &row.change {
+                Change::Put(value) => self.rows.row(key, value, &mut self.report),
+                // Of a row of the tree: that comes with its leaf.
+                Change::Patch(_) if to == Some(key) => {}
+                Change::Patch(_) => {
+                    let why = "the log changes a row that is not there";
+                    self.rows.bad_row(key, why, &mut self.report);
+                }
+                Change::Delete => {}
             }
         }
         if let Some(to) = to {

@@ -98,9 +98,14 @@ impl RowCheck {
             Ok(Parsed::Bitmap { .. } | Parsed::Account { .. }) => None,
         };
         if let Some(what) = problem {
-            let object = self.current.and_then(|id| self.objects.get(&id)).map(|k| k.key.clone());
-            report.object(object.as_ref(), row_place(key), what);
+            self.bad_row(key, what, report);
         }
+    }
+
+    /// A row is not what it can be.
+    pub fn bad_row(&self, key: &[u8], what: &'static str, report: &mut FsckReport) {
+        let object = self.current.and_then(|id| self.objects.get(&id)).map(|k| k.key.clone());
+        report.object(object.as_ref(), row_place(key), what);
     }
 
     fn object(

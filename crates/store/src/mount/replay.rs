@@ -141,7 +141,9 @@ impl Replay {
         self.next_id = self.next_id.max(record.next_id);
         self.totals.add(record.delta);
         self.accounts.add(record.account, record.packed);
-        self.changes.absorb(record.changes.into_owned(), record.txn);
+        if let Err(why) = self.changes.absorb(record.changes.into_owned(), record.txn) {
+            self.problem.get_or_insert((seq, why.0));
+        }
     }
 
     /// Whether all blocks that a record names are on the device.

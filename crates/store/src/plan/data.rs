@@ -10,13 +10,16 @@ use super::{DirectData, Plan, Planned};
 use crate::alloc::{Run, push_run};
 use crate::codec::block_crc;
 use crate::keys::{self, Parsed, SHARD_BLOCKS};
+use crate::patch::Patch;
 use crate::rows::{Onode, Shard, Slot};
 use crate::store::miss::{Want, Wants};
+use crate::tree::TreeMiss;
 use crate::txn::{ObjectIx, whole_blocks};
 use crate::wal::Content;
 use crate::wal::format::crc_of_crcs;
 use bytes::{Bytes, BytesMut};
 use io::BLOCK_BYTES;
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -24,6 +27,9 @@ pub(super) const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Shards of an object that an op works on.
 pub(super) type Shards = BTreeMap<u32, Shard>;
+
+/// Places of the blocks of a small write.
+type Places = SmallVec<[u64; 4]>;
 
 pub(super) fn shard_of(block: u64) -> u32 {
     (block / SHARD_BLOCKS) as u32
@@ -172,6 +178,9 @@ impl Plan<'_> {
         }
         let end = offset + data.len() as u64;
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
+        if onode.has(Onode::HAS_DATA) && self.overwrite(onode.id, blocks.clone(), offset, data)? {
+            return self.grow(ix, end);
+        }
         let mut shards = self.shards_of(&onode, blocks.clone())?;
         let (first, last) = whole_blocks(offset, data.len() as u64);
         let mut logged: Vec<(u64, Bytes)> = Vec::new();
@@ -192,10 +201,64 @@ impl Plan<'_> {
         self.dissolve(ix, &mut shards, end.max(onode.size))?;
         self.put_shards(onode.id, shards)?;
         self.set_flag(ix, Onode::HAS_DATA);
-        if end > onode.size {
+        self.grow(ix, end)
+    }
+
+    fn grow(&mut self, ix: ObjectIx, end: u64) -> Planned<()> {
+        if end > self.create(ix).size {
             self.set_size(ix, end);
         }
         Ok(())
+    }
+
+    /// Puts whole blocks of one shard that keep their places into the log. False, and nothing, if they
+    /// are to be written otherwise. The row need not be in memory, if enough is known of it.
+    fn overwrite(
+        &mut self,
+        id: u64,
+        blocks: Range<u64>,
+        offset: u64,
+        data: &Bytes,
+    ) -> Planned<bool> {
+        let number = shard_of(blocks.start);
+        let whole = offset.is_multiple_of(BLOCK) && data.len().is_multiple_of(BLOCK_BYTES);
+        let small = (data.len() as u64) < self.cx.small_write_bytes;
+        // Of less than two blocks compression makes nothing less.
+        let as_it_is = self.txn.compress.is_none() || data.len() < 2 * BLOCK_BYTES;
+        if !whole || !small || !as_it_is || number != shard_of(blocks.end - 1) {
+            return Ok(false);
+        }
+        let slots = (blocks.start % SHARD_BLOCKS) as u8..;
+        let contents = || slots.clone().zip(data.chunks_exact(BLOCK_BYTES));
+        let (row, places) = match self.shard_row(id, number) {
+            Ok(None) => return Ok(false),
+            Ok(Some(row)) => {
+                let own = |slot| Shard::own(&row, slot).map(|(place, _)| place);
+                let places: Option<Places> = contents().map(|(slot, _)| own(slot)).collect();
+                (Some(row), places)
+            }
+            Err(miss @ TreeMiss::Damaged { .. }) => return Err(miss.into()),
+            Err(miss) => {
+                // What others may yet lose is not to be built on.
+                self.with_view(|view| view.patch(&keys::shard(id, number)));
+                let places_of = self.cx.outlines.places((id, number)).ok_or(miss)?;
+                (None, contents().map(|(slot, _)| places_of(slot)).collect())
+            }
+        };
+        let Some(places) = places else { return Ok(false) };
+        let mut patch = Patch::default();
+        for ((slot, content), place) in contents().zip(places) {
+            let crc = block_crc(content);
+            patch.set(slot, crc);
+            self.out.blocks.insert(place, (crc, data.slice_ref(content)));
+        }
+        self.out.unseen += u64::from(row.is_none());
+        let key = keys::shard(id, number);
+        let done = match row {
+            Some(row) => Shard::patched(&row, &patch).map(|row| self.put(key, Some(row))),
+            None => self.out.changes.patch(key, patch, 0),
+        };
+        done.map(|()| true).or_else(|why| self.problem(why.0))
     }
 
     /// Writes whole blocks from `first` on, or adds those that the log takes as they are to `logged`.

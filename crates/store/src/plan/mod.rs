@@ -21,6 +21,7 @@ use crate::rows::{Onode, Slot};
 use crate::store::direct::DirectWrites;
 use crate::store::miss::{ReadSet, Wants};
 use crate::store::onodes::{OnodeCache, ShardCache};
+use crate::store::outlines::Outlines;
 use crate::store::txns::Txns;
 use crate::tree::cache::PageCache;
 use crate::tree::{Tree, TreeMiss};
@@ -96,6 +97,7 @@ pub(crate) struct Context<'a> {
     pub rows: &'a Rows,
     pub onodes: &'a OnodeCache,
     pub shards: &'a ShardCache,
+    pub outlines: &'a Outlines,
     pub wal: &'a Wal,
     pub direct: &'a DirectWrites,
     pub txns: &'a Txns,
@@ -137,6 +139,8 @@ pub(crate) struct Outcome {
     /// Blocks for the log, by place: checksum and content.
     pub blocks: BTreeMap<u64, (u32, Bytes)>,
     pub direct: Vec<DirectData>,
+    /// Overwrites of blocks whose row was not in memory.
+    pub unseen: u64,
 }
 
 impl Outcome {
@@ -242,6 +246,9 @@ impl<'a> Plan<'a> {
         }
         let known = self.cx.shards.get(self.cx.rows, (id, number))?;
         self.builds_on(known.txn);
+        if !self.cx.fetched.pages.is_empty() {
+            self.cx.outlines.learn(self.cx.rows, (id, number));
+        }
         Ok(known.row)
     }
 

@@ -5,6 +5,7 @@
 
 use super::inflight::{DATA, MAX_IO_BLOCKS};
 use super::miss::{Fetched, Miss, ReadSet, Want};
+use super::onodes::ShardId;
 use super::{Ended, Life, Store, StoreEvent};
 use crate::codec::block_crc;
 use crate::error::StoreError;
@@ -18,11 +19,15 @@ use std::sync::Arc;
 use types::testing::{Bug, planted};
 use types::{HashMap, Mono, ObjectKey};
 
+/// What is left of a cache that gives its memory away: one part of so many.
+const KEPT_PART: usize = 16;
+
 /// Which part of a fetch a read is.
 #[derive(Debug)]
 pub(crate) enum Piecewise {
     Page(PagePtr),
     Data { object: ObjectKey, offset: u64, step: u64, start: u64, crcs: SmallVec<[u32; 4]> },
+    Pairs { shard: ShardId, start: u64, crcs: SmallVec<[u32; 2]> },
     Log { object: ObjectKey, offset: u64, seq: u64, block: u64, place: u64, crc: u32 },
 }
 
@@ -75,6 +80,9 @@ impl Store {
         wants.iter().any(|want| match want {
             Want::Page(ptr) => self.io.writes.overlaps(ptr.block, u64::from(ptr.blocks)),
             Want::Data { start, crcs, .. } => self.io.writes.overlaps(*start, crcs.len() as u64),
+            Want::Pairs { start, crcs, .. } => {
+                self.io.writes.overlaps(*start, 2 * crcs.len() as u64)
+            }
             Want::Log { seq, .. } => *seq < self.wal.tail().seq,
         })
     }
@@ -88,6 +96,9 @@ impl Store {
             .find_map(|want| match want {
                 Want::Page(ptr) if !is_possible(*ptr, total) => Some(ptr.block),
                 Want::Data { start, crcs, .. } if start + crcs.len() as u64 > total => Some(*start),
+                Want::Pairs { start, crcs, .. } if start + 2 * crcs.len() as u64 > total => {
+                    Some(*start)
+                }
                 _ => None,
             })
             .map(|block| StoreError::BadMetadata { block, what })
@@ -118,6 +129,14 @@ impl Store {
                         let part = Piecewise::Data { object, offset, step, start, crcs };
                         self.fetch_data(id, part, fx);
                     }
+                }
+                Want::Pairs { shard, start, crcs } => {
+                    fetch.left += 1;
+                    let blocks = 2 * crcs.len() as u64;
+                    self.count_read(blocks);
+                    self.counters.pairs_read += crcs.len() as u64;
+                    let what = Ended::Fetch { id, part: Piecewise::Pairs { shard, start, crcs } };
+                    self.io.read(fx, DATA, start, blocks, what);
                 }
                 Want::Log { object, offset, seq, block, place, crc } => {
                     fetch.left += 1;
@@ -157,19 +176,20 @@ impl Store {
         }
         let block = match &part {
             Piecewise::Page(ptr) => ptr.block,
-            Piecewise::Data { start, .. } => *start,
+            Piecewise::Data { start, .. } | Piecewise::Pairs { start, .. } => *start,
             Piecewise::Log { block, .. } => self.wal.place.base + block,
         };
         let checked = match result {
             Err(error) => {
                 self.counters.read_errors += 1;
-                let object = match &part {
-                    Piecewise::Page(_) => None,
+                match &part {
+                    Piecewise::Page(_) => Err(StoreError::Io { object: None, block, error }),
                     Piecewise::Data { object, .. } | Piecewise::Log { object, .. } => {
-                        Some(object.clone())
+                        let object = Some(object.clone());
+                        Err(StoreError::Io { object, block, error })
                     }
-                };
-                Err(StoreError::Io { object, block, error })
+                    Piecewise::Pairs { shard, .. } => Ok(self.bad_pair(*shard)),
+                }
             }
             Ok(bytes) => self.check_part(&part, bytes),
         };
@@ -194,6 +214,7 @@ impl Store {
             Piecewise::Page(ptr) => match check_node(*ptr, bytes) {
                 Ok(node) => {
                     let node = Arc::new(node);
+                    self.share_memory();
                     self.rows.pages.insert(*ptr, node.clone());
                     set.pages.push(node);
                 }
@@ -211,6 +232,14 @@ impl Store {
                 }
                 set.add(Fetched { start: *start, crcs: crcs.clone(), data: bytes });
             }
+            Piecewise::Pairs { shard, start, crcs } => {
+                let mut pairs = bytes.chunks_exact(2 * BLOCK_BYTES).zip(crcs);
+                if !pairs.all(|(pair, crc)| block_crc(pair) == *crc) {
+                    return Ok(self.bad_pair(*shard));
+                }
+                let crcs = crcs.iter().flat_map(|crc| [*crc; 2]).collect();
+                set.add(Fetched { start: *start, crcs, data: bytes });
+            }
             Piecewise::Log { object, offset, block, place, crc, .. } => {
                 if block_crc(&bytes) != *crc {
                     let block = self.wal.place.base + block;
@@ -221,6 +250,28 @@ impl Store {
             }
         }
         Ok(set)
+    }
+
+    /// The memory of outlines is taken from the other caches: first from that of nodes, which are of the
+    /// less use, the more outlines there are.
+    fn share_memory(&mut self) {
+        let (nodes, log) = (self.config.page_cache_bytes, self.config.wal_cache_bytes);
+        // Every lookup needs the inner nodes; they stay where leaves have twice as much room.
+        let inner = self.rows.tree.inner as usize * BLOCK_BYTES * 3;
+        let nodes_room = nodes - (nodes / KEPT_PART).max(inner).min(nodes);
+        let log_room = log - log / KEPT_PART;
+        self.outlines.set_room(self.config.outline_bytes.min(nodes_room + log_room));
+        let taken = self.outlines.bytes();
+        let from_nodes = taken.min(nodes_room);
+        self.rows.pages.set_budget(nodes - from_nodes);
+        self.wal.set_budget(log - (taken - from_nodes));
+    }
+
+    /// One of two blocks is damaged, and which one, only their row can tell: it is read, and then the
+    /// block that is wanted.
+    fn bad_pair(&mut self, shard: ShardId) -> ReadSet {
+        self.outlines.forget(shard);
+        ReadSet::new()
     }
 
     fn bad_block(&mut self, object: &ObjectKey, offset: u64, block: u64) -> StoreError {

@@ -3,6 +3,8 @@
 use crate::blob::Blob;
 use crate::error::StoreError;
 use crate::rows::Slot;
+use crate::store::onodes::ShardId;
+use crate::store::outlines::Pair;
 use crate::tree::TreeMiss;
 use crate::tree::node::{Node, PagePtr};
 use bytes::Bytes;
@@ -23,6 +25,13 @@ pub(crate) enum Want {
         step: u64,
         start: u64,
         crcs: SmallVec<[u32; 4]>,
+    },
+    /// Pairs of blocks that stand together on the device, and the checksum of each, as the outline of
+    /// their shard has them.
+    Pairs {
+        shard: ShardId,
+        start: u64,
+        crcs: SmallVec<[u32; 2]>,
     },
     /// A block in the ring of the log.
     Log {
@@ -113,6 +122,24 @@ impl Wants {
         self.wants.push(Want::Data { object, offset, step, start, crcs });
     }
 
+    /// Adds two blocks that are read together, if they are not wanted already.
+    pub fn pair(&mut self, shard: ShardId, pair: Pair) {
+        let Pair { start, crc } = pair;
+        if let Some(Want::Pairs { shard: known, start: first, crcs }) = self.wants.last_mut()
+            && *known == shard
+        {
+            let end = *first + 2 * crcs.len() as u64;
+            if (*first..end).contains(&start) {
+                return;
+            }
+            if start == end {
+                crcs.push(crc);
+                return;
+            }
+        }
+        self.wants.push(Want::Pairs { shard, start, crcs: SmallVec::from_slice(&[crc]) });
+    }
+
     /// The bytes of a blob have their checksums, but cannot be unpacked.
     pub fn bad_blob(&mut self, object: &ObjectKey, offset: u64, blob: &Blob) {
         let (object, block) = (object.clone(), blob.start());
@@ -138,6 +165,7 @@ impl From<TreeMiss> for Wants {
 #[derive(Clone, Debug)]
 pub(crate) struct Fetched {
     pub start: u64,
+    /// The checksum of each, or for both of a pair that of the pair.
     pub crcs: SmallVec<[u32; 4]>,
     pub data: Bytes,
 }

@@ -24,6 +24,7 @@ mod fetch;
 pub(crate) mod inflight;
 pub(crate) mod miss;
 pub(crate) mod onodes;
+pub(crate) mod outlines;
 mod pace;
 mod read;
 mod read_values;
@@ -60,6 +61,7 @@ use direct::DirectWrites;
 use fetch::{Fetches, Piecewise};
 use inflight::Io;
 use io::disk::{DevId, DiskError};
+use outlines::Outlines;
 use pace::Pace;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -135,6 +137,7 @@ pub struct Store {
     rows: Rows,
     onodes: OnodeCache,
     shards: ShardCache,
+    outlines: Outlines,
     wal: Wal,
     direct: DirectWrites,
     alloc: Allocator,
@@ -208,6 +211,7 @@ impl Store {
             rows: parts.rows,
             onodes: OnodeCache::new(),
             shards: ShardCache::new(parts.config.shard_cache_bytes),
+            outlines: Outlines::new(parts.config.outline_bytes),
             config: parts.config,
             wal: parts.wal,
             direct: DirectWrites::default(),
@@ -285,6 +289,12 @@ impl Store {
     /// Whether the device is told from now on which blocks are freed.
     pub fn set_discard(&mut self, discard: bool) {
         self.config.discard = discard;
+    }
+
+    /// Drops nodes of the tree and rows of extents that are kept in memory only to be at hand.
+    pub fn drop_caches(&mut self) {
+        self.rows.pages.clear();
+        self.shards.clear();
     }
 
     fn log_dev(&self) -> DevId {

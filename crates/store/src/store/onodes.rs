@@ -8,7 +8,7 @@
 
 use super::recent::{GENERATIONS, Recent};
 use crate::keys;
-use crate::memtable::Memtable;
+use crate::memtable::{Change, Memtable};
 use crate::plan::Rows;
 use crate::rows::Onode;
 use crate::tree::TreeMiss;
@@ -105,13 +105,21 @@ impl ShardCache {
         Ok(said)
     }
 
+    /// Knows nothing from now on.
+    pub fn clear(&self) {
+        self.0.borrow_mut().clear();
+    }
+
     /// Notes what a transaction changes. The rows of an object go as a range, with the object: its id is
     /// never used again, so that what is known of them is never asked for.
     pub fn absorb(&self, changes: &Memtable, txn: u64) {
         let mut all = self.0.borrow_mut();
         for (key, row) in changes.rows() {
-            if let Some(id) = keys::shard_of(key) {
-                all.put(id, KnownRow { row: row.value.clone(), txn });
+            let Some(id) = keys::shard_of(key) else { continue };
+            match &row.change {
+                Change::Put(value) => all.put(id, KnownRow { row: Some(value.clone()), txn }),
+                Change::Delete => all.put(id, KnownRow { row: None, txn }),
+                Change::Patch(_) => all.forget(&id),
             }
         }
     }

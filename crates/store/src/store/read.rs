@@ -2,7 +2,8 @@
 
 use super::Store;
 use super::miss::{Miss, ReadSet, Want, Wants};
-use super::onodes::KnownRow;
+use super::onodes::{KnownRow, ShardId};
+use super::outlines::Pair;
 use crate::blob::Blob;
 use crate::keys::{self, Parsed, SHARD_BLOCKS};
 use crate::rows::{Onode, Shard, Slot};
@@ -102,6 +103,9 @@ struct Extents {
     slots: Slots,
     /// The blobs that some of them are in.
     blobs: Vec<Blob>,
+    /// If the outline of their shard says where they are: which shard, and of which of its slots the
+    /// checksum is that of a pair, bit by bit.
+    outline: Option<(ShardId, u32)>,
 }
 
 /// A read in progress: cuts to the wanted range and joins neighbours.
@@ -189,7 +193,7 @@ impl Store {
     }
 
     /// The extents of the blocks `first..last` of an object.
-    fn slots(&self, body: Body, first: u64, last: u64) -> Result<Extents, Miss> {
+    fn slots(&self, body: Body, first: u64, last: u64, fetched: &ReadSet) -> Result<Extents, Miss> {
         let mut out = Extents::default();
         if !body.has_data || first >= last {
             return Ok(out);
@@ -237,8 +241,14 @@ impl Store {
             let id = (body.id, from as u32);
             let key = keys::shard(id.0, id.1);
             let visit = |known: &KnownRow| known.row.as_ref().is_none_or(|row| take(&key, row));
-            let found = self.shards.look_at(&self.rows, id, visit);
-            found.map_err(|miss| self.miss(miss.into()))?;
+            match self.shards.look_at(&self.rows, id, visit) {
+                Ok(_) if fetched.pages.is_empty() => {}
+                Ok(_) => self.outlines.learn(&self.rows, id),
+                Err(miss) => {
+                    let outlined = self.outlined(id, first, last);
+                    return outlined.ok_or_else(|| self.miss(miss.into()));
+                }
+            }
         } else {
             let range = (keys::shard(body.id, from as u32), keys::shard(body.id, to as u32 + 1));
             let scanned = self.rows.view().scan(&range.0, &range.1, &mut take);
@@ -248,6 +258,48 @@ impl Store {
             Some(what) => Err(self.damaged(what)),
             None => Ok(out),
         }
+    }
+
+    /// Blocks of a shard whose row is not in memory, if what is known of it is enough to read them.
+    fn outlined(&self, id: ShardId, first: u64, last: u64) -> Option<Extents> {
+        let places = self.outlines.places(id)?;
+        let patch = self.rows.view().patch(&keys::shard(id.0, id.1));
+        let mut out = Extents::default();
+        let mut paired = 0;
+        for block in first..last {
+            let at = (block % SHARD_BLOCKS) as u8;
+            let Some(place) = places(at) else { continue };
+            let crc = match (patch.get(at), self.wal.pending(place)) {
+                (Some(crc), _) => crc,
+                (None, Some(pending)) => pending.crc,
+                (None, None) => {
+                    let pair = self.outlines.pair(id, at)?;
+                    let is_busy = |p| self.wal.pending(p).is_some() || self.direct.run(p).is_some();
+                    if is_busy(pair.start) || is_busy(pair.start + 1) {
+                        return None;
+                    }
+                    paired |= 1 << at;
+                    pair.crc
+                }
+            };
+            out.slots.push((block, Slot::plain(place, crc)));
+        }
+        Some(Extents { outline: Some((id, paired)), ..out })
+    }
+
+    /// Where a block is to be had of which only the checksum of it and its neighbour is known.
+    fn paired_source(
+        shard: ShardId,
+        block: u64,
+        slot: Slot,
+        fetched: &ReadSet,
+        wants: &mut Wants,
+    ) -> Source {
+        if let Some((run, at)) = fetched.find(slot) {
+            return Source::Fetched { run, at };
+        }
+        wants.pair(shard, Pair { start: slot.phys - block % 2, crc: slot.crc });
+        Source::Missing
     }
 
     /// The bytes of a range, up to the end of the object, as pieces without gaps. Nothing when the
@@ -267,7 +319,8 @@ impl Store {
         if offset >= end {
             return Ok(Vec::new());
         }
-        let Extents { slots, blobs } = self.slots(body, offset / BLOCK, end.div_ceil(BLOCK))?;
+        let Extents { slots, blobs, outline } =
+            self.slots(body, offset / BLOCK, end.div_ceil(BLOCK), fetched)?;
         let mut wants = Wants::default();
         let unpacked = self.unpack(object, &slots, &blobs, fetched, &mut wants);
         let growing = Growing::None;
@@ -279,8 +332,11 @@ impl Store {
             if next < block {
                 reading.add(next, Source::Hole);
             }
+            let paired = outline.filter(|(_, paired)| paired >> (block % SHARD_BLOCKS) & 1 == 1);
             let source = if slot.is_packed() {
                 self.packed_source(slot, &blobs, &mut wants)
+            } else if let Some((shard, _)) = paired {
+                Self::paired_source(shard, block, slot, fetched, &mut wants)
             } else {
                 self.source(object, (block * BLOCK, BLOCK), slot, fetched, &mut wants)
             };
@@ -407,7 +463,8 @@ impl Store {
             return Ok(Vec::new());
         }
         let mut out: Vec<(u64, u64)> = Vec::new();
-        for (block, _) in self.slots(body, offset / BLOCK, end.div_ceil(BLOCK))?.slots {
+        let none = ReadSet::new();
+        for (block, _) in self.slots(body, offset / BLOCK, end.div_ceil(BLOCK), &none)?.slots {
             let (from, to) = (offset.max(block * BLOCK), end.min((block + 1) * BLOCK));
             match out.last_mut() {
                 Some((o, l)) if *o + *l == from => *l += to - from,

@@ -39,6 +39,18 @@ impl<K: Eq + Hash, V> Recent<K, V> {
         self.add(key, value);
     }
 
+    /// Knows nothing from now on.
+    pub fn clear(&mut self) {
+        self.young.clear();
+        self.old.clear();
+    }
+
+    /// Knows nothing of `key` from now on.
+    pub fn forget(&mut self, key: &K) {
+        self.young.remove(key);
+        self.old.remove(key);
+    }
+
     fn add(&mut self, key: K, value: V) {
         if self.young.len() >= self.generation && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);

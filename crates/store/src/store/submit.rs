@@ -29,6 +29,7 @@ impl Store {
             rows: &self.rows,
             onodes: &self.onodes,
             shards: &self.shards,
+            outlines: &self.outlines,
             wal: &self.wal,
             direct: &self.direct,
             txns: &self.txns,
@@ -152,6 +153,7 @@ impl Store {
         let id = self.txns.begin(txn.sequencer, data, self.now);
         self.counters.transactions += 1;
         self.counters.data_bytes += txn.data_bytes();
+        self.counters.overwrites_unseen += outcome.unseen;
         self.counters.logged_blocks += outcome.blocks.len() as u64;
         self.dirty_since.get_or_insert(self.now);
         self.next_id = outcome.next_id;
@@ -174,7 +176,9 @@ impl Store {
             self.onodes.put(object, Known { onode, txn: id });
         }
         self.shards.absorb(&outcome.changes, id);
-        self.rows.active.absorb(outcome.changes, id);
+        self.outlines.absorb(&outcome.changes);
+        let absorbed = self.rows.active.absorb(outcome.changes, id);
+        absorbed.expect("a plan patches rows that are there");
         self.direct.add(id, outcome.direct);
         TxnId(id)
     }

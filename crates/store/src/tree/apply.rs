@@ -15,7 +15,9 @@ use super::cache::PageCache;
 use super::filter::Filter;
 use super::node::{Entry, Node, NodeSize, PagePtr, Payload, build, separator};
 use crate::keys::{self, Key};
-use crate::memtable::Memtable;
+use crate::memtable::{Change, Memtable};
+use crate::rows::Shard;
+use bytes::Bytes;
 use io::BLOCK_BYTES;
 use std::sync::Arc;
 use types::HashMap;
@@ -123,6 +125,8 @@ pub(crate) struct Apply {
     pub new: Tree,
     /// New nodes that are to be written; the caller takes them out.
     pub written: Vec<(PagePtr, Arc<Node>)>,
+    /// Rows that were made of patches and what they change; the caller takes them out.
+    pub patched: Vec<(Key, Bytes)>,
     /// Nodes of the old tree that the new one does not need.
     pub freed: Vec<PagePtr>,
     /// Blocks of `freed`.
@@ -146,6 +150,7 @@ impl Apply {
         Apply {
             new: tree,
             written: Vec::new(),
+            patched: Vec::new(),
             freed: Vec::new(),
             freed_blocks: 0,
             generation,
@@ -370,7 +375,12 @@ impl Apply {
         budget: &mut usize,
     ) -> Progress<()> {
         let job = self.job.as_mut().expect("a leaf is being merged");
-        if !job.merge(changes, &mut self.pos, budget) {
+        let merged = job.merge(changes, &mut self.pos, &mut self.patched, budget);
+        let at_end = merged.map_err(|what| {
+            let block = job.old.as_ref().map_or(0, |node| node.block());
+            Stop::Damaged { block, what }
+        })?;
+        if !at_end {
             if job.is_long() {
                 let rest = job.pending.split_off(dense_end(&job.pending));
                 let entries = std::mem::replace(&mut job.pending, rest);
@@ -548,33 +558,52 @@ impl LeafJob {
         (self.changed, self.inserted) = (true, true);
     }
 
-    /// Merges; true when the end of the leaf's range is reached.
-    fn merge(&mut self, changes: &Memtable, pos: &mut Option<Key>, budget: &mut usize) -> bool {
-        let Some(from) = pos.clone() else { return self.take_old_until(None, changes, budget) };
+    /// Merges; true when the end of the leaf's range is reached. An error is what cannot be.
+    fn merge(
+        &mut self,
+        changes: &Memtable,
+        pos: &mut Option<Key>,
+        patched: &mut Vec<(Key, Bytes)>,
+        budget: &mut usize,
+    ) -> Result<bool, &'static str> {
+        let Some(from) = pos.clone() else {
+            return Ok(self.take_old_until(None, changes, budget));
+        };
         let mut rows = changes.rows_from(&from);
         loop {
             let change = rows.next().filter(|(k, _)| self.upper.as_ref().is_none_or(|u| *k < u));
             let Some((key, row)) = change else {
-                return self.take_old_until(None, changes, budget);
+                return Ok(self.take_old_until(None, changes, budget));
             };
             if !self.take_old_until(Some(key), changes, budget) {
-                return false;
+                return Ok(false);
             }
             let replaced = self.old_key().is_some_and(|old| old == *key);
+            let value = match &row.change {
+                Change::Put(value) => Some(value.clone()),
+                Change::Delete => None,
+                Change::Patch(patch) => {
+                    let old = self.old.as_ref().filter(|_| replaced).map(|n| n.value(self.at));
+                    let old = old.ok_or("a row that was patched is not there")?;
+                    let value = Shard::patched(&old, patch).map_err(|why| why.0)?;
+                    patched.push((key.clone(), value.clone()));
+                    Some(value)
+                }
+            };
             self.at += usize::from(replaced);
-            self.changed |= replaced || row.value.is_some();
-            if let Some(value) = &row.value {
+            self.changed |= replaced || value.is_some();
+            if let Some(value) = value {
                 if !replaced {
                     let inside = self.old_key().is_some();
                     self.inserted |= inside;
                     self.appended |= !inside;
                 }
-                self.push((key.clone(), Payload::Value(value.clone())));
+                self.push((key.clone(), Payload::Value(value)));
             }
             *pos = Some(keys::after(key));
             *budget = budget.saturating_sub(1);
             if *budget == 0 || self.is_long() {
-                return false;
+                return Ok(false);
             }
         }
     }

@@ -51,6 +51,11 @@ impl PageCache {
         }
     }
 
+    /// From the next node on it keeps to another budget.
+    pub fn set_budget(&mut self, budget: usize) {
+        self.budget = budget;
+    }
+
     pub fn hits_and_misses(&self) -> (u64, u64) {
         (self.hits.get(), self.misses.get())
     }
@@ -99,6 +104,13 @@ impl PageCache {
             let slots = &self.slots;
             self.clock.retain(|(b, stamp)| slots.get(b).is_some_and(|s| s.stamp == *stamp));
         }
+    }
+
+    /// Throws out all that nobody holds.
+    pub fn clear(&mut self) {
+        let budget = std::mem::take(&mut self.budget);
+        self.evict();
+        self.budget = budget;
     }
 
     fn evict(&mut self) {

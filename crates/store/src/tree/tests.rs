@@ -6,7 +6,8 @@ use super::filter::Filter;
 use super::node::{Entry, Node, PagePtr, Payload, node_crc};
 use super::*;
 use crate::keys::Key;
-use crate::memtable::Memtable;
+use crate::memtable::{Change, Memtable};
+use crate::rows::Shard;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,9 +58,13 @@ impl Rig {
             gone.iter().for_each(|k| drop(self.plain.remove(k)));
         }
         for (key, row) in changes.rows() {
-            match &row.value {
-                Some(v) => drop(self.plain.insert(key.to_vec(), v.to_vec())),
-                None => drop(self.plain.remove(key.as_slice())),
+            match &row.change {
+                Change::Put(v) => drop(self.plain.insert(key.to_vec(), v.to_vec())),
+                Change::Patch(patch) => {
+                    let row = self.plain.get_mut(key.as_slice()).unwrap();
+                    *row = Shard::patched(row, patch).unwrap().to_vec();
+                }
+                Change::Delete => drop(self.plain.remove(key.as_slice())),
             }
         }
         self.generation += 1;

@@ -29,6 +29,7 @@
 //! * kind 1, a transaction, see [`Record`];
 //! * kind 3, a transaction that changes what compression did: account (varint), change of its blocks
 //!   of content, blocks and bytes (3 zigzag varints), then as kind 1;
+//! * kind 4, a transaction with patches among its rows: as kind 3;
 //! * kind 2, dropped transactions: a count and their numbers; these are in earlier batches and must
 //!   be passed over.
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
@@ -36,8 +37,9 @@
 use crate::accounts::PackedDelta;
 use crate::alloc::Run;
 use crate::codec::{Decoded, Malformed, Reader, put_at, put_bytes, put_varint, unzigzag, zigzag};
-use crate::keys::{Key, MAX_KEY_BYTES};
-use crate::memtable::Memtable;
+use crate::keys::{self, Key, MAX_KEY_BYTES};
+use crate::memtable::{Change, Memtable};
+use crate::patch::Patch;
 use crate::rows::MAX_ROW_BYTES;
 use bytes::Bytes;
 use io::BLOCK_BYTES;
@@ -52,6 +54,12 @@ const CRC_AT: usize = 12;
 const KIND_TXN: u8 = 1;
 const KIND_DROPPED: u8 = 2;
 const KIND_PACKING_TXN: u8 = 3;
+const KIND_PATCHING_TXN: u8 = 4;
+
+/// What stands between the key of a row and what becomes of it.
+const ROW_DELETE: u8 = 0;
+const ROW_PUT: u8 = 1;
+const ROW_PATCH: u8 = 2;
 
 /// The header of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,8 +192,8 @@ pub(crate) struct Delta {
 /// What one transaction comes to, as the log keeps it:
 ///
 /// transaction, sequencer, next object id (varints), changes of the totals (3 zigzag varints),
-/// deleted ranges (count; from, to each), rows (count; key, 0 or 1, value if 1), taken runs, freed
-/// runs (count; start, length each), blocks in the batch (count; place, crc32c (4) each), data
+/// deleted ranges (count; from, to each), rows (count; key, 0: deleted, 1: put, and the value, 2: see
+/// [`Patch`]), taken runs, freed runs (count; start, length each), blocks in the batch (count; place, crc32c (4) each), data
 /// beside the log (count; start, length, crc32c (4) each).
 #[derive(Clone, Debug)]
 pub(crate) struct Record<'a> {
@@ -255,10 +263,12 @@ fn put_kind(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
 impl Record<'_> {
     /// Appends the record.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        if self.packed.is_empty() {
+        let patches = self.changes.has_patches();
+        if self.packed.is_empty() && !patches {
             return put_kind(out, KIND_TXN, |out| self.encode_body(out));
         }
-        put_kind(out, KIND_PACKING_TXN, |out| {
+        let kind = if patches { KIND_PATCHING_TXN } else { KIND_PACKING_TXN };
+        put_kind(out, kind, |out| {
             put_varint(out, self.account);
             for n in [self.packed.content, self.packed.blocks, self.packed.bytes] {
                 put_varint(out, zigzag(n));
@@ -282,9 +292,16 @@ impl Record<'_> {
         put_varint(out, self.changes.rows().len() as u64);
         for (key, row) in self.changes.rows() {
             put_bytes(out, key);
-            out.push(u8::from(row.value.is_some()));
-            if let Some(value) = &row.value {
-                put_bytes(out, value);
+            match &row.change {
+                Change::Delete => out.push(ROW_DELETE),
+                Change::Put(value) => {
+                    out.push(ROW_PUT);
+                    put_bytes(out, value);
+                }
+                Change::Patch(patch) => {
+                    out.push(ROW_PATCH);
+                    patch.encode(out);
+                }
             }
         }
         put_runs(out, &self.taken);
@@ -321,7 +338,7 @@ pub(crate) fn decode_records(bytes: &[u8], count: u32) -> Decoded<Vec<Entry>> {
         let mut body = Reader::new(r.take(len as usize)?);
         out.push(match kind {
             KIND_TXN => Entry::Txn(Box::new(decode_record(&mut body)?)),
-            KIND_PACKING_TXN => {
+            KIND_PACKING_TXN | KIND_PATCHING_TXN => {
                 let account = body.varint()?;
                 let packed = PackedDelta {
                     content: unzigzag(body.varint()?),
@@ -380,7 +397,13 @@ fn decode_changes(r: &mut Reader<'_>, txn: u64) -> Decoded<Memtable> {
     for _ in 0..r.count()? {
         let key = get_key(r)?;
         let value = match r.u8()? {
-            0 => None,
+            ROW_DELETE => None,
+            ROW_PATCH => {
+                let patch = Patch::decode(r)?;
+                keys::shard_of(&key).ok_or(Malformed("a patch of a row that is no shard"))?;
+                changes.patch(key, patch, txn)?;
+                continue;
+            }
             _ => Some(r.bytes()?),
         };
         if value.is_some_and(|v| v.len() > MAX_ROW_BYTES) {

@@ -460,6 +460,11 @@ impl Wal {
         self.cached -= len;
     }
 
+    /// From now on it keeps to another memory budget.
+    pub fn set_budget(&mut self, budget: usize) {
+        self.budget = budget;
+    }
+
     /// Keeps to the memory budget: the oldest durable batches' buffers go first.
     fn evict(&mut self) {
         self.cached_from = self.cached_from.max(self.tail.seq);

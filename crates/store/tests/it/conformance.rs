@@ -5,30 +5,63 @@
 //! the other tests, whose sequences are longer.
 
 use crate::r#gen::{Flavour, Gen};
-use crate::rig::{Rig, Taken, assert_clean, assert_same, tiny_config};
+use crate::rig::{Rig, Taken, assert_clean, assert_same, key, tiny_config};
 use fastrand::Rng;
 use store::model::Model;
-use store::{Config, Invalid};
+use store::{Config, Invalid, Store};
+
+const BLOCK: u64 = io::BLOCK_BYTES as u64;
 
 pub fn rounds(default: u64) -> u64 {
     std::env::var("STORE_TEST_ROUNDS").ok().and_then(|v| v.parse().ok()).unwrap_or(default)
 }
 
-fn conform(seed: u64, sizes: &[u64], config: &Config, txns: usize) -> u64 {
+/// Transactions, and how often outlines were of use.
+#[derive(Clone, Copy, Debug, Default)]
+struct Conformed {
+    taken: u64,
+    overwrites_unseen: u64,
+    pairs_read: u64,
+}
+
+impl Conformed {
+    fn add(&mut self, store: &Store) {
+        self.overwrites_unseen += store.counters().overwrites_unseen;
+        self.pairs_read += store.counters().pairs_read;
+    }
+}
+
+fn conform(seed: u64, sizes: &[u64], config: &Config, txns: usize) -> Conformed {
+    conform_with(&Gen::default(), seed, sizes, config, txns)
+}
+
+fn conform_with(
+    generator: &Gen,
+    seed: u64,
+    sizes: &[u64],
+    config: &Config,
+    txns: usize,
+) -> Conformed {
     let mut rng = Rng::with_seed(seed);
     let mut rig = Rig::new(seed, sizes, config);
     let mut model = Model::new();
-    let generator = Gen { flavour: Flavour::any(&mut rng), ..Gen::default() };
-    let mut taken = 0;
+    let generator = match generator.flavour {
+        Flavour::Images => generator.clone(),
+        _ => Gen { flavour: Flavour::any(&mut rng), ..generator.clone() },
+    };
+    let mut sum = Conformed::default();
     for i in 0..txns {
         let sequencer = rng.u64(0..3);
+        if generator.flavour == Flavour::Images && rng.bool() {
+            rig.store.drop_caches();
+        }
         let txn = generator.txn(&mut rng, sequencer);
         let mut next = model.clone();
         let wanted = next.apply(&txn);
         match (rig.submit(&txn), wanted) {
             (Taken::Yes(_), Ok(())) => {
                 model = next;
-                taken += 1;
+                sum.taken += 1;
             }
             (Taken::NoSpace | Taken::Invalid(Invalid::TooLarge { .. }), _) => {}
             (Taken::Invalid(got), Err(want)) => assert_eq!(got, want),
@@ -43,7 +76,10 @@ fn conform(seed: u64, sizes: &[u64], config: &Config, txns: usize) -> u64 {
                 rig.store.flush_soon();
                 rig.end_turn();
             }
+            // A mount knows nothing yet.
+            38 if generator.flavour == Flavour::Images && rng.u8(0..6) > 0 => {}
             38 => {
+                sum.add(&rig.store);
                 let mut disk = rig.unmount();
                 assert!(assert_clean(&mut disk, config, &format!("seed {seed}")).clean);
                 rig = Rig::open(disk, config).unwrap();
@@ -54,6 +90,13 @@ fn conform(seed: u64, sizes: &[u64], config: &Config, txns: usize) -> u64 {
                 }
             }
         }
+        if generator.flavour == Flavour::Images {
+            let (object, block) =
+                (key(rng.u64(0..generator.objects)), rng.u64(0..generator.blocks));
+            let got = rig.read(&object, block * BLOCK, BLOCK).unwrap();
+            let want = model.objects.get(&object).map(|o| o.read(block * BLOCK, BLOCK));
+            assert!(got == want.unwrap_or_default(), "seed {seed}, transaction {i}: {object:?}");
+        }
         if rng.u8(0..30) == 0 {
             let got = rig.dump().unwrap();
             assert_same(&got, &model, &format!("seed {seed}, transaction {i}"));
@@ -61,18 +104,19 @@ fn conform(seed: u64, sizes: &[u64], config: &Config, txns: usize) -> u64 {
     }
     let got = rig.dump().unwrap();
     assert_same(&got, &model, &format!("seed {seed}, at the end"));
+    sum.add(&rig.store);
     let mut disk = rig.unmount();
     assert_clean(&mut disk, config, &format!("seed {seed}"));
     let mut rig = Rig::open(disk, config).unwrap();
     let got = rig.dump().unwrap();
     assert_same(&got, &model, &format!("seed {seed}, after the last mount"));
-    taken
+    sum
 }
 
 #[test]
 fn random_transactions_with_a_tiny_log() {
     let total: u64 =
-        (0..rounds(20)).map(|seed| conform(seed, &[24 << 20], &tiny_config(), 250)).sum();
+        (0..rounds(20)).map(|seed| conform(seed, &[24 << 20], &tiny_config(), 250).taken).sum();
     println!("{total} transactions like the model");
 }
 
@@ -82,6 +126,26 @@ fn random_transactions_with_no_memory_to_speak_of() {
     for seed in 100..100 + rounds(10) {
         conform(seed, &[24 << 20], &config, 200);
     }
+}
+
+/// Rows of extents are not in memory, but what is needed of them is.
+#[test]
+fn random_transactions_upon_outlines() {
+    let config = Config {
+        page_cache_bytes: 0,
+        shard_cache_bytes: 0,
+        outline_bytes: 64 << 10,
+        memtable_bytes: 8 << 10,
+        ..tiny_config()
+    };
+    let flavour = Flavour::Images;
+    let generator = Gen { objects: 100, blocks: 8, ops: 2, flavour, ..Gen::default() };
+    let conform = |seed| conform_with(&generator, seed, &[24 << 20], &config, 500);
+    let all: Vec<_> = (400..400 + rounds(8)).map(conform).collect();
+    let unseen: u64 = all.iter().map(|c| c.overwrites_unseen).sum();
+    let pairs: u64 = all.iter().map(|c| c.pairs_read).sum();
+    println!("{unseen} overwrites of rows that were not in memory, {pairs} pairs of blocks read");
+    assert!(unseen > 0 && pairs > 0);
 }
 
 #[test]
@@ -102,8 +166,9 @@ fn random_transactions_with_the_log_on_its_own_device() {
 /// The settings of a short sequence: each seed has others.
 fn any_config(rng: &mut Rng) -> Config {
     Config {
-        page_cache_bytes: [0, 64 << 10, 1 << 20][rng.usize(0..3)],
+        page_cache_bytes: [0, 8 << 10, 64 << 10, 1 << 20][rng.usize(0..4)],
         shard_cache_bytes: [0, 4 << 10, 64 << 10][rng.usize(0..3)],
+        outline_bytes: [0, 2 << 10, 64 << 10][rng.usize(0..3)],
         wal_cache_bytes: [0, 128 << 10, 1 << 20][rng.usize(0..3)],
         memtable_bytes: [16 << 10, 128 << 10, 1 << 20][rng.usize(0..3)],
         wal_bytes: [256 << 10, 512 << 10, 1 << 20][rng.usize(0..3)],
@@ -124,7 +189,7 @@ fn many_short_sequences() {
         let config = any_config(&mut rng);
         let sizes: &[u64] = if rng.u8(0..4) == 0 { &[8 << 20, 1 << 20] } else { &[12 << 20] };
         let txns = rng.usize(1..50);
-        taken += conform(seed, sizes, &config, txns);
+        taken += conform(seed, sizes, &config, txns).taken;
     }
     println!("{number} sequences, {taken} transactions like the model");
 }

@@ -37,9 +37,13 @@ pub struct Crashes {
     generator: Gen,
     pub points: u64,
     pub lives: u64,
+    /// Overwrites in one life of blocks whose row was not in memory: the most.
+    pub unseen: u64,
 }
 
 const MARKER: u64 = 900;
+/// Writes that make the images of a workload.
+const IMAGE_WRITES: usize = 150;
 
 fn marker(sequencer: u64) -> ObjectKey {
     key(MARKER + sequencer)
@@ -56,10 +60,14 @@ impl Crashes {
             generator,
             points: 0,
             lives: 1,
+            unseen: 0,
         }
     }
 
     fn submit(&mut self, rig: &mut Rig, rng: &mut Rng) {
+        if self.generator.flavour == Flavour::Images {
+            rig.store.drop_caches();
+        }
         let sequencer = rng.u64(0..self.sequencers);
         let generator = Gen { first: sequencer * 100, ..self.generator.clone() };
         let history = &mut self.histories[sequencer as usize];
@@ -146,9 +154,34 @@ impl Crashes {
         }
     }
 
+    /// Makes objects that are in the tree, and has them read, so that there are outlines.
+    fn make_images(&mut self, rig: &mut Rig, rng: &mut Rng) {
+        for _ in 0..IMAGE_WRITES {
+            self.submit(rig, rng);
+        }
+        rig.store.flush_soon();
+        rig.end_turn();
+        rig.settle();
+        self.look_around(rig, rng);
+    }
+
+    /// Reads of objects everywhere.
+    fn look_around(&self, rig: &mut Rig, rng: &mut Rng) {
+        for _ in 0..2 * self.sequencers * self.generator.objects {
+            rig.store.drop_caches();
+            let first = rng.u64(0..self.sequencers) * 100;
+            let object = key(first + rng.u64(0..self.generator.objects));
+            rig.read(&object, 0, io::BLOCK_BYTES as u64).unwrap();
+        }
+    }
+
     /// A workload of `steps` steps with a crash tried at each; some are taken over.
     pub fn run(&mut self, mut rig: Rig, rng: &mut Rng, steps: usize, what: &str) {
-        self.generator.flavour = Flavour::any(rng);
+        if self.generator.flavour != Flavour::Images {
+            self.generator.flavour = Flavour::any(rng);
+        } else {
+            self.make_images(&mut rig, rng);
+        }
         let take_over = rng.u8(3..40);
         let eager = rng.u8(1..6);
         for step in 0..steps {
@@ -161,10 +194,14 @@ impl Crashes {
                 }
                 _ => drop(rig.turn()),
             }
+            self.unseen = self.unseen.max(rig.store.counters().overwrites_unseen);
             let (opened, got) = self.crash(&rig, rng, &format!("{what}, step {step}"));
             if rng.u8(0..take_over) == 0 {
                 self.take_over(&got);
                 rig = opened;
+                if self.generator.flavour == Flavour::Images {
+                    self.look_around(&mut rig, rng);
+                }
             }
         }
     }
@@ -214,6 +251,31 @@ fn also_with_a_log_device_no_memory_and_the_smallest_log() {
         points += workload(seed, sizes, &config, &generator, 150).0;
     }
     println!("{points} crash points");
+}
+
+/// Overwrites that the log knows as patches of rows.
+#[test]
+fn rows_that_are_not_in_memory() {
+    let flavour = Flavour::Images;
+    let generator = Gen { objects: 30, blocks: 4, ops: 2, flavour, ..Gen::default() };
+    let config = Config {
+        page_cache_bytes: 0,
+        shard_cache_bytes: 0,
+        outline_bytes: 64 << 10,
+        memtable_bytes: 8 << 10,
+        ..tiny_config()
+    };
+    let (mut points, mut unseen) = (0, 0);
+    for seed in 60..60 + rounds(6) {
+        let mut rng = Rng::with_seed(seed);
+        let rig = Rig::new(seed, &[10 << 20], &config);
+        let mut crashes = Crashes::new(config.clone(), 3, generator.clone());
+        crashes.run(rig, &mut rng, 150, &format!("seed {seed}"));
+        points += crashes.points;
+        unseen += crashes.unseen;
+    }
+    println!("{points} crash points, {unseen} overwrites of rows that were not in memory");
+    assert!(unseen > 0);
 }
 
 #[test]

@@ -31,6 +31,8 @@ pub enum Flavour {
     Clones,
     /// One write per transaction.
     Writes,
+    /// Objects as those of an image: written whole, then block by block.
+    Images,
 }
 
 impl Flavour {
@@ -122,8 +124,21 @@ impl Gen {
         (at, len)
     }
 
+    /// Writes a whole object, or a block of it.
+    fn image_op(&self, rng: &mut Rng, txn: &mut Transaction) {
+        let (o, blocks) = (self.object(rng), self.blocks);
+        let (at, len) = match rng.u8(0..4) {
+            0 => (0, blocks),
+            _ => (rng.u64(0..blocks), 1),
+        };
+        txn.write(&o, at * BLOCK_BYTES as u64, data(rng, len as usize * BLOCK_BYTES));
+    }
+
     /// Adds one op.
     pub fn op(&self, rng: &mut Rng, txn: &mut Transaction) {
+        if self.flavour == Flavour::Images && rng.u8(0..20) > 0 {
+            return self.image_op(rng, txn);
+        }
         let o = self.object(rng);
         let (at, len) = self.range(rng);
         match self.flavour.roll(rng) {
@@ -207,7 +222,7 @@ impl Gen {
     pub fn txn(&self, rng: &mut Rng, sequencer: u64) -> Transaction {
         let mut txn = Transaction::new(sequencer);
         txn.account = ACCOUNT;
-        txn.compress = any_compress(rng);
+        txn.compress = any_compress(rng).filter(|_| self.flavour != Flavour::Images);
         for _ in 0..rng.usize(1..=self.ops) {
             self.op(rng, &mut txn);
         }

@@ -23,6 +23,7 @@ pub fn tiny_config() -> Config {
     Config {
         page_cache_bytes: 64 << 10,
         shard_cache_bytes: 64 << 10,
+        outline_bytes: 16 << 10,
         wal_cache_bytes: 128 << 10,
         memtable_bytes: 128 << 10,
         wal_bytes: 512 << 10,
