@@ -313,6 +313,23 @@ mod tests {
         assert_eq!(m.change_from(&[9]), None);
     }
 
+    #[test]
+    fn only_what_may_be_there_is_patched() {
+        let mut patch = Patch::default();
+        patch.set(3, 4);
+        let mut m = Memtable::default();
+        m.put(key(1), None, 1);
+        m.delete_range(key(3), key(5), 1);
+        assert!(m.patch(key(1), patch.clone(), 2).is_err());
+        assert!(m.patch(key(4), patch.clone(), 2).is_err());
+        assert!(m.patch(key(5), patch.clone(), 2).is_ok() && m.has_patches());
+        let bytes = m.bytes();
+        m.put(key(5), Some(Bytes::from_static(b"whole")), 3);
+        assert_eq!(m.bytes(), bytes + 5);
+        // It is no row of extents.
+        assert!(m.patch(key(5), patch, 4).is_err());
+    }
+
     proptest! {
         /// Against a plain map of what each key of 0..40 looks like.
         #[test]

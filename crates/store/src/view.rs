@@ -206,6 +206,44 @@ mod tests {
         Key::from_slice(&[n])
     }
 
+    #[test]
+    fn patches_change_the_row_of_whatever_layer_has_it() {
+        let shard = |crcs: [u32; 3]| {
+            let mut shard = Shard::default();
+            for (i, crc) in crcs.into_iter().enumerate() {
+                shard.slots[i] = crate::rows::Slot::plain(100 + i as u64, crc);
+            }
+            shard.encode()
+        };
+        let patch = |slot, crc| {
+            let mut patch = Patch::default();
+            patch.set(slot, crc);
+            patch
+        };
+        let mut layers = [Memtable::default(), Memtable::default(), Memtable::default()];
+        layers[2].put(key(5), Some(shard([1, 2, 3])), 1);
+        layers[1].patch(key(5), patch(0, 7), 2).unwrap();
+        layers[1].patch(key(5), patch(1, 8), 3).unwrap();
+        layers[0].patch(key(5), patch(1, 9), 4).unwrap();
+        layers[0].patch(key(6), patch(1, 9), 4).unwrap();
+        let pages = PageCache::new(0);
+        let layers = layers.iter().collect();
+        let by = std::cell::RefCell::new(Vec::new());
+        let watch = |txn| by.borrow_mut().push(txn);
+        let view = View { layers, tree: Tree::default(), pages: &pages, watch: Some(&watch) };
+        assert_eq!(view.get(&[5]), Ok(Some(shard([7, 9, 3]))));
+        assert_eq!(by.take(), [4, 3, 1]);
+        assert_eq!(view.patch(&[5]).slots(), [(0, 7), (1, 9)]);
+        let mut seen = Vec::new();
+        let all = view.scan(&[0], &[6], &mut |k, v| {
+            seen.push((k.to_vec(), v.clone()));
+            true
+        });
+        assert_eq!((all, seen), (Ok(()), vec![(vec![5], shard([7, 9, 3]))]));
+        // There is nothing that could be patched.
+        assert!(matches!(view.get(&[6]), Err(TreeMiss::Damaged { .. })));
+    }
+
     proptest! {
         /// Three memtables over an empty tree against one map.
         #[test]

@@ -1,6 +1,6 @@
 //! Objects through the real `rados`: contents, names, errors.
 
-use super::cluster::{pattern, shared};
+use super::cluster::{is_foreign, pattern, shared};
 
 #[test]
 fn files_of_all_sizes_come_back_identical() {
@@ -17,6 +17,12 @@ fn files_of_all_sizes_come_back_identical() {
         assert!(stat.contains(&format!("size {len}")), "{stat}");
     }
     assert_eq!(pool.ls().len(), 7);
+    if !is_foreign() {
+        for osd in ["osd.0", "osd.1", "osd.2"] {
+            shared().ceph().args(["tell", osd, "cache", "drop"]).ok();
+        }
+    }
+    assert!(pool.get("file-65536") == pattern(65536, 4), "read anew from the disk");
 }
 
 #[test]
