@@ -5,7 +5,7 @@
 //! the other tests, whose sequences are longer.
 
 use crate::r#gen::{Flavour, Gen};
-use crate::rig::{Rig, Taken, assert_clean, assert_same, key, tiny_config};
+use crate::rig::{Rig, Taken, assert_clean, assert_same, key, outline_config, tiny_config};
 use fastrand::Rng;
 use store::model::Model;
 use store::{Config, Invalid, Store};
@@ -131,13 +131,7 @@ fn random_transactions_with_no_memory_to_speak_of() {
 /// Rows of extents are not in memory, but what is needed of them is.
 #[test]
 fn random_transactions_upon_outlines() {
-    let config = Config {
-        page_cache_bytes: 0,
-        shard_cache_bytes: 0,
-        outline_bytes: 64 << 10,
-        memtable_bytes: 8 << 10,
-        ..tiny_config()
-    };
+    let config = outline_config();
     let flavour = Flavour::Images;
     let generator = Gen { objects: 100, blocks: 8, ops: 2, flavour, ..Gen::default() };
     let conform = |seed| conform_with(&generator, seed, &[24 << 20], &config, 500);

@@ -8,7 +8,9 @@
 use crate::conformance::rounds;
 use crate::disk::Disk;
 use crate::r#gen::{Flavour, Gen};
-use crate::rig::{Rig, Taken, assert_same, bytes, fsck, key, mount_until, tiny_config};
+use crate::rig::{
+    Rig, Taken, assert_same, bytes, fsck, key, mount_until, outline_config, tiny_config,
+};
 use fastrand::Rng;
 use store::model::Model;
 use store::{Config, Expect, Invalid, TxnId};
@@ -258,13 +260,7 @@ fn also_with_a_log_device_no_memory_and_the_smallest_log() {
 fn rows_that_are_not_in_memory() {
     let flavour = Flavour::Images;
     let generator = Gen { objects: 30, blocks: 4, ops: 2, flavour, ..Gen::default() };
-    let config = Config {
-        page_cache_bytes: 0,
-        shard_cache_bytes: 0,
-        outline_bytes: 64 << 10,
-        memtable_bytes: 8 << 10,
-        ..tiny_config()
-    };
+    let config = outline_config();
     let (mut points, mut unseen) = (0, 0);
     for seed in 60..60 + rounds(6) {
         let mut rng = Rng::with_seed(seed);

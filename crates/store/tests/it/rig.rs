@@ -32,6 +32,17 @@ pub fn tiny_config() -> Config {
     }
 }
 
+/// Rows of extents are hardly ever in memory; their outlines are.
+pub fn outline_config() -> Config {
+    Config {
+        page_cache_bytes: 0,
+        shard_cache_bytes: 0,
+        outline_bytes: 64 << 10,
+        memtable_bytes: 8 << 10,
+        ..tiny_config()
+    }
+}
+
 /// What came of trying to submit.
 #[derive(Debug)]
 pub enum Taken {
