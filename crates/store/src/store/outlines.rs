@@ -157,9 +157,6 @@ impl Chunks {
     /// Makes room for a chunk. When all have theirs, each wish moves the clock by one only: where more
     /// is used at random than there is room for, it is best to keep what is there.
     fn admit(&mut self, id: ChunkId) -> bool {
-        if self.by_id.contains_key(&id) {
-            return true;
-        }
         let new = Chunk { id, lives: LIVES, shards: Default::default() };
         let index = if self.chunks.len() < self.max {
             self.chunks.push(Box::new(new));
@@ -204,15 +201,18 @@ impl Outlines {
         self.0.borrow().chunks.len() * CHUNK_BYTES
     }
 
-    /// Learns what is to be known of a shard whose row had to be read, and of the others of its chunk,
-    /// whose rows have mostly come with it.
+    /// Learns what is to be known of a shard whose row had to be read; and, when its chunk is new, of the
+    /// others there, whose rows have mostly come with it. Nothing while the tree still fits into memory.
     pub fn learn(&self, rows: &Rows, id: ShardId) {
         let (chunk, _) = chunk_of(id);
-        if !self.0.borrow_mut().admit(chunk) {
+        let is_known = self.0.borrow().by_id.contains_key(&chunk);
+        let has_room = is_known || rows.pages.is_full() && self.0.borrow_mut().admit(chunk);
+        if !has_room {
             return;
         }
         let first = chunk.1 * CHUNK_SHARDS as u32;
-        for number in first..first + CHUNK_SHARDS as u32 {
+        let new = first..first + CHUNK_SHARDS as u32;
+        for number in if is_known { id.1..id.1 + 1 } else { new } {
             if let Ok((Some(row), _)) = rows.get(&keys::shard(id.0, number)) {
                 self.note((id.0, number), &row);
             }
@@ -287,7 +287,12 @@ mod tests {
     use crate::rows::Slot;
 
     fn note(known: &Outlines, id: ShardId, row: &[u8]) {
-        known.0.borrow_mut().admit(chunk_of(id).0);
+        let (chunk, _) = chunk_of(id);
+        let mut all = known.0.borrow_mut();
+        if !all.by_id.contains_key(&chunk) {
+            all.admit(chunk);
+        }
+        drop(all);
         known.note(id, row);
     }
 

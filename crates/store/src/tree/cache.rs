@@ -51,6 +51,11 @@ impl PageCache {
         }
     }
 
+    /// Whether nodes are thrown out for others, or soon will be.
+    pub fn is_full(&self) -> bool {
+        self.bytes >= self.budget - self.budget / 8
+    }
+
     /// From the next node on it keeps to another budget.
     pub fn set_budget(&mut self, budget: usize) {
         self.budget = budget;
@@ -153,7 +158,7 @@ mod tests {
             let (p, n) = page(block);
             cache.insert(p, n);
         }
-        assert!(cache.bytes <= held.memory() * 3);
+        assert!(cache.bytes <= held.memory() * 3 && cache.is_full());
         assert!(cache.get(ptr).is_some());
         drop(held);
         for block in 50..60 {
@@ -168,6 +173,7 @@ mod tests {
         let (ptr, node) = page(1);
         let mut cache = PageCache::new(1 << 20);
         cache.insert(ptr, node);
+        assert!(!cache.is_full());
         assert!(cache.get(PagePtr { crc: ptr.crc ^ 1, ..ptr }).is_none());
         cache.forget(1);
         assert!(cache.get(ptr).is_none());

@@ -192,9 +192,9 @@ pub(crate) struct Delta {
 /// What one transaction comes to, as the log keeps it:
 ///
 /// transaction, sequencer, next object id (varints), changes of the totals (3 zigzag varints),
-/// deleted ranges (count; from, to each), rows (count; key, 0: deleted, 1: put, and the value, 2: see
-/// [`Patch`]), taken runs, freed runs (count; start, length each), blocks in the batch (count; place, crc32c (4) each), data
-/// beside the log (count; start, length, crc32c (4) each).
+/// deleted ranges (count; from, to each), rows (count; key, then 0: deleted; or 1, value: put; or 2,
+/// [`Patch`]: patched), taken runs, freed runs (count; start, length each), blocks in the batch (count;
+/// place, crc32c (4) each), data beside the log (count; start, length, crc32c (4) each).
 #[derive(Clone, Debug)]
 pub(crate) struct Record<'a> {
     pub txn: u64,

@@ -12,7 +12,7 @@
 
 use crate::disk::{Disk, Written};
 use crate::r#gen::{Flavour, Gen};
-use crate::rig::{Rig, Taken, assert_clean, fsck, mount, tiny_config};
+use crate::rig::{Rig, Taken, assert_clean, fsck, mount, outline_config, tiny_config};
 use fastrand::Rng;
 use io::disk::DevId;
 use io::{BLOCK_BYTES, Effects, Now};
@@ -67,23 +67,23 @@ fn u32_at(b: &[u8], at: usize) -> u64 {
 impl Filled {
     fn new(seed: u64) -> Filled {
         // Sometimes most is in the log, sometimes most in the tree.
-        let config = Config {
-            memtable_bytes: if seed.is_multiple_of(2) { 128 << 10 } else { 4 << 20 },
-            ..tiny_config()
+        // And sometimes rows are changed that are not in memory.
+        let (flavour, config) = match seed % 3 {
+            0 => (Flavour::Images, outline_config()),
+            _ => (Flavour::Mixed, tiny_config()),
         };
+        let memtable_bytes = if seed.is_multiple_of(2) { 128 << 10 } else { 4 << 20 };
+        let config = Config { memtable_bytes, ..config };
         let bytes = 6 << 20;
         let mut rng = Rng::with_seed(seed);
         let mut rig = Rig::new(seed, &[bytes], &config);
         rig.disk.log = Some(Vec::new());
         let mut model = Model::new();
-        // Sometimes rows are changed that are not in memory.
-        let flavour = if seed.is_multiple_of(3) { Flavour::Images } else { Flavour::Mixed };
         let generator = Gen { objects: 8, blocks: 30, write_blocks: 12, flavour, ..Gen::default() };
         for _ in 0..rng.usize(20..60) {
             if flavour == Flavour::Images && rng.bool() {
                 rig.store.flush_soon();
                 rig.settle();
-                rig.store.drop_caches();
                 for key in model.objects.keys() {
                     rig.store.drop_caches();
                     rig.read(key, 0, BLOCK).unwrap();
