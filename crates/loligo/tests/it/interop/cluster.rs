@@ -110,8 +110,11 @@ fn guarded_dir() -> PathBuf {
         remove_stale_runs();
         let root = tempfile::Builder::new().prefix(ROOT_PREFIX).tempdir().unwrap().keep();
         let lock = lock(&root).expect("nobody else knows it");
-        let script = format!("cat; {}", remove_all());
-        let mut guard = shell(&script, &root).stdin(Stdio::piped()).spawn().unwrap();
+        // The lock is the guard's, too: else the next run would remove what it is at.
+        let script = format!("exec 3<&1 >/dev/null; cat; {}", remove_all());
+        let mut guard = shell(&script, &root);
+        guard.stdin(Stdio::piped()).stdout(lock.try_clone().unwrap());
+        let mut guard = guard.spawn().unwrap();
         (root, lock, guard.stdin.take().unwrap())
     });
     root.join(format!("c{}", NEXT.fetch_add(1, Ordering::Relaxed)))
