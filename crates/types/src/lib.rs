@@ -28,5 +28,10 @@ pub use version::Eversion;
 /// Keys come from authenticated storage clients; resistance against chosen collisions is given up
 /// for replay. Nothing may depend on its iteration order.
 pub type HashMap<K, V> = hashbrown::HashMap<K, V, foldhash::fast::FixedState>;
+
+/// The hash of a key in such a map, for tables that keep their keys elsewhere.
+pub fn fixed_hash(key: &impl std::hash::Hash) -> u64 {
+    std::hash::BuildHasher::hash_one(&foldhash::fast::FixedState::default(), key)
+}
 /// See [`HashMap`].
 pub type HashSet<K> = hashbrown::HashSet<K, foldhash::fast::FixedState>;

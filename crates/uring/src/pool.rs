@@ -6,10 +6,10 @@
 use io::{AlignedBuf, BLOCK_BYTES};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Bytes of a slot.
-pub(crate) const SLOT_BYTES: usize = BLOCK_BYTES;
+/// Bytes of a slot: a store reads two blocks where it knows but one checksum of both.
+pub(crate) const SLOT_BYTES: usize = 2 * BLOCK_BYTES;
 /// Slots of a runner: 4 MiB.
-const SLOTS: usize = 1024;
+const SLOTS: usize = 512;
 
 /// The slots of a runner.
 pub(crate) struct ReadPool {
@@ -50,10 +50,10 @@ impl ReadPool {
         libc::iovec { iov_base: self.memory.start.cast(), iov_len: SLOTS * SLOT_BYTES }
     }
 
-    /// A slot, if one is free.
-    pub fn take(&self) -> Option<PoolBuf> {
-        let slot = self.memory.free().pop()?;
-        Some(PoolBuf { memory: self.memory.clone(), slot })
+    /// A slot for `len` bytes, if one is free and they fit.
+    pub fn take(&self, len: usize) -> Option<PoolBuf> {
+        let slot = if len <= SLOT_BYTES { self.memory.free().pop()? } else { return None };
+        Some(PoolBuf { memory: self.memory.clone(), slot, len })
     }
 }
 
@@ -61,10 +61,17 @@ impl ReadPool {
 pub(crate) struct PoolBuf {
     memory: Arc<Memory>,
     slot: usize,
+    /// At most [`SLOT_BYTES`].
+    len: usize,
 }
 
 impl PoolBuf {
-    /// Its [`SLOT_BYTES`] bytes.
+    /// Bytes of it that are used.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where these begin.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         self.start()
     }
@@ -80,7 +87,7 @@ impl AsRef<[u8]> for PoolBuf {
         // SAFETY: the bytes live as long as `memory`, were all written when that was made, and are ours
         // alone; the kernel writes to them only while a ring's slot has the `PoolBuf`, which shows it to
         // nobody.
-        unsafe { std::slice::from_raw_parts(self.start(), SLOT_BYTES) }
+        unsafe { std::slice::from_raw_parts(self.start(), self.len) }
     }
 }
 
@@ -98,7 +105,8 @@ mod tests {
     #[test]
     fn a_slot_is_nobody_elses_until_the_last_one_that_reads_it_is_gone() {
         let pool = ReadPool::new();
-        let mut all: Vec<_> = std::iter::from_fn(|| pool.take()).collect();
+        assert!(pool.take(SLOT_BYTES + 1).is_none());
+        let mut all: Vec<_> = std::iter::from_fn(|| pool.take(BLOCK_BYTES)).collect();
         assert_eq!(all.len(), SLOTS);
         let places: std::collections::BTreeSet<_> =
             all.iter_mut().map(|slot| slot.as_mut_ptr().addr()).collect();
@@ -106,17 +114,18 @@ mod tests {
         let slot = all.pop().unwrap();
         let at = slot.as_ref().as_ptr();
         let bytes = Bytes::from_owner(slot);
+        assert_eq!(bytes.len(), BLOCK_BYTES);
         let part = bytes.slice(100..200);
         drop(bytes);
-        assert!(pool.take().is_none() && part.as_ptr().addr() == at.addr() + 100);
+        assert!(pool.take(BLOCK_BYTES).is_none() && part.as_ptr().addr() == at.addr() + 100);
         drop(part);
-        assert_eq!(pool.take().unwrap().as_ref().as_ptr(), at);
+        assert_eq!(pool.take(SLOT_BYTES).unwrap().as_ref().as_ptr(), at);
     }
 
     #[test]
     fn slots_outlive_their_pool() {
         let pool = ReadPool::new();
-        let bytes = Bytes::from_owner(pool.take().unwrap());
+        let bytes = Bytes::from_owner(pool.take(SLOT_BYTES).unwrap());
         drop(pool);
         assert!(bytes.iter().all(|b| *b == 0));
     }

@@ -1,6 +1,6 @@
 //! Who owns the memory of an operation in flight: its slot.
 
-use crate::pool::{PoolBuf, SLOT_BYTES};
+use crate::pool::PoolBuf;
 use bytes::{Bytes, BytesMut};
 use io::AlignedBuf;
 use io::disk::DiskToken;
@@ -46,7 +46,7 @@ impl ReadBuf {
     pub fn len(&self) -> usize {
         match self {
             ReadBuf::Own(buf) => buf.len(),
-            ReadBuf::Pool(_) => SLOT_BYTES,
+            ReadBuf::Pool(buf) => buf.len(),
         }
     }
 

@@ -247,7 +247,7 @@ impl<'a> Plan<'a> {
         let known = self.cx.shards.get(self.cx.rows, (id, number))?;
         self.builds_on(known.txn);
         if !self.cx.fetched.pages.is_empty() {
-            self.cx.outlines.learn(self.cx.rows, (id, number));
+            self.cx.outlines.learn(self.cx.rows, (id, number), self.cx.fetched);
         }
         Ok(known.row)
     }

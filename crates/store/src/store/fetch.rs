@@ -47,12 +47,13 @@ pub(crate) struct Fetches {
     running: HashMap<u64, Fetch>,
 }
 
-/// A node from its bytes, if it is the one that `ptr` means.
+/// A node from its bytes, if it is the one that `ptr` means. It has memory of its own, as it may be kept
+/// for long: what a device reads into is lent, and short when much of it is held.
 pub(crate) fn check_node(ptr: PagePtr, bytes: Bytes) -> Result<Node, &'static str> {
     if node_crc(&bytes) != ptr.crc {
         return Err("a tree node does not have its checksum");
     }
-    Node::parse(bytes).map_err(|why| why.0)
+    Node::parse(Bytes::copy_from_slice(&bytes)).map_err(|why| why.0)
 }
 
 impl Store {

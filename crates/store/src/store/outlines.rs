@@ -1,58 +1,155 @@
 //! What is kept of rows of extents that are not in memory.
 //!
 //! The rows of a device take 1.2 GiB of memory for each TiB, most of it the checksums of 4 KiB blocks.
-//! An outline takes half of that: where the blocks of a shard stand, if they are one run that belongs to
+//! An outline takes half of that (0.58 GiB): where the blocks of a shard stand, if they are one run that belongs to
 //! its object alone, and one checksum for each two of them. It is enough to overwrite blocks
 //! ([`crate::patch`]), and to read one, together with its neighbour.
 //!
 //! An outline says what the newest layer of the rows says. Which checksums of pairs are known changes:
 //! an overwrite of one block of two leaves their checksum unknown until the row is seen again.
 
+use super::miss::ReadSet;
 use super::onodes::ShardId;
 use crate::keys::{self, SHARD_BLOCKS};
 use crate::memtable::{Change, Memtable};
 use crate::patch::Patch;
 use crate::plan::Rows;
 use crate::rows::Shard;
+use hashbrown::HashTable;
 use io::BLOCK_BYTES;
 use std::cell::RefCell;
 use std::sync::LazyLock;
-use types::HashMap;
+use types::fixed_hash;
 
 /// Pairs of a shard.
 const PAIRS: usize = SHARD_BLOCKS as usize / 2;
 /// Shards that are kept and forgotten together: 1 MiB of an object.
 const CHUNK_SHARDS: usize = 8;
+/// Blocks of a chunk.
+const CHUNK_BLOCKS: usize = CHUNK_SHARDS * SHARD_BLOCKS as usize;
 /// Rounds of the clock that a chunk stays without being used.
 const LIVES: u8 = 7;
-/// What finds a chunk takes about so much memory: an entry of a table that is two thirds full, and one
-/// of the clock.
-const FINDING_BYTES: usize = 48;
-/// Memory of a chunk.
-const CHUNK_BYTES: usize = size_of::<Chunk>() + FINDING_BYTES;
+/// What finds a chunk takes about so much memory: an entry of a table that is two thirds full.
+const FINDING_BYTES: usize = 8;
+/// Memory of a chunk whose shards stand behind each other, as they mostly do; it is counted so for all.
+const CHUNK_BYTES: usize = size_of::<Chunk>() + size_of::<Crcs>() + FINDING_BYTES;
 
-/// One shard. The place is cut in two so that nothing is wasted on alignment.
+/// The checksum of each pair. By itself, so that it takes exactly the memory that it needs.
+type Crcs = [u32; CHUNK_BLOCKS / 2];
+type ChunkId = (u64, u32);
+
+/// The blocks of one shard: a run of slots, whose blocks stand behind each other.
 #[derive(Clone, Copy, Default)]
-struct Outline {
-    pairs: [u32; PAIRS],
-    place_low: u32,
-    place_high: u16,
+struct Span {
     /// Which of the pairs are known.
     known: u16,
     first: u8,
-    /// Blocks of the run; 0: there is no outline.
+    /// Slots of the run; 0: there is no outline.
     len: u8,
 }
 
-const _: () = assert!(size_of::<Outline>() == 76);
+impl Span {
+    fn has(&self, slot: usize) -> bool {
+        let first = usize::from(self.first);
+        (first..first + usize::from(self.len)).contains(&slot)
+    }
+}
 
-type ChunkId = (u64, u32);
+/// Where the first slot of each shard stands, or would.
+enum Places {
+    /// All shards stand behind each other, and the chunk's first slot here.
+    Run(u64),
+    Each(Box<[u64; CHUNK_SHARDS]>),
+}
+
+impl Places {
+    fn get(&self, shard: usize) -> u64 {
+        match self {
+            Places::Run(first) => first.wrapping_add(shard as u64 * SHARD_BLOCKS),
+            Places::Each(firsts) => firsts[shard],
+        }
+    }
+}
 
 struct Chunk {
-    id: ChunkId,
+    /// Its id is of both.
+    object: u64,
+    number: u32,
     /// So many times the clock passes it by, unless it is of use until then.
     lives: u8,
-    shards: [Outline; CHUNK_SHARDS],
+    spans: [Span; CHUNK_SHARDS],
+    places: Places,
+    crcs: Box<Crcs>,
+}
+
+const _: () = assert!(size_of::<Chunk>() == 72);
+
+impl Chunk {
+    fn new((object, number): ChunkId) -> Self {
+        let crcs = Box::new([0; CHUNK_BLOCKS / 2]);
+        let (spans, places) = (Default::default(), Places::Run(0));
+        Chunk { object, number, lives: LIVES, spans, places, crcs }
+    }
+
+    fn id(&self) -> ChunkId {
+        (self.object, self.number)
+    }
+
+    /// Takes the encoded row of a shard.
+    fn note(&mut self, shard: usize, row: &[u8]) {
+        self.spans[shard] = Span::default();
+        let Some((start, first, len)) = Shard::single_run(row) else { return };
+        let mut crcs = [0; SHARD_BLOCKS as usize];
+        let all = 0..SHARD_BLOCKS as usize;
+        if !matches!(Shard::visit(row, all, |i, slot| crcs[i] = slot.crc), Ok(true)) {
+            return;
+        }
+        self.put_place(shard, start.wrapping_sub(u64::from(first)));
+        let mut span = Span { known: 0, first, len };
+        let known = &mut self.crcs[shard * PAIRS..][..PAIRS];
+        for (i, (two, pair)) in crcs.chunks_exact(2).zip(known).enumerate() {
+            if span.has(2 * i) && span.has(2 * i + 1) {
+                *pair = joined(two[0], two[1]);
+                span.known |= 1 << i;
+            }
+        }
+        self.spans[shard] = span;
+    }
+
+    /// Where the first slot of a shard stands, which has no outline at the moment.
+    fn put_place(&mut self, shard: usize, first: u64) {
+        let is_alone = self.spans.iter().all(|span| span.len == 0);
+        match &mut self.places {
+            places if is_alone => {
+                *places = Places::Run(first.wrapping_sub(shard as u64 * SHARD_BLOCKS));
+            }
+            Places::Each(firsts) => firsts[shard] = first,
+            places if places.get(shard) == first => {}
+            places => {
+                let mut firsts = std::array::from_fn(|shard| places.get(shard));
+                firsts[shard] = first;
+                *places = Places::Each(Box::new(firsts));
+            }
+        }
+    }
+
+    fn place(&self, shard: usize, slot: usize) -> Option<u64> {
+        let first = self.places.get(shard);
+        self.spans[shard].has(slot).then(|| first.wrapping_add(slot as u64))
+    }
+
+    fn pair(&self, shard: usize, slot: usize) -> Option<Pair> {
+        let pair = slot / 2;
+        let start = self.place(shard, 2 * pair)?;
+        let known = self.spans[shard].known >> pair & 1 == 1;
+        known.then(|| Pair { start, crc: self.crcs[shard * PAIRS + pair] })
+    }
+
+    fn patch(&mut self, shard: usize, patch: &Patch) {
+        for (slot, _) in patch.slots() {
+            self.spans[shard].known &= !(1 << (slot / 2));
+        }
+    }
 }
 
 /// Two blocks that are read together.
@@ -66,12 +163,9 @@ pub(crate) struct Pair {
 
 #[derive(Default)]
 struct Chunks {
-    by_id: HashMap<ChunkId, u32>,
-    #[expect(
-        clippy::vec_box,
-        reason = "what is there is not copied when it grows, nor kept twice"
-    )]
-    chunks: Vec<Box<Chunk>>,
+    /// Which chunk has which id.
+    index: HashTable<u32>,
+    chunks: Vec<Chunk>,
     hand: usize,
     max: usize,
 }
@@ -100,81 +194,76 @@ fn joined(first: u32, second: u32) -> u32 {
     shifted ^ second
 }
 
-impl Outline {
-    /// Of an encoded row.
-    fn of(row: &[u8]) -> Outline {
-        let Some((start, first, len)) = Shard::single_run(row) else { return Outline::default() };
-        let mut crcs = [0; SHARD_BLOCKS as usize];
-        let all = 0..SHARD_BLOCKS as usize;
-        if !matches!(Shard::visit(row, all, |i, slot| crcs[i] = slot.crc), Ok(true)) {
-            return Outline::default();
-        }
-        let mut out = Outline { first, len, ..Outline::default() };
-        (out.place_low, out.place_high) = (start as u32, (start >> 32) as u16);
-        for (i, two) in crcs.chunks_exact(2).enumerate() {
-            if out.has(2 * i) && out.has(2 * i + 1) {
-                out.pairs[i] = joined(two[0], two[1]);
-                out.known |= 1 << i;
-            }
-        }
-        out
-    }
-
-    fn has(&self, slot: usize) -> bool {
-        let first = usize::from(self.first);
-        (first..first + usize::from(self.len)).contains(&slot)
-    }
-
-    fn place(&self, slot: usize) -> Option<u64> {
-        let start = u64::from(self.place_high) << 32 | u64::from(self.place_low);
-        self.has(slot).then(|| start + slot as u64 - u64::from(self.first))
-    }
-
-    fn patch(&mut self, patch: &Patch) {
-        for (slot, _) in patch.slots() {
-            self.known &= !(1 << (slot / 2));
-        }
-    }
-}
-
 fn chunk_of((id, number): ShardId) -> (ChunkId, usize) {
     let shards = CHUNK_SHARDS as u32;
     ((id, number / shards), (number % shards) as usize)
 }
 
 impl Chunks {
-    fn shard(&mut self, id: ShardId) -> Option<&mut Outline> {
+    fn find(&self, id: ChunkId) -> Option<usize> {
         if self.chunks.is_empty() {
             return None;
         }
-        let (chunk, at) = chunk_of(id);
-        let index = *self.by_id.get(&chunk)?;
-        let chunk = &mut self.chunks[index as usize];
+        let found = self.index.find(fixed_hash(&id), |&i| self.chunks[i as usize].id() == id);
+        found.map(|i| *i as usize)
+    }
+
+    /// The chunk of a shard that is of use now, and which of its shards that is.
+    fn used(&mut self, id: ShardId) -> Option<(&mut Chunk, usize)> {
+        let (chunk, shard) = chunk_of(id);
+        let chunk = self.find(chunk).map(|i| &mut self.chunks[i])?;
         chunk.lives = LIVES;
-        Some(&mut chunk.shards[at])
+        Some((chunk, shard))
+    }
+
+    /// The same, if there is an outline of that shard.
+    fn known(&mut self, id: ShardId) -> Option<(&mut Chunk, usize)> {
+        self.used(id).filter(|(chunk, shard)| chunk.spans[*shard].len > 0)
+    }
+
+    fn has_room(&self) -> bool {
+        self.chunks.len() < self.max
     }
 
     /// Makes room for a chunk. When all have theirs, each wish moves the clock by one only: where more
     /// is used at random than there is room for, it is best to keep what is there.
     fn admit(&mut self, id: ChunkId) -> bool {
-        let new = Chunk { id, lives: LIVES, shards: Default::default() };
-        let index = if self.chunks.len() < self.max {
-            self.chunks.push(Box::new(new));
-            self.chunks.len() - 1
-        } else {
-            let index = self.hand;
-            self.hand = (self.hand + 1) % self.chunks.len().max(1);
-            let Some(old) = self.chunks.get_mut(index) else { return false };
-            if old.lives > 0 {
-                old.lives -= 1;
-                return false;
-            }
-            self.by_id.remove(&old.id);
-            **old = new;
-            index
-        };
-        self.by_id.insert(id, index as u32);
+        if self.has_room() {
+            // Growing by doubling would take twice the memory at times.
+            self.chunks.reserve_exact(self.max - self.chunks.len());
+            self.chunks.push(Chunk::new(id));
+            self.add_index(id, self.chunks.len() - 1);
+            return true;
+        }
+        let at = self.hand;
+        self.hand = (self.hand + 1) % self.chunks.len().max(1);
+        let Some(old) = self.chunks.get_mut(at) else { return false };
+        if old.lives > 0 {
+            old.lives -= 1;
+            return false;
+        }
+        let old = std::mem::replace(old, Chunk::new(id));
+        self.remove_index(old.id(), at);
+        self.add_index(id, at);
         true
+    }
+
+    fn pop(&mut self) {
+        if let Some(last) = self.chunks.pop() {
+            self.remove_index(last.id(), self.chunks.len());
+        }
+    }
+
+    fn add_index(&mut self, id: ChunkId, at: usize) {
+        let chunks = &self.chunks;
+        let hash = |i: &u32| fixed_hash(&chunks[*i as usize].id());
+        self.index.insert_unique(fixed_hash(&id), at as u32, hash);
+    }
+
+    fn remove_index(&mut self, id: ChunkId, at: usize) {
+        if let Ok(entry) = self.index.find_entry(fixed_hash(&id), |i| *i as usize == at) {
+            entry.remove();
+        }
     }
 }
 
@@ -189,9 +278,7 @@ impl Outlines {
         let all = self.0.get_mut();
         all.max = bytes / CHUNK_BYTES;
         while all.chunks.len() > all.max {
-            if let Some(last) = all.chunks.pop() {
-                all.by_id.remove(&last.id);
-            }
+            all.pop();
         }
         all.hand = all.hand.min(all.chunks.len().saturating_sub(1));
     }
@@ -201,28 +288,33 @@ impl Outlines {
         self.0.borrow().chunks.len() * CHUNK_BYTES
     }
 
-    /// Learns what is to be known of a shard whose row had to be read; and, when its chunk is new, of the
-    /// others there, whose rows have mostly come with it. Nothing while the tree still fits into memory.
-    pub fn learn(&self, rows: &Rows, id: ShardId) {
-        let (chunk, _) = chunk_of(id);
-        let is_known = self.0.borrow().by_id.contains_key(&chunk);
-        let has_room = is_known || rows.pages.is_full() && self.0.borrow_mut().admit(chunk);
-        if !has_room {
-            return;
-        }
-        let first = chunk.1 * CHUNK_SHARDS as u32;
-        let new = first..first + CHUNK_SHARDS as u32;
-        for number in if is_known { id.1..id.1 + 1 } else { new } {
-            if let Ok((Some(row), _)) = rows.get(&keys::shard(id.0, number)) {
-                self.note((id.0, number), &row);
+    /// Learns what is to be known of a shard whose row had to be read; and of those whose rows came with
+    /// it, as long as there is room. Nothing new while the tree still fits into memory.
+    pub fn learn(&self, rows: &Rows, id: ShardId, read: &ReadSet) {
+        self.learn_one(rows, id, |all, chunk| all.admit(chunk));
+        let leaves = read.pages.iter().filter(|node| node.level() == 0);
+        let keys = leaves.flat_map(|leaf| (0..leaf.count()).map(|i| leaf.key(i)));
+        for other in keys.filter_map(|key| keys::shard_of(&key)) {
+            if self.0.borrow_mut().known(other).is_none() {
+                self.learn_one(rows, other, |all, chunk| all.has_room() && all.admit(chunk));
             }
+        }
+    }
+
+    fn learn_one(&self, rows: &Rows, id: ShardId, admit: impl Fn(&mut Chunks, ChunkId) -> bool) {
+        let (chunk, _) = chunk_of(id);
+        let is_there = self.0.borrow().find(chunk).is_some()
+            || rows.pages.is_full() && admit(&mut self.0.borrow_mut(), chunk);
+        // What was read may be old; the layers know.
+        if is_there && let Ok((Some(row), _)) = rows.get(&keys::shard(id.0, id.1)) {
+            self.note(id, &row);
         }
     }
 
     /// Notes the row of a shard, as the newest layer has it, if there is room.
     fn note(&self, id: ShardId, row: &[u8]) {
-        if let Some(outline) = self.0.borrow_mut().shard(id) {
-            *outline = Outline::of(row);
+        if let Some((chunk, shard)) = self.0.borrow_mut().used(id) {
+            chunk.note(shard, row);
         }
     }
 
@@ -241,19 +333,19 @@ impl Outlines {
 
     fn change(&self, id: ShardId, change: &Change) {
         let mut all = self.0.borrow_mut();
-        let Some(outline) = all.shard(id) else { return };
+        let Some((chunk, shard)) = all.used(id) else { return };
         match change {
-            Change::Put(row) => *outline = Outline::of(row),
-            Change::Patch(patch) => outline.patch(patch),
-            Change::Delete => *outline = Outline::default(),
+            Change::Put(row) => chunk.note(shard, row),
+            Change::Patch(patch) => chunk.patch(shard, patch),
+            Change::Delete => chunk.spans[shard] = Span::default(),
         }
     }
 
     /// Notes what a checkpoint made of a row, if it is known; `above`: what was changed since.
     pub fn merged(&self, id: ShardId, row: &[u8], above: &Patch) {
-        if let Some(outline) = self.0.borrow_mut().shard(id).filter(|o| o.len > 0) {
-            *outline = Outline::of(row);
-            outline.patch(above);
+        if let Some((chunk, shard)) = self.0.borrow_mut().known(id) {
+            chunk.note(shard, row);
+            chunk.patch(shard, above);
         }
     }
 
@@ -265,18 +357,16 @@ impl Outlines {
     /// Place of each block of a shard that is there, by slot.
     pub fn places(&self, id: ShardId) -> Option<impl Fn(u8) -> Option<u64> + use<>> {
         let mut all = self.0.borrow_mut();
-        let outline = all.shard(id).filter(|o| o.len > 0).map(|o| *o)?;
-        Some(move |slot: u8| outline.place(usize::from(slot)))
+        let (chunk, shard) = all.known(id)?;
+        let (span, first) = (chunk.spans[shard], chunk.places.get(shard));
+        Some(move |slot: u8| span.has(slot.into()).then(|| first.wrapping_add(slot.into())))
     }
 
     /// The pair that a slot belongs to, if its checksum is known.
     pub fn pair(&self, id: ShardId, slot: u8) -> Option<Pair> {
         let mut all = self.0.borrow_mut();
-        let outline = all.shard(id)?;
-        let pair = usize::from(slot / 2);
-        let start = outline.place(2 * pair)?;
-        let known = outline.known >> pair & 1 == 1;
-        known.then(|| Pair { start, crc: outline.pairs[pair] })
+        let (chunk, shard) = all.known(id)?;
+        chunk.pair(shard, slot.into())
     }
 }
 
@@ -289,7 +379,7 @@ mod tests {
     fn note(known: &Outlines, id: ShardId, row: &[u8]) {
         let (chunk, _) = chunk_of(id);
         let mut all = known.0.borrow_mut();
-        if !all.by_id.contains_key(&chunk) {
+        if all.find(chunk).is_none() {
             all.admit(chunk);
         }
         drop(all);
@@ -348,6 +438,30 @@ mod tests {
         assert!(known.places(id).is_none());
         known.merged(id, &row(0, 32, 100), &Patch::default());
         assert!(known.places(id).is_none(), "what a checkpoint wrote may be old");
+    }
+
+    #[test]
+    fn shards_stand_anywhere() {
+        let known = Outlines::new(1 << 20);
+        // Together, elsewhere, and together with the first ones again.
+        let firsts = [100, 132, 5000, 196];
+        for (number, first) in (8..).zip(firsts) {
+            note(&known, (7, number), &row(4, 28, first + 4));
+        }
+        for (number, first) in (8..).zip(firsts) {
+            let places = known.places((7, number)).unwrap();
+            assert_eq!(
+                (places(3), places(4), places(31)),
+                (None, Some(first + 4), Some(first + 31))
+            );
+            assert_eq!(known.pair((7, number), 7).unwrap().start, first + 6);
+        }
+        // One that is alone says where all are.
+        (9..12).for_each(|number| known.forget((7, number)));
+        note(&known, (7, 8), &row(0, 32, 9000));
+        note(&known, (7, 9), &row(0, 32, 9032));
+        assert_eq!(known.pair((7, 9), 0).unwrap().start, 9032);
+        assert!(matches!(known.0.borrow().chunks[0].places, Places::Run(9000)));
     }
 
     #[test]

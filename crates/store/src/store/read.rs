@@ -243,7 +243,7 @@ impl Store {
             let visit = |known: &KnownRow| known.row.as_ref().is_none_or(|row| take(&key, row));
             match self.shards.look_at(&self.rows, id, visit) {
                 Ok(_) if fetched.pages.is_empty() => {}
-                Ok(_) => self.outlines.learn(&self.rows, id),
+                Ok(_) => self.outlines.learn(&self.rows, id, fetched),
                 Err(miss) => {
                     let outlined = self.outlined(id, first, last);
                     return outlined.ok_or_else(|| self.miss(miss.into()));

@@ -38,6 +38,15 @@ pub struct Written {
     pub new: Vec<Block>,
 }
 
+/// What a read returned.
+struct Lent(Bytes, #[expect(dead_code, reason = "it is counted")] Arc<()>);
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
 /// An operation in flight.
 #[derive(Clone, Debug)]
 enum Op {
@@ -100,6 +109,8 @@ pub struct Disk {
     pub damaged: BTreeSet<(DevId, u64)>,
     /// All blocks that were read.
     pub read_blocks: BTreeSet<(DevId, u64)>,
+    /// All that reads return holds this, if it is there.
+    pub lent: Option<Arc<()>>,
     /// All writes, if they are kept.
     pub log: Option<Vec<Written>>,
     /// Operations issued.
@@ -141,6 +152,7 @@ impl Disk {
             faults: WriteFaults::default(),
             damaged: BTreeSet::new(),
             read_blocks: BTreeSet::new(),
+            lent: None,
             log: None,
             issued: 0,
             writes: 0,
@@ -289,7 +301,11 @@ impl Disk {
                 if range.clone().any(|b| self.unreadable.contains(&(dev, b))) {
                     return eio;
                 }
-                Ok(self.content(dev, block, blocks))
+                let content = self.content(dev, block, blocks);
+                Ok(match self.lent.clone() {
+                    Some(lent) => Bytes::from_owner(Lent(content, lent)),
+                    None => content,
+                })
             }
             _ if self.writes_fail => eio,
             Op::Write { serial, durable } => {

@@ -3,10 +3,11 @@
 use crate::disk::Disk;
 use crate::rig::{
     CLUSTER, OSD, Rig, assert_clean, bytes, fsck, identity, key, mkfs, mount, mount_until,
-    tiny_config,
+    outline_config, tiny_config,
 };
 use io::disk::{DevId, DiskOp, WriteMode};
 use io::{AlignedBuf, BLOCK_BYTES};
+use std::sync::Arc;
 use store::{Config, Expect, MkfsError, MountError, ReadSet, Severity, Store, Transaction};
 use types::{OsdId, Uuid};
 
@@ -293,6 +294,56 @@ fn a_turn_is_one_batch() {
     assert_eq!(rig.disk.writes - before, 1);
     rig.settle();
     assert_eq!(rig.durable.len(), 8);
+}
+
+/// Bytes of the object of [`filled`].
+const FILLED_BYTES: u64 = 16 << 20;
+const ROW_BYTES: u64 = 128 << 10;
+
+/// A store with an object whose rows of extents are several leaves.
+fn filled(config: &Config) -> Disk {
+    let mut rig = Rig::new(1, &[32 << 20], config);
+    for at in (0..FILLED_BYTES).step_by(1 << 20) {
+        let mut txn = Transaction::new(0);
+        rig.commit(txn.write(&key(1), at, vec![1; 1 << 20].into()));
+    }
+    rig.unmount()
+}
+
+#[test]
+fn memory_that_a_device_read_into_is_not_kept() {
+    // The runner lends it, and has little of it.
+    let config = Config { page_cache_bytes: 1 << 20, ..tiny_config() };
+    let mut disk = filled(&config);
+    disk.lent = Some(Arc::default());
+    let mut rig = Rig::open(disk, &config).unwrap();
+    for at in (0..FILLED_BYTES).step_by(1 << 20) {
+        rig.read(&key(1), at, 4096).unwrap();
+    }
+    rig.settle();
+    assert!(rig.store.counters().nodes_read >= 3);
+    let lent = rig.disk.lent.take().unwrap();
+    assert_eq!(Arc::strong_count(&lent), 1, "something holds what a read returned");
+}
+
+#[test]
+fn outlines_are_learned_from_all_rows_that_were_read() {
+    let config = outline_config();
+    let mut rig = Rig::open(filled(&config), &config).unwrap();
+    let mut at_once = 0;
+    let rows = FILLED_BYTES / ROW_BYTES;
+    for i in 0..rows {
+        // No leaf is needed twice in a row.
+        rig.read(&key(1), i * 37 % rows * ROW_BYTES, 4096).unwrap();
+        at_once += u64::from(rig.store.counters().pairs_read > at_once);
+    }
+    let nodes = rig.store.counters().nodes_read;
+    // 128 rows are 5 leaves; with each of the first ones the root is read, too.
+    assert!(at_once >= 100 && (5..=20).contains(&nodes), "{at_once} by outlines, {nodes} nodes");
+    for at in (0..FILLED_BYTES).step_by(60 << 10) {
+        assert_eq!(rig.read(&key(1), at, 4096).unwrap(), [1; 4096]);
+    }
+    assert_eq!(rig.store.counters().nodes_read, nodes);
 }
 
 #[test]

@@ -2,7 +2,6 @@
 //! ends wake nobody, and many of them are looked at together.
 
 use super::{RunError, Runner, Way};
-use crate::pool::{ReadPool, SLOT_BYTES};
 use crate::ring::Done;
 use crate::slots::{ReadBuf, Slot, WriteData};
 use bytes::Bytes;
@@ -59,8 +58,7 @@ impl Runner {
         len: usize,
     ) -> Result<(), RunError> {
         let fd = self.dev(dev);
-        let pool = self.pool.as_ref().filter(|_| len == SLOT_BYTES);
-        if let Some(mut buf) = pool.and_then(ReadPool::take) {
+        if let Some(mut buf) = self.pool.as_ref().and_then(|pool| pool.take(len)) {
             let entry = opcode::ReadFixed::new(fd, buf.as_mut_ptr(), len as u32, POOL_BUFFER);
             let slot = Slot::DiskRead { token, buf: ReadBuf::Pool(buf) };
             return self.push(entry.offset(offset).build(), slot);
