@@ -29,7 +29,10 @@ pub use version::Eversion;
 /// for replay. Nothing may depend on its iteration order.
 pub type HashMap<K, V> = hashbrown::HashMap<K, V, foldhash::fast::FixedState>;
 
-/// The hash of a key in such a map, for tables that keep their keys elsewhere.
+/// The table below such a map, for entries whose keys stand elsewhere; [`fixed_hash`] is of these.
+pub use hashbrown::HashTable;
+
+/// The hash of a key in a [`HashMap`].
 pub fn fixed_hash(key: &impl std::hash::Hash) -> u64 {
     std::hash::BuildHasher::hash_one(&foldhash::fast::FixedState::default(), key)
 }

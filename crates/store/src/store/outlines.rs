@@ -15,11 +15,10 @@ use crate::memtable::{Change, Memtable};
 use crate::patch::Patch;
 use crate::plan::Rows;
 use crate::rows::Shard;
-use hashbrown::HashTable;
 use io::BLOCK_BYTES;
 use std::cell::RefCell;
 use std::sync::LazyLock;
-use types::fixed_hash;
+use types::{HashTable, fixed_hash};
 
 /// Pairs of a shard.
 const PAIRS: usize = SHARD_BLOCKS as usize / 2;
