@@ -28,13 +28,13 @@ pub use version::Eversion;
 /// Keys come from authenticated storage clients; resistance against chosen collisions is given up
 /// for replay. Nothing may depend on its iteration order.
 pub type HashMap<K, V> = hashbrown::HashMap<K, V, foldhash::fast::FixedState>;
+/// See [`HashMap`].
+pub type HashSet<K> = hashbrown::HashSet<K, foldhash::fast::FixedState>;
 
-/// The table below such a map, for entries whose keys stand elsewhere; [`fixed_hash`] is of these.
+/// The table below a [`HashMap`], for entries whose keys stand elsewhere; [`fixed_hash`] is of these.
 pub use hashbrown::HashTable;
 
 /// The hash of a key in a [`HashMap`].
 pub fn fixed_hash(key: &impl std::hash::Hash) -> u64 {
     std::hash::BuildHasher::hash_one(&foldhash::fast::FixedState::default(), key)
 }
-/// See [`HashMap`].
-pub type HashSet<K> = hashbrown::HashSet<K, foldhash::fast::FixedState>;

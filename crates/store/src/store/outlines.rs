@@ -1,8 +1,8 @@
 //! What is kept of rows of extents that are not in memory.
 //!
 //! The rows of a device take 1.2 GiB of memory for each TiB, most of it the checksums of 4 KiB blocks.
-//! An outline takes half of that (0.58 GiB): where the blocks of a shard stand, if they are one run that belongs to
-//! its object alone, and one checksum for each two of them. It is enough to overwrite blocks
+//! An outline takes half of that (0.58 GiB): where the blocks of a shard stand, if they are one run that
+//! belongs to its object alone, and one checksum for each two of them. It is enough to overwrite blocks
 //! ([`crate::patch`]), and to read one, together with its neighbour.
 //!
 //! An outline says what the newest layer of the rows says. Which checksums of pairs are known changes:
@@ -207,6 +207,12 @@ impl Chunks {
         found.map(|i| *i as usize)
     }
 
+    /// Whether there is an outline of a shard, which is not used by that.
+    fn has(&self, id: ShardId) -> bool {
+        let (chunk, shard) = chunk_of(id);
+        self.find(chunk).is_some_and(|i| self.chunks[i].spans[shard].len > 0)
+    }
+
     /// The chunk of a shard that is of use now, and which of its shards that is.
     fn used(&mut self, id: ShardId) -> Option<(&mut Chunk, usize)> {
         let (chunk, shard) = chunk_of(id);
@@ -228,8 +234,9 @@ impl Chunks {
     /// is used at random than there is room for, it is best to keep what is there.
     fn admit(&mut self, id: ChunkId) -> bool {
         if self.has_room() {
-            // Growing by doubling would take twice the memory at times.
-            self.chunks.reserve_exact(self.max - self.chunks.len());
+            if self.chunks.capacity() < self.max {
+                self.reserve();
+            }
             self.chunks.push(Chunk::new(id));
             self.add_index(id, self.chunks.len() - 1);
             return true;
@@ -245,6 +252,13 @@ impl Chunks {
         self.remove_index(old.id(), at);
         self.add_index(id, at);
         true
+    }
+
+    /// Growing bit by bit would take twice the memory at times, and long to find places for all anew.
+    fn reserve(&mut self) {
+        let more = self.max - self.chunks.len();
+        self.chunks.reserve_exact(more);
+        self.index.reserve(more, |i| fixed_hash(&self.chunks[*i as usize].id()));
     }
 
     fn pop(&mut self) {
@@ -294,7 +308,7 @@ impl Outlines {
         let leaves = read.pages.iter().filter(|node| node.level() == 0);
         let keys = leaves.flat_map(|leaf| (0..leaf.count()).map(|i| leaf.key(i)));
         for other in keys.filter_map(|key| keys::shard_of(&key)) {
-            if self.0.borrow_mut().known(other).is_none() {
+            if !self.0.borrow().has(other) {
                 self.learn_one(rows, other, |all, chunk| all.has_room() && all.admit(chunk));
             }
         }
