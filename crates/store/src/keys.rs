@@ -13,11 +13,15 @@
 
 use crate::codec::{Decoded, Malformed, Reader};
 use smallvec::SmallVec;
+use std::cmp::Ordering;
 use types::ObjectKey;
 
 /// A key of the ordered space. Extent shards, the PG log, and objects with names of the usual length
 /// need no allocation, and a search needs no other memory than the table's own.
 pub(crate) type Key = SmallVec<[u8; 80]>;
+
+/// An extent shard: the object's id, and the shard's number.
+pub(crate) type ShardId = (u64, u32);
 
 /// Longest object name, attribute name or omap key, in bytes as a key.
 pub const MAX_NAME_BYTES: usize = 12 * 1024;
@@ -112,13 +116,40 @@ pub(crate) fn shard(id: u64, number: u32) -> Key {
 }
 
 /// The object's id and the shard's number, if the key is an extent shard's.
-pub(crate) fn shard_of(key: &[u8]) -> Option<(u64, u32)> {
+pub(crate) fn shard_of(key: &[u8]) -> Option<ShardId> {
     let (&[SPACE_ROWS, ..], Some((id, rest))) = (key, key.get(1..)?.split_first_chunk()) else {
         return None;
     };
     let (&kind, number) = rest.split_first()?;
     let number = number.try_into().ok().filter(|_| kind == Kind::Shard as u8)?;
     Some((u64::from_be_bytes(*id), u32::from_be_bytes(number)))
+}
+
+/// The first shard whose key is not before `key`; `None` when all are.
+pub(crate) fn first_shard(key: &[u8]) -> Option<ShardId> {
+    let Some((&space, rest)) = key.split_first() else { return Some((0, 0)) };
+    if space != SPACE_ROWS {
+        return (space < SPACE_ROWS).then_some((0, 0));
+    }
+    let mut id = [0; 8];
+    let known = rest.len().min(8);
+    id[..known].copy_from_slice(&rest[..known]);
+    let id = u64::from_be_bytes(id);
+    let next_id = || id.checked_add(1).map(|next| (next, 0));
+    let Some((&kind, rest)) = rest[known..].split_first() else { return Some((id, 0)) };
+    match kind.cmp(&(Kind::Shard as u8)) {
+        Ordering::Less => return Some((id, 0)),
+        Ordering::Greater => return next_id(),
+        Ordering::Equal => {}
+    }
+    let mut number = [0; 4];
+    let known = rest.len().min(4);
+    number[..known].copy_from_slice(&rest[..known]);
+    let number = u32::from_be_bytes(number);
+    if rest.len() <= 4 {
+        return Some((id, number));
+    }
+    number.checked_add(1).map_or_else(next_id, |next| Some((id, next)))
 }
 
 /// An attribute or omap entry.

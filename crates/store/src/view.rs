@@ -1,6 +1,6 @@
 //! Reading the ordered space: memtables over the tree.
 
-use crate::memtable::{Change, Found, Memtable, Row};
+use crate::memtable::{Change, Changes, Found, Memtable};
 use crate::patch::Patch;
 use crate::rows::Shard;
 use crate::tree::cache::PageCache;
@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use std::iter::Peekable;
 use std::ops::Bound;
 
-type Rows<'a> = Peekable<std::collections::btree_map::Range<'a, crate::keys::Key, Row>>;
+type Rows<'a> = Peekable<Changes<'a>>;
 
 /// The layers at one moment.
 #[derive(Clone)]
@@ -39,13 +39,13 @@ impl<'a> View<'a> {
     fn get_below(&self, first: usize, key: &[u8]) -> Result<Option<Bytes>, TreeMiss> {
         for (i, layer) in self.layers.iter().enumerate().skip(first) {
             match layer.get(key) {
-                Found::Row(row) => {
-                    self.note(row.txn);
-                    return match &row.change {
-                        Change::Put(value) => Ok(Some(value.clone())),
-                        Change::Patch(patch) => self.patched(i + 1, key, patch).map(Some),
-                        Change::Delete => Ok(None),
-                    };
+                Found::Put { value, txn } => {
+                    self.note(txn);
+                    return Ok(Some(value.clone()));
+                }
+                Found::Patched { patch, txn } => {
+                    self.note(txn);
+                    return self.patched(i + 1, key, &patch).map(Some);
                 }
                 Found::Deleted { txn } => {
                     self.note(txn);
@@ -69,11 +69,13 @@ impl<'a> View<'a> {
     pub fn patch(&self, key: &[u8]) -> Patch {
         let mut patch = Patch::default();
         for layer in &self.layers {
-            if let Found::Row(row) = layer.get(key) {
-                self.note(row.txn);
-                if let Change::Patch(earlier) = &row.change {
-                    patch.add_below(earlier);
+            match layer.get(key) {
+                Found::Patched { patch: earlier, txn } => {
+                    self.note(txn);
+                    patch.add_below(&earlier);
                 }
+                Found::Put { txn, .. } | Found::Deleted { txn } => self.note(txn),
+                Found::Below => {}
             }
         }
         patch
@@ -98,10 +100,10 @@ impl<'a> View<'a> {
             // The smallest key, from the newest layer that has it.
             let mut least: Option<(&[u8], usize)> = None;
             for (i, rows) in heads.iter_mut().enumerate() {
-                if let Some((key, _)) = rows.peek()
-                    && least.is_none_or(|(l, _)| key.as_slice() < l)
+                if let Some(changed) = rows.peek()
+                    && least.is_none_or(|(l, _)| changed.key.as_slice() < l)
                 {
-                    least = Some((key, i));
+                    least = Some((&changed.key, i));
                 }
             }
             let in_tree = tree.key().filter(|key| least.is_none_or(|(l, _)| *key < l));
@@ -145,10 +147,10 @@ impl<'a> View<'a> {
     ) -> Result<bool, TreeMiss> {
         let mut go_on = true;
         for (i, rows) in heads.iter_mut().enumerate() {
-            let Some((_, row)) = rows.next_if(|(k, _)| k.as_slice() == key) else { continue };
+            let Some(changed) = rows.next_if(|c| c.key.as_slice() == key) else { continue };
             if i == source {
-                self.note(row.txn);
-                go_on = match &row.change {
+                self.note(changed.txn);
+                go_on = match changed.change {
                     Change::Put(value) => f(key, value),
                     Change::Patch(_) => self.get(key)?.is_none_or(|value| f(key, &value)),
                     Change::Delete => true,
@@ -198,7 +200,7 @@ impl<'a> View<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::Key;
+    use crate::keys::{self, Key};
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
@@ -221,27 +223,28 @@ mod tests {
             patch
         };
         let mut layers = [Memtable::default(), Memtable::default(), Memtable::default()];
-        layers[2].put(key(5), Some(shard([1, 2, 3])), 1);
-        layers[1].patch(key(5), patch(0, 7), 2).unwrap();
-        layers[1].patch(key(5), patch(1, 8), 3).unwrap();
-        layers[0].patch(key(5), patch(1, 9), 4).unwrap();
-        layers[0].patch(key(6), patch(1, 9), 4).unwrap();
+        let (here, nothing) = (keys::shard(5, 1), keys::shard(6, 1));
+        layers[2].put(here.clone(), Some(shard([1, 2, 3])), 1);
+        layers[1].patch((5, 1), &patch(0, 7), 2).unwrap();
+        layers[1].patch((5, 1), &patch(1, 8), 3).unwrap();
+        layers[0].patch((5, 1), &patch(1, 9), 4).unwrap();
+        layers[0].patch((6, 1), &patch(1, 9), 4).unwrap();
         let pages = PageCache::new(0);
         let layers = layers.iter().collect();
         let by = std::cell::RefCell::new(Vec::new());
         let watch = |txn| by.borrow_mut().push(txn);
         let view = View { layers, tree: Tree::default(), pages: &pages, watch: Some(&watch) };
-        assert_eq!(view.get(&[5]), Ok(Some(shard([7, 9, 3]))));
+        assert_eq!(view.get(&here), Ok(Some(shard([7, 9, 3]))));
         assert_eq!(by.take(), [4, 3, 1]);
-        assert_eq!(view.patch(&[5]).slots(), [(0, 7), (1, 9)]);
+        assert_eq!(view.patch(&here).slots(), [(0, 7), (1, 9)]);
         let mut seen = Vec::new();
-        let all = view.scan(&[0], &[6], &mut |k, v| {
+        let all = view.scan(&[0], &nothing, &mut |k, v| {
             seen.push((k.to_vec(), v.clone()));
             true
         });
-        assert_eq!((all, seen), (Ok(()), vec![(vec![5], shard([7, 9, 3]))]));
+        assert_eq!((all, seen), (Ok(()), vec![(here.to_vec(), shard([7, 9, 3]))]));
         // There is nothing that could be patched.
-        assert!(matches!(view.get(&[6]), Err(TreeMiss::Damaged { .. })));
+        assert!(matches!(view.get(&nothing), Err(TreeMiss::Damaged { .. })));
     }
 
     proptest! {

@@ -15,7 +15,7 @@ pub use report::{Finding, FsckReport, MAX_FINDINGS, Severity, SpaceReport};
 use crate::codec::block_crc;
 use crate::config::{Config, Devices, Expect, HEAD_BLOCKS, TAIL_BLOCKS};
 use crate::keys::{self, Key, Parsed};
-use crate::memtable::{Change, Found, Row};
+use crate::memtable::{Change, Found};
 use crate::mount::replay::Replay;
 use crate::mount::supers::{Supers, check_identity, check_label, device_blocks, tail_places};
 use crate::mount::walk::{Visit, Walk, is_possible_root};
@@ -476,9 +476,7 @@ impl Fsck {
             self.logged_rows(Some(&key));
             let row = match self.replay.as_ref().map(|r| r.changes.get(&key)) {
                 None | Some(Found::Below) => Ok(node.value(i)),
-                Some(Found::Row(Row { change: Change::Patch(patch), .. })) => {
-                    Shard::patched(&node.value(i), patch)
-                }
+                Some(Found::Patched { patch, .. }) => Shard::patched(&node.value(i), &patch),
                 Some(_) => continue,
             };
             match row {
@@ -495,11 +493,12 @@ impl Fsck {
         if to.is_some_and(|to| *to < self.pos) {
             return;
         }
-        for (key, row) in replay.changes.rows_from(&self.pos) {
+        for changed in replay.changes.rows_from(&self.pos) {
+            let key = changed.key.as_ref();
             if to.is_some_and(|to| key > to) {
                 break;
             }
-            match &row.change {
+            match changed.change {
                 Change::Put(value) => self.rows.row(key, value, &mut self.report),
                 // Of a row of the tree: that comes with its leaf.
                 Change::Patch(_) if to == Some(key) => {}

@@ -253,10 +253,11 @@ impl Plan<'_> {
             self.out.blocks.insert(place, (crc, data.slice_ref(content)));
         }
         self.out.unseen += u64::from(row.is_none());
-        let key = keys::shard(id, number);
         let done = match row {
-            Some(row) => Shard::patched(&row, &patch).map(|row| self.put(key, Some(row))),
-            None => self.out.changes.patch(key, patch, 0),
+            Some(row) => {
+                Shard::patched(&row, &patch).map(|row| self.put(keys::shard(id, number), Some(row)))
+            }
+            None => self.out.changes.patch((id, number), &patch, 0),
         };
         done.map(|()| true).or_else(|why| self.problem(why.0))
     }

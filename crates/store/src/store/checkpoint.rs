@@ -11,7 +11,7 @@
 use super::inflight::DATA;
 use super::{Ended, Life, Store};
 use crate::keys;
-use crate::memtable::{Change, Found, Row};
+use crate::memtable::Found;
 use crate::mount::walk::is_possible;
 use crate::patch::Patch;
 use crate::superblock::{LogPos, Totals};
@@ -207,9 +207,9 @@ impl Store {
         for (key, row) in checkpoint.apply.patched.drain(..) {
             // What was put since is newer; what was patched since is not in this.
             let above = match self.rows.active.get(&key) {
-                Found::Row(Row { change: Change::Patch(patch), .. }) => patch.clone(),
+                Found::Patched { patch, .. } => patch,
                 Found::Below => Patch::default(),
-                Found::Row(_) | Found::Deleted { .. } => continue,
+                Found::Put { .. } | Found::Deleted { .. } => continue,
             };
             if let Some(shard) = keys::shard_of(&key) {
                 self.outlines.merged(shard, &row, &above);

@@ -5,10 +5,10 @@
 
 use super::inflight::{DATA, MAX_IO_BLOCKS};
 use super::miss::{Fetched, Miss, ReadSet, Want};
-use super::onodes::ShardId;
 use super::{Ended, Life, Store, StoreEvent};
 use crate::codec::block_crc;
 use crate::error::StoreError;
+use crate::keys::ShardId;
 use crate::mount::walk::is_possible;
 use crate::tree::node::{Node, PagePtr, node_crc};
 use bytes::Bytes;

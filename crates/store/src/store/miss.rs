@@ -2,8 +2,8 @@
 
 use crate::blob::Blob;
 use crate::error::StoreError;
+use crate::keys::ShardId;
 use crate::rows::Slot;
-use crate::store::onodes::ShardId;
 use crate::store::outlines::Pair;
 use crate::tree::TreeMiss;
 use crate::tree::node::{Node, PagePtr};

@@ -7,8 +7,8 @@
 //! here.
 
 use super::recent::{GENERATIONS, Recent};
-use crate::keys;
-use crate::memtable::{Change, Memtable};
+use crate::keys::{self, ShardId};
+use crate::memtable::Memtable;
 use crate::plan::Rows;
 use crate::rows::Onode;
 use crate::tree::TreeMiss;
@@ -58,9 +58,6 @@ impl OnodeCache {
         self.0.borrow_mut().put(key, known);
     }
 }
-
-/// Names a row of extents: the object's id, and the shard's number.
-pub(crate) type ShardId = (u64, u32);
 
 /// A row, or that there is none, and the transaction that made it so (0: long ago).
 #[derive(Clone, Debug)]
@@ -116,11 +113,8 @@ impl ShardCache {
         let mut all = self.0.borrow_mut();
         for (key, row) in changes.rows() {
             let Some(id) = keys::shard_of(key) else { continue };
-            match &row.change {
-                Change::Put(value) => all.put(id, KnownRow { row: Some(value.clone()), txn }),
-                Change::Delete => all.put(id, KnownRow { row: None, txn }),
-                Change::Patch(_) => all.forget(&id),
-            }
+            all.put(id, KnownRow { row: row.value.clone(), txn });
         }
+        changes.patches().all().for_each(|(id, ..)| all.forget(&id));
     }
 }

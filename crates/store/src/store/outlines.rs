@@ -9,9 +9,8 @@
 //! an overwrite of one block of two leaves their checksum unknown until the row is seen again.
 
 use super::miss::ReadSet;
-use super::onodes::ShardId;
-use crate::keys::{self, SHARD_BLOCKS};
-use crate::memtable::{Change, Memtable};
+use crate::keys::{self, SHARD_BLOCKS, ShardId};
+use crate::memtable::Memtable;
 use crate::patch::Patch;
 use crate::plan::Rows;
 use crate::rows::Shard;
@@ -338,19 +337,20 @@ impl Outlines {
             return;
         }
         for (key, row) in changes.rows() {
-            if let Some(id) = keys::shard_of(key) {
-                self.change(id, &row.change);
+            match (keys::shard_of(key), &row.value) {
+                (Some(id), Some(row)) => self.note(id, row),
+                (Some(id), None) => self.forget(id),
+                (None, _) => {}
             }
+        }
+        for (id, patch, _) in changes.patches().all() {
+            self.patch(id, &patch);
         }
     }
 
-    fn change(&self, id: ShardId, change: &Change) {
-        let mut all = self.0.borrow_mut();
-        let Some((chunk, shard)) = all.used(id) else { return };
-        match change {
-            Change::Put(row) => chunk.note(shard, row),
-            Change::Patch(patch) => chunk.patch(shard, patch),
-            Change::Delete => chunk.spans[shard] = Span::default(),
+    fn patch(&self, id: ShardId, patch: &Patch) {
+        if let Some((chunk, shard)) = self.0.borrow_mut().used(id) {
+            chunk.patch(shard, patch);
         }
     }
 
@@ -364,7 +364,9 @@ impl Outlines {
 
     /// Knows nothing of a shard from now on.
     pub fn forget(&self, id: ShardId) {
-        self.change(id, &Change::Delete);
+        if let Some((chunk, shard)) = self.0.borrow_mut().used(id) {
+            chunk.spans[shard] = Span::default();
+        }
     }
 
     /// Place of each block of a shard that is there, by slot.
@@ -440,14 +442,14 @@ mod tests {
         let known = Outlines::new(1 << 20);
         let id = (7, 3);
         note(&known, id, &row(0, 32, 100));
-        known.change(id, &Change::Patch(patch(5)));
+        known.patch(id, &patch(5));
         assert!(known.pair(id, 4).is_none() && known.pair(id, 6).is_some());
         // A checkpoint saw that, and not what came since.
         known.merged(id, &row(0, 32, 100), &patch(9));
         assert!(known.pair(id, 4).is_some() && known.pair(id, 9).is_none());
-        known.change(id, &Change::Put(row(0, 32, 500).into()));
+        known.note(id, &row(0, 32, 500));
         assert_eq!(known.pair(id, 9).unwrap().start, 508);
-        known.change(id, &Change::Delete);
+        known.forget(id);
         assert!(known.places(id).is_none());
         known.merged(id, &row(0, 32, 100), &Patch::default());
         assert!(known.places(id).is_none(), "what a checkpoint wrote may be old");

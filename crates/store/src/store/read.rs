@@ -2,10 +2,10 @@
 
 use super::Store;
 use super::miss::{Miss, ReadSet, Want, Wants};
-use super::onodes::{KnownRow, ShardId};
+use super::onodes::KnownRow;
 use super::outlines::Pair;
 use crate::blob::Blob;
-use crate::keys::{self, Parsed, SHARD_BLOCKS};
+use crate::keys::{self, Parsed, SHARD_BLOCKS, ShardId};
 use crate::rows::{Onode, Shard, Slot};
 use crate::wal::Content;
 use bytes::{Bytes, BytesMut};

@@ -15,7 +15,7 @@ use super::cache::PageCache;
 use super::filter::Filter;
 use super::node::{Entry, Node, NodeSize, PagePtr, Payload, build, separator};
 use crate::keys::{self, Key};
-use crate::memtable::{Change, Memtable};
+use crate::memtable::{Change, Changed, Memtable};
 use crate::rows::Shard;
 use bytes::Bytes;
 use io::BLOCK_BYTES;
@@ -571,22 +571,22 @@ impl LeafJob {
         };
         let mut rows = changes.rows_from(&from);
         loop {
-            let change = rows.next().filter(|(k, _)| self.upper.as_ref().is_none_or(|u| *k < u));
-            let Some((key, row)) = change else {
+            let next = rows.next().filter(|c| self.upper.as_ref().is_none_or(|u| *c.key < *u));
+            let Some(Changed { key, change, .. }) = next else {
                 return Ok(self.take_old_until(None, changes, budget));
             };
-            if !self.take_old_until(Some(key), changes, budget) {
+            if !self.take_old_until(Some(&key), changes, budget) {
                 return Ok(false);
             }
             let replaced = self.old_key().is_some_and(|old| old == *key);
-            let value = match &row.change {
+            let value = match change {
                 Change::Put(value) => Some(value.clone()),
                 Change::Delete => None,
                 Change::Patch(patch) => {
                     let old = self.old.as_ref().filter(|_| replaced).map(|n| n.value(self.at));
                     let old = old.ok_or("a row that was patched is not there")?;
-                    let value = Shard::patched(&old, patch).map_err(|why| why.0)?;
-                    patched.push((key.clone(), value.clone()));
+                    let value = Shard::patched(&old, &patch).map_err(|why| why.0)?;
+                    patched.push((Key::clone(&key), value.clone()));
                     Some(value)
                 }
             };
@@ -598,9 +598,9 @@ impl LeafJob {
                     self.inserted |= inside;
                     self.appended |= !inside;
                 }
-                self.push((key.clone(), Payload::Value(value)));
+                self.push((Key::clone(&key), Payload::Value(value)));
             }
-            *pos = Some(keys::after(key));
+            *pos = Some(keys::after(&key));
             *budget = budget.saturating_sub(1);
             if *budget == 0 || self.is_long() {
                 return Ok(false);
@@ -652,8 +652,8 @@ impl LeafJob {
 }
 
 fn has_rows(changes: &Memtable, from: &[u8], to: Option<&[u8]>) -> bool {
-    let first = changes.row_from(from);
-    first.is_some_and(|(key, _)| to.is_none_or(|to| key.as_slice() < to))
+    let first = changes.rows_from(from).next();
+    first.is_some_and(|changed| to.is_none_or(|to| changed.key.as_slice() < to))
 }
 
 fn entry_bytes((key, payload): &Entry) -> usize {

@@ -5,8 +5,8 @@ use super::cache::PageCache;
 use super::filter::Filter;
 use super::node::{Entry, Node, PagePtr, Payload, node_crc};
 use super::*;
-use crate::keys::Key;
-use crate::memtable::{Change, Memtable};
+use crate::keys::{self, Key};
+use crate::memtable::Memtable;
 use crate::rows::Shard;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,14 +58,14 @@ impl Rig {
             gone.iter().for_each(|k| drop(self.plain.remove(k)));
         }
         for (key, row) in changes.rows() {
-            match &row.change {
-                Change::Put(v) => drop(self.plain.insert(key.to_vec(), v.to_vec())),
-                Change::Patch(patch) => {
-                    let row = self.plain.get_mut(key.as_slice()).unwrap();
-                    *row = Shard::patched(row, patch).unwrap().to_vec();
-                }
-                Change::Delete => drop(self.plain.remove(key.as_slice())),
+            match &row.value {
+                Some(v) => drop(self.plain.insert(key.to_vec(), v.to_vec())),
+                None => drop(self.plain.remove(key.as_slice())),
             }
+        }
+        for ((id, number), patch, _) in changes.patches().all() {
+            let row = self.plain.get_mut(keys::shard(id, number).as_slice()).unwrap();
+            *row = Shard::patched(row, &patch).unwrap().to_vec();
         }
         self.generation += 1;
         let before = self.all_pages();
@@ -194,7 +194,7 @@ fn random_changes(rng: &mut fastrand::Rng, long: bool) -> Memtable {
                 let to = Key::from_slice(&random_key(rng, long));
                 let (from, to) = if key < to { (key, to) } else { (to, key) };
                 let small = mode == 0 || rng.bool();
-                let to = if small { to.min(crate::keys::after(&from)) } else { to };
+                let to = if small { to.min(keys::after(&from)) } else { to };
                 if from < to {
                     changes.delete_range(from, to, 1);
                 }

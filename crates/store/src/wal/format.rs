@@ -38,7 +38,7 @@ use crate::accounts::PackedDelta;
 use crate::alloc::Run;
 use crate::codec::{Decoded, Malformed, Reader, put_at, put_bytes, put_varint, unzigzag, zigzag};
 use crate::keys::{self, Key, MAX_KEY_BYTES};
-use crate::memtable::{Change, Memtable};
+use crate::memtable::Memtable;
 use crate::patch::Patch;
 use crate::rows::MAX_ROW_BYTES;
 use bytes::Bytes;
@@ -263,7 +263,7 @@ fn put_kind(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
 impl Record<'_> {
     /// Appends the record.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let patches = self.changes.has_patches();
+        let patches = !self.changes.patches().is_empty();
         if self.packed.is_empty() && !patches {
             return put_kind(out, KIND_TXN, |out| self.encode_body(out));
         }
@@ -289,20 +289,22 @@ impl Record<'_> {
             put_bytes(out, from);
             put_bytes(out, &range.end);
         }
-        put_varint(out, self.changes.rows().len() as u64);
+        let rows = self.changes.rows().len().saturating_add(self.changes.patches().all().count());
+        put_varint(out, rows as u64);
         for (key, row) in self.changes.rows() {
             put_bytes(out, key);
-            match &row.change {
-                Change::Delete => out.push(ROW_DELETE),
-                Change::Put(value) => {
+            match &row.value {
+                None => out.push(ROW_DELETE),
+                Some(value) => {
                     out.push(ROW_PUT);
                     put_bytes(out, value);
                 }
-                Change::Patch(patch) => {
-                    out.push(ROW_PATCH);
-                    patch.encode(out);
-                }
             }
+        }
+        for ((id, number), patch, _) in self.changes.patches().all() {
+            put_bytes(out, &keys::shard(id, number));
+            out.push(ROW_PATCH);
+            patch.encode(out);
         }
         put_runs(out, &self.taken);
         put_runs(out, &self.freed);
@@ -400,8 +402,12 @@ fn decode_changes(r: &mut Reader<'_>, txn: u64) -> Decoded<Memtable> {
             ROW_DELETE => None,
             ROW_PATCH => {
                 let patch = Patch::decode(r)?;
-                keys::shard_of(&key).ok_or(Malformed("a patch of a row that is no shard"))?;
-                changes.patch(key, patch, txn)?;
+                let id = keys::shard_of(&key);
+                changes.patch(
+                    id.ok_or(Malformed("a patch of a row that is no shard"))?,
+                    &patch,
+                    txn,
+                )?;
                 continue;
             }
             _ => Some(r.bytes()?),

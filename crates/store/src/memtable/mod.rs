@@ -1,0 +1,332 @@
+//! Changes that are not in the tree yet.
+//!
+//! A memtable is a layer over the layers below it (an older memtable, the tree): rows that were put,
+//! patched or deleted, and ranges deleted as a whole. Invariants: ranges do not overlap or touch, and a
+//! range hides the layers below, never the rows of its own layer: deleting a range first drops the
+//! layer's own rows in it, and what is put later stands above it.
+
+mod patches;
+
+use crate::codec::{Decoded, Malformed};
+use crate::keys::{self, Key, ShardId};
+use crate::patch::Patch;
+use crate::rows::Shard;
+use bytes::Bytes;
+use patches::Patches;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, btree_map};
+use std::iter::Peekable;
+use std::ops::Bound;
+
+/// What becomes of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change<'a> {
+    /// It is this.
+    Put(&'a Bytes),
+    /// Some of it is different from what the layers below have.
+    Patch(Patch),
+    /// It is not there.
+    Delete,
+}
+
+/// What a layer changes of a row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Changed<'a> {
+    pub key: Cow<'a, Key>,
+    pub change: Change<'a>,
+    /// The last transaction that had a part in it.
+    pub txn: u64,
+}
+
+/// A row that was put, or deleted (`None`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub value: Option<Bytes>,
+    /// The last transaction that had a part in it.
+    pub txn: u64,
+}
+
+impl Row {
+    fn change(&self) -> Change<'_> {
+        self.value.as_ref().map_or(Change::Delete, Change::Put)
+    }
+}
+
+/// A deleted range; it starts at its key in the map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub end: Key,
+    /// The last transaction that had a part in it.
+    pub txn: u64,
+}
+
+/// What a layer says about a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Found<'a> {
+    Put {
+        value: &'a Bytes,
+        txn: u64,
+    },
+    /// Some of the row is different from what the layers below have.
+    Patched {
+        patch: Patch,
+        txn: u64,
+    },
+    Deleted {
+        txn: u64,
+    },
+    /// Ask the layer below.
+    Below,
+}
+
+/// Estimated memory of a row beside its bytes.
+const ROW_OVERHEAD_BYTES: usize = 120;
+
+/// One layer of changes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memtable {
+    rows: BTreeMap<Key, Row>,
+    /// Of shards that are not among the rows.
+    patches: Patches,
+    ranges: BTreeMap<Key, Range>,
+    /// Estimated memory of rows and ranges.
+    bytes: usize,
+}
+
+fn row_bytes(key: &[u8], value: Option<&Bytes>) -> usize {
+    key.len() + value.map_or(0, Bytes::len) + ROW_OVERHEAD_BYTES
+}
+
+impl Memtable {
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.patches.is_empty() && self.ranges.is_empty()
+    }
+
+    /// Estimated memory.
+    pub fn bytes(&self) -> usize {
+        self.bytes + self.patches.blocks() * patches::BLOCK_BYTES
+    }
+
+    /// Rows, patched blocks and ranges.
+    pub fn len(&self) -> usize {
+        self.rows.len() + self.patches.blocks() + self.ranges.len()
+    }
+
+    /// Rows that were put or deleted.
+    pub fn rows(&self) -> &BTreeMap<Key, Row> {
+        &self.rows
+    }
+
+    pub fn patches(&self) -> &Patches {
+        &self.patches
+    }
+
+    pub fn ranges(&self) -> &BTreeMap<Key, Range> {
+        &self.ranges
+    }
+
+    pub fn put(&mut self, key: Key, value: Option<Bytes>, txn: u64) {
+        if !self.patches.is_empty()
+            && let Some(id) = keys::shard_of(&key)
+        {
+            self.patches.remove(id);
+        }
+        self.bytes += row_bytes(&key, value.as_ref());
+        let key_len = key.len();
+        if let Some(old) = self.rows.insert(key, Row { value, txn }) {
+            self.bytes -= key_len + old.value.map_or(0, |v| v.len()) + ROW_OVERHEAD_BYTES;
+        }
+    }
+
+    /// Changes something of a shard's row, here or in a layer below.
+    pub fn patch(&mut self, id: ShardId, patch: &Patch, txn: u64) -> Decoded<()> {
+        let deleted = Malformed("a patch of a row that is not there");
+        let key = keys::shard(id.0, id.1);
+        let covered = self.covering(&key).is_some();
+        match self.rows.get_mut(&key) {
+            Some(Row { value: None, .. }) => return Err(deleted),
+            Some(Row { value: Some(value), txn: last }) => {
+                // The row's length stays.
+                (*value, *last) = (Shard::patched(value, patch)?, txn);
+            }
+            None if covered => return Err(deleted),
+            None => self.patches.add(id, patch, txn),
+        }
+        Ok(())
+    }
+
+    /// Deletes `from..to`.
+    pub fn delete_range(&mut self, from: Key, to: Key, txn: u64) {
+        assert!(from < to, "a deleted range is not empty");
+        let span = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
+        let mut freed = 0;
+        for (key, row) in self.rows.extract_if(span, |_, _| true) {
+            freed += row_bytes(&key, row.value.as_ref());
+        }
+        self.bytes -= freed;
+        if let Some(first) = keys::first_shard(&from) {
+            self.patches.remove_range(first, keys::first_shard(&to));
+        }
+        self.add_range(from, to, txn);
+    }
+
+    fn add_range(&mut self, mut from: Key, mut to: Key, mut txn: u64) {
+        // Ranges that overlap or touch become one.
+        if let Some((start, range)) = self.ranges.range::<Key, _>(..=&from).next_back()
+            && range.end >= from
+        {
+            from = start.clone();
+        }
+        let span = (Bound::Included(from.clone()), Bound::Included(to.clone()));
+        let merged: Vec<(Key, Range)> = self.ranges.extract_if(span, |_, _| true).collect();
+        for (start, range) in merged {
+            self.bytes -= start.len() + range.end.len() + ROW_OVERHEAD_BYTES;
+            to = to.max(range.end);
+            txn = txn.max(range.txn);
+        }
+        self.bytes += from.len() + to.len() + ROW_OVERHEAD_BYTES;
+        self.ranges.insert(from, Range { end: to, txn });
+    }
+
+    /// The range that covers `key`: its end and transaction.
+    pub fn covering(&self, key: &[u8]) -> Option<&Range> {
+        if self.ranges.is_empty() {
+            return None;
+        }
+        let span = (Bound::Unbounded, Bound::Included(key));
+        let (_, range) = self.ranges.range::<[u8], _>(span).next_back()?;
+        (key < range.end.as_slice()).then_some(range)
+    }
+
+    pub fn get(&self, key: &[u8]) -> Found<'_> {
+        match self.rows.get(key) {
+            Some(Row { value: Some(value), txn }) => return Found::Put { value, txn: *txn },
+            Some(Row { value: None, txn }) => return Found::Deleted { txn: *txn },
+            None => {}
+        }
+        if !self.patches.is_empty()
+            && let Some((patch, txn)) = keys::shard_of(key).and_then(|id| self.patches.get(id))
+        {
+            return Found::Patched { patch, txn };
+        }
+        match self.covering(key) {
+            Some(range) => Found::Deleted { txn: range.txn },
+            None => Found::Below,
+        }
+    }
+
+    /// What is changed from `from` on, row by row, in order.
+    pub fn rows_from(&self, from: &[u8]) -> Changes<'_> {
+        let rows = self.rows.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
+        let first = keys::first_shard(from);
+        let patches = first.map_or_else(|| self.patches.none(), |first| self.patches.from(first));
+        Changes { rows: rows.peekable(), patches }
+    }
+
+    /// The first key at or after `from` that this layer changes. Within a deleted range every key
+    /// is changed.
+    pub fn change_from(&self, from: &[u8]) -> Option<Key> {
+        if self.covering(from).is_some() {
+            return Some(Key::from_slice(from));
+        }
+        let span = (Bound::Included(from), Bound::Unbounded);
+        let row = self.rows.range::<[u8], _>(span).next().map(|(key, _)| key.clone());
+        let range = self.ranges.range::<[u8], _>(span).next().map(|(start, _)| start.clone());
+        let patch = keys::first_shard(from).and_then(|first| self.patches.first_from(first));
+        let patch = patch.map(|(id, number)| keys::shard(id, number));
+        [row, range, patch].into_iter().flatten().min()
+    }
+
+    /// Whether one deleted range covers all of `from..to` (`None`: to the end of all keys).
+    pub fn covers(&self, from: &[u8], to: Option<&[u8]>) -> bool {
+        match (self.covering(from), to) {
+            (Some(range), Some(to)) => range.end.as_slice() >= to,
+            _ => false,
+        }
+    }
+
+    /// Whether a deleted range touches `from..to`.
+    pub fn deletes_in(&self, from: &[u8], to: Option<&[u8]>) -> bool {
+        if self.covering(from).is_some() {
+            return true;
+        }
+        let span = (Bound::Included(from), Bound::Unbounded);
+        let next = self.ranges.range::<[u8], _>(span).next();
+        next.is_some_and(|(start, _)| to.is_none_or(|to| start.as_slice() < to))
+    }
+
+    /// Puts the changes of `above` on top of this layer, as of transaction `txn`.
+    pub fn absorb(&mut self, above: Memtable, txn: u64) -> Decoded<()> {
+        for (from, range) in above.ranges {
+            self.delete_range(from, range.end, txn);
+        }
+        for (id, patch, _) in above.patches.all() {
+            self.patch(id, &patch, txn)?;
+        }
+        for (key, row) in above.rows {
+            self.put(key, row.value, txn);
+        }
+        Ok(())
+    }
+}
+
+/// Rows that a layer changes, in order.
+pub(crate) struct Changes<'a> {
+    rows: Peekable<btree_map::Range<'a, Key, Row>>,
+    patches: patches::Shards<'a>,
+}
+
+impl<'a> Iterator for Changes<'a> {
+    type Item = Changed<'a>;
+
+    fn next(&mut self) -> Option<Changed<'a>> {
+        let row = self.rows.peek().map(|(key, _)| keys::first_shard(key));
+        let is_patch = match (self.patches.peek(), row) {
+            (None, _) => false,
+            // A row before a shard is before, or is, the first shard that is not before the row.
+            (Some(id), Some(Some(first))) => id < first,
+            (Some(_), _) => true,
+        };
+        if is_patch {
+            let (id, patch, txn) = self.patches.next()?;
+            let key = Cow::Owned(keys::shard(id.0, id.1));
+            return Some(Changed { key, change: Change::Patch(patch), txn });
+        }
+        let (key, row) = self.rows.next()?;
+        Some(Changed { key: Cow::Borrowed(key), change: row.change(), txn: row.txn })
+    }
+}
+
+/// A memtable on its way out: its memory is given back in slices.
+#[derive(Debug, Default)]
+pub(crate) struct Garbage {
+    rows: btree_map::IntoIter<Key, Row>,
+    patches: patches::Blocks,
+    ranges: btree_map::IntoIter<Key, Range>,
+}
+
+impl From<Memtable> for Garbage {
+    fn from(table: Memtable) -> Self {
+        Garbage {
+            rows: table.rows.into_iter(),
+            patches: table.patches.into_blocks(),
+            ranges: table.ranges.into_iter(),
+        }
+    }
+}
+
+impl Garbage {
+    pub fn is_empty(&self) -> bool {
+        self.rows.len() == 0 && self.patches.is_empty() && self.ranges.len() == 0
+    }
+
+    /// Drops up to `n` rows, and as many patched blocks and ranges.
+    pub fn shrink(&mut self, n: usize) {
+        self.rows.by_ref().take(n).for_each(drop);
+        self.patches.shrink(n);
+        self.ranges.by_ref().take(n).for_each(drop);
+    }
+}
+
+#[cfg(test)]
+mod tests;
