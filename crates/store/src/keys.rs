@@ -23,6 +23,9 @@ pub(crate) type Key = SmallVec<[u8; 80]>;
 /// An extent shard: the object's id, and the shard's number.
 pub(crate) type ShardId = (u64, u32);
 
+/// Bytes of its key: space, id, kind, number.
+const SHARD_KEY_BYTES: usize = 1 + 8 + 1 + 4;
+
 /// Longest object name, attribute name or omap key, in bytes as a key.
 pub const MAX_NAME_BYTES: usize = 12 * 1024;
 
@@ -127,29 +130,23 @@ pub(crate) fn shard_of(key: &[u8]) -> Option<ShardId> {
 
 /// The first shard whose key is not before `key`; `None` when all are.
 pub(crate) fn first_shard(key: &[u8]) -> Option<ShardId> {
-    let Some((&space, rest)) = key.split_first() else { return Some((0, 0)) };
-    if space != SPACE_ROWS {
-        return (space < SPACE_ROWS).then_some((0, 0));
+    // Bytes that are not there are as before all that could be there.
+    let mut head = [0; SHARD_KEY_BYTES];
+    let known = key.len().min(SHARD_KEY_BYTES);
+    head[..known].copy_from_slice(&key[..known]);
+    let [space, id @ .., kind, n0, n1, n2, n3] = head;
+    let (id, number) = (u64::from_be_bytes(id), u32::from_be_bytes([n0, n1, n2, n3]));
+    let next_object = || id.checked_add(1).map(|next| (next, 0));
+    match (space.cmp(&SPACE_ROWS), kind.cmp(&(Kind::Shard as u8))) {
+        (Ordering::Less, _) => Some((0, 0)),
+        (Ordering::Greater, _) => None,
+        (Ordering::Equal, Ordering::Less) => Some((id, 0)),
+        (Ordering::Equal, Ordering::Greater) => next_object(),
+        (Ordering::Equal, Ordering::Equal) if key.len() <= SHARD_KEY_BYTES => Some((id, number)),
+        (Ordering::Equal, Ordering::Equal) => {
+            number.checked_add(1).map_or_else(next_object, |next| Some((id, next)))
+        }
     }
-    let mut id = [0; 8];
-    let known = rest.len().min(8);
-    id[..known].copy_from_slice(&rest[..known]);
-    let id = u64::from_be_bytes(id);
-    let next_id = || id.checked_add(1).map(|next| (next, 0));
-    let Some((&kind, rest)) = rest[known..].split_first() else { return Some((id, 0)) };
-    match kind.cmp(&(Kind::Shard as u8)) {
-        Ordering::Less => return Some((id, 0)),
-        Ordering::Greater => return next_id(),
-        Ordering::Equal => {}
-    }
-    let mut number = [0; 4];
-    let known = rest.len().min(4);
-    number[..known].copy_from_slice(&rest[..known]);
-    let number = u32::from_be_bytes(number);
-    if rest.len() <= 4 {
-        return Some((id, number));
-    }
-    number.checked_add(1).map_or_else(next_id, |next| Some((id, next)))
 }
 
 /// An attribute or omap entry.

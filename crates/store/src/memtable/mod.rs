@@ -3,7 +3,8 @@
 //! A memtable is a layer over the layers below it (an older memtable, the tree): rows that were put,
 //! patched or deleted, and ranges deleted as a whole. Invariants: ranges do not overlap or touch, and a
 //! range hides the layers below, never the rows of its own layer: deleting a range first drops the
-//! layer's own rows in it, and what is put later stands above it.
+//! layer's own rows in it, and what is put later stands above it. A shard is patched or among the rows that
+//! were put or deleted, never both: a patch of a row that was put changes it there.
 
 mod patches;
 
@@ -104,7 +105,7 @@ impl Memtable {
 
     /// Estimated memory.
     pub fn bytes(&self) -> usize {
-        self.bytes + self.patches.blocks() * patches::BLOCK_BYTES
+        self.bytes + self.patches.blocks() * patches::PATCHED_BLOCK_BYTES
     }
 
     /// Rows, patched blocks and ranges.
@@ -164,9 +165,7 @@ impl Memtable {
             freed += row_bytes(&key, row.value.as_ref());
         }
         self.bytes -= freed;
-        if let Some(first) = keys::first_shard(&from) {
-            self.patches.remove_range(first, keys::first_shard(&to));
-        }
+        self.patches.remove_range(keys::first_shard(&from), keys::first_shard(&to));
         self.add_range(from, to, txn);
     }
 
@@ -218,9 +217,7 @@ impl Memtable {
     /// What is changed from `from` on, row by row, in order.
     pub fn rows_from(&self, from: &[u8]) -> Changes<'_> {
         let rows = self.rows.range::<[u8], _>((Bound::Included(from), Bound::Unbounded));
-        let first = keys::first_shard(from);
-        let patches = first.map_or_else(|| self.patches.none(), |first| self.patches.from(first));
-        Changes { rows: rows.peekable(), patches }
+        Changes { rows: rows.peekable(), patches: self.patches.from(keys::first_shard(from)) }
     }
 
     /// The first key at or after `from` that this layer changes. Within a deleted range every key
@@ -232,7 +229,7 @@ impl Memtable {
         let span = (Bound::Included(from), Bound::Unbounded);
         let row = self.rows.range::<[u8], _>(span).next().map(|(key, _)| key.clone());
         let range = self.ranges.range::<[u8], _>(span).next().map(|(start, _)| start.clone());
-        let patch = keys::first_shard(from).and_then(|first| self.patches.first_from(first));
+        let patch = self.patches.from(keys::first_shard(from)).peek();
         let patch = patch.map(|(id, number)| keys::shard(id, number));
         [row, range, patch].into_iter().flatten().min()
     }

@@ -24,7 +24,7 @@ struct Sum {
 const _: () = assert!(size_of::<Spot>() + size_of::<Sum>() == 28);
 
 /// Estimated memory of a patched block: 28 bytes in nodes that are two thirds full, and inner nodes.
-pub(super) const BLOCK_BYTES: usize = 48;
+pub(super) const PATCHED_BLOCK_BYTES: usize = 48;
 
 /// The patched blocks of a layer.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +32,11 @@ pub(crate) struct Patches(BTreeMap<Spot, Sum>);
 
 fn spot((id, number): ShardId, slot: u8) -> Spot {
     Spot::from(id) << 64 | Spot::from(number) << 32 | Spot::from(slot)
+}
+
+/// Where the shards from `from` on begin; `None`: behind all of them.
+fn start(from: Option<ShardId>) -> Spot {
+    from.map_or(Spot::MAX, |id| spot(id, 0))
 }
 
 fn shard_of(spot: Spot) -> ShardId {
@@ -81,34 +86,20 @@ impl Patches {
         self.0.extract_if(spot(id, 0)..=spot(id, u8::MAX), |_, _| true).for_each(drop);
     }
 
-    /// Removes what there is of the shards from `from` on, up to `to` (`None`: all of them).
-    pub fn remove_range(&mut self, from: ShardId, to: Option<ShardId>) {
-        let from = spot(from, 0);
-        match to.map(|to| spot(to, 0)) {
-            Some(to) if to <= from => {}
-            Some(to) => self.0.extract_if(from..to, |_, _| true).for_each(drop),
-            None => self.0.extract_if(from.., |_, _| true).for_each(drop),
-        }
+    /// Removes what there is of the shards from `from` on, up to `to`; `None`: behind all of them. The
+    /// range may be empty, but not turned around.
+    pub fn remove_range(&mut self, from: Option<ShardId>, to: Option<ShardId>) {
+        self.0.extract_if(start(from)..start(to), |_, _| true).for_each(drop);
     }
 
-    /// The patched shards from `from` on, in order.
-    pub fn from(&self, from: ShardId) -> Shards<'_> {
-        Shards(self.0.range(spot(from, 0)..).peekable())
-    }
-
-    /// None, as [`Patches::from`] gives them.
-    pub fn none(&self) -> Shards<'_> {
-        Shards(self.0.range(Spot::MAX..).peekable())
-    }
-
-    /// The first patched shard at or after `from`.
-    pub fn first_from(&self, from: ShardId) -> Option<ShardId> {
-        self.0.range(spot(from, 0)..).next().map(|(spot, _)| shard_of(*spot))
+    /// The patched shards from `from` on, in order; `None`: behind all of them.
+    pub fn from(&self, from: Option<ShardId>) -> Shards<'_> {
+        Shards(self.0.range(start(from)..).peekable())
     }
 
     /// All patched shards, in order.
     pub fn all(&self) -> Shards<'_> {
-        self.from((0, 0))
+        self.from(Some((0, 0)))
     }
 
     pub fn into_blocks(self) -> Blocks {

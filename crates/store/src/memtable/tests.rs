@@ -58,7 +58,7 @@ fn patches_of_a_shard_add_up() {
     both.set(3, 6);
     assert_eq!(m.get(&keys::shard(3, 7)), Found::Patched { patch: both, txn: u64::MAX - 1 });
     assert_eq!(m.get(&keys::shard(3, 9)), Found::Below);
-    assert_eq!((m.len(), m.bytes()), (3, 3 * patches::BLOCK_BYTES));
+    assert_eq!((m.len(), m.bytes()), (3, 3 * patches::PATCHED_BLOCK_BYTES));
     let mut garbage = Garbage::from(m);
     garbage.shrink(2);
     assert!(!garbage.is_empty());
