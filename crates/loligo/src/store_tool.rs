@@ -18,7 +18,7 @@ use uring::Open;
 pub const MIN_DISK_BYTES: u64 = 64 << 20;
 /// The log of a store is this part of its disk, within bounds: large enough to gather many small
 /// writes to one place, small enough to be read in a second when an OSD starts after a crash.
-const LOG_SHARE: u64 = 64;
+const LOG_SHARE: u64 = 16;
 const MIN_LOG_BYTES: u64 = 16 << 20;
 const MAX_LOG_BYTES: u64 = 1 << 30;
 /// Memory for a check.

@@ -397,9 +397,18 @@ impl Daemon {
         }
     }
 
-    /// The store takes writes again.
+    /// The store takes writes again: who was told "busy" tries again, in order, until it is too much
+    /// for the store once more. Those behind would be told the same, each after all its work.
     pub(crate) fn on_writable(&mut self, fx: &mut Effects) {
-        for waiter in std::mem::take(&mut self.blocked) {
+        let mut waiters = std::mem::take(&mut self.blocked).into_iter();
+        while let Some(waiter) = waiters.next() {
+            if self.store.holds_writers() {
+                let came_meanwhile = std::mem::take(&mut self.blocked);
+                self.blocked.push(waiter);
+                self.blocked.extend(waiters);
+                self.blocked.extend(came_meanwhile);
+                return;
+            }
             let none = Ok(ReadSet::new());
             match waiter {
                 Waiter::Op(op, attempt) => self.op_fetched(op, attempt, none, fx),

@@ -4,6 +4,7 @@ use crate::lease::{Prior, Priors};
 use crate::mapstate;
 use crate::object::own_object;
 use crate::pace::Held;
+use crate::queue::TxnQueue;
 use crate::recount::Recount;
 use crate::recover::Transfers;
 use crate::reserve::Course;
@@ -114,7 +115,7 @@ pub struct PgHost {
     /// The PG's own object.
     pub key: ObjectKey,
     /// Transactions that wait for something to be fetched, in order.
-    pub queue: VecDeque<Queued>,
+    pub queue: TxnQueue,
     /// The first of them waits.
     pub queue_stalled: bool,
     /// Transactions of other PGs that make this one, and come before its own (see `split`).
@@ -185,7 +186,7 @@ impl PgHost {
             pg,
             started: false,
             key,
-            queue: VecDeque::new(),
+            queue: TxnQueue::default(),
             queue_stalled: false,
             unborn: 0,
             doomed: false,

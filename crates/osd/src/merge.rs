@@ -66,10 +66,10 @@ impl Daemon {
         let info = host.pg.info_record();
         host.put_meta(&mut txn, meta.into_iter().chain([info]).collect());
         let mut unborn = Vec::new();
-        for (source, mut old_host) in gone {
+        for (source, old_host) in gone {
             host.priors.join(&old_host.priors);
             // What it still had to write comes first, and so does what makes it.
-            host.queue.append(&mut old_host.queue);
+            host.queue.append(old_host.queue);
             host.unborn += old_host.unborn;
             unborn.extend((old_host.unborn > 0).then_some(source));
         }
@@ -91,7 +91,7 @@ impl Daemon {
     /// Who waits for the birth of a PG that is merged before it was born.
     fn redirect_births(&mut self, from: PgId, to: PgId) {
         for host in self.pgs.values_mut() {
-            for queued in &mut host.queue {
+            for queued in host.queue.iter_mut() {
                 queued.births.iter_mut().filter(|p| **p == from).for_each(|p| *p = to);
             }
         }

@@ -174,6 +174,9 @@ impl Daemon {
         if !writes && self.read_lapsed(id, pgid, fx) {
             return Ran::Stalled;
         }
+        if writes && self.store.holds_writers() {
+            return self.wait_for_store(id);
+        }
         let somebody_is_full = self.has_full_member(pgid);
         let (snaps, compression) =
             (self.maps.pool_snaps(pgid.pool), self.maps.pool_compression(pgid.pool));
@@ -212,6 +215,17 @@ impl Daemon {
             Ok(finished) => self.op_finished(id, pgid, finished, fx),
             Err(stop) => self.op_stopped(id, pgid, stop, fx),
         }
+    }
+
+    /// A write comes while the store holds writers: it would be told so only after all its work.
+    fn wait_for_store(&mut self, id: OpId) -> Ran {
+        hit(Probe::StoreBusy);
+        if let Some(op) = self.ops.get_mut(&id) {
+            op.attempt += 1;
+            op.trace.mark(self.now.mono, Mark::WaitingForStore);
+            self.blocked.push(Waiter::Op(id, op.attempt));
+        }
+        Ran::Stalled
     }
 
     /// Whether a read has to wait because another OSD might serve the PG by now.

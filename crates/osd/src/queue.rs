@@ -2,13 +2,75 @@
 
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{Queued, Then, account};
-use io::Effects;
+use io::{BLOCK_BYTES, Effects};
 use maps::OsdMap;
 use peer::PgPeering;
 use pg::{Ctx, Fx, Notice, Pg};
+use std::collections::VecDeque;
 use store::{ReadSet, StoreError, SubmitError, Transaction};
 use types::PgId;
 use wire::msg::Payload;
+
+/// What a small transaction takes beside its data, at most mostly.
+const SLACK_BYTES: u64 = 4096;
+
+/// Transactions of a PG that wait, in order, and the space they will take.
+#[derive(Debug, Default)]
+pub struct TxnQueue {
+    queue: VecDeque<Queued>,
+    bytes: u64,
+}
+
+/// What a transaction will take of the disk.
+fn space_of(queued: &Queued) -> u64 {
+    queued.txn.data_bytes().next_multiple_of(BLOCK_BYTES as u64) + SLACK_BYTES
+}
+
+impl TxnQueue {
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Space that all of them will take.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The first one. Its changes stay as they are while it waits.
+    pub fn front_mut(&mut self) -> Option<&mut Queued> {
+        self.queue.front_mut()
+    }
+
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Queued> {
+        self.queue.iter()
+    }
+
+    /// The same, for who is to be told of their births.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Queued> {
+        self.queue.iter_mut()
+    }
+
+    /// Puts one behind the others.
+    pub fn push_back(&mut self, queued: Queued) {
+        self.bytes += space_of(&queued);
+        self.queue.push_back(queued);
+    }
+
+    /// Takes the first one.
+    pub fn pop_front(&mut self) -> Option<Queued> {
+        let first = self.queue.pop_front()?;
+        self.bytes -= space_of(&first);
+        Some(first)
+    }
+
+    /// Puts those of another PG behind these.
+    pub fn append(&mut self, other: TxnQueue) {
+        self.bytes += other.bytes;
+        self.queue.extend(other.queue);
+    }
+}
 
 impl Daemon {
     /// Lets a PG's machine take an input, and carries out what it wants.

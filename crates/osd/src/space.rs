@@ -17,8 +17,8 @@
 //! * Nor is it brought objects that it misses. Writes of these wait, but for deletions.
 
 use crate::daemon::Daemon;
-use crate::host::{PgHost, Queued};
-use io::{BLOCK_BYTES, Effects};
+use crate::host::PgHost;
+use io::Effects;
 use types::testing::{Probe, hit};
 use types::{OsdId, PgId};
 
@@ -81,7 +81,8 @@ impl Daemon {
             true => (SMALL_LEAVE_PERCENT, SMALL_SLACK_BYTES),
             false => (LARGE_LEAVE_PERCENT, SLACK_BYTES),
         };
-        self.store.spare_bytes(kept_percent) < bytes + slack + self.queued_bytes()
+        let queued = self.queued_bytes();
+        self.store.spare_bytes(kept_percent) < bytes + slack + queued
     }
 
     /// What transactions will take for which the store was too busy yet.
@@ -89,9 +90,7 @@ impl Daemon {
         if self.blocked.is_empty() && self.fetches.is_empty() {
             return 0;
         }
-        let queued = self.pgs.values().flat_map(|h| &h.queue);
-        let blocks = |q: &Queued| q.txn.data_bytes().next_multiple_of(BLOCK_BYTES as u64);
-        queued.map(|q| blocks(q) + SMALL_SLACK_BYTES).sum()
+        self.pgs.values().map(|h| h.queue.bytes()).sum()
     }
 
     /// Another OSD says whether it has space for data.

@@ -29,6 +29,7 @@ mod pace;
 mod read;
 mod read_values;
 mod recent;
+mod reload;
 mod scrub;
 mod space;
 mod submit;
@@ -114,6 +115,7 @@ pub(crate) enum Ended {
     CheckpointWrite { blocks: u64 },
     InPlaceRead { group: u64, index: usize, seq: u64 },
     InPlaceWrite { group: u64 },
+    Reload { block: u64, seq: u64 },
     CommitFlush,
     CommitSuper,
     Discard { run: crate::alloc::Run },
@@ -174,8 +176,10 @@ pub struct Store {
     drain_until: u64,
     /// Logged blocks were put in place since the last commit began.
     round_done: bool,
-    /// A submit was answered with busy; the owner waits to be told.
+    /// A submit was answered with busy; the owner waits to be told of a change.
     blocked: bool,
+    /// The owner waits to be told when writers are not held any more (see `pace`).
+    held: bool,
     /// Log or space ran short: background work must not wait for its usual triggers.
     pressure: bool,
     /// There is work that waits for nothing but the next turn.
@@ -240,6 +244,7 @@ impl Store {
             drain_until: 0,
             round_done: false,
             blocked: false,
+            held: false,
             pressure: false,
             work_left: false,
             life: Life::Running,
@@ -317,10 +322,10 @@ impl Store {
         true
     }
 
-    /// Tells the owner that waiting for busy is over.
+    /// Tells the owner that waiting for busy is over: something changed that writers may have waited for.
+    /// If all of them are held, that is put off until they are let go.
     fn unblock(&mut self) {
-        if std::mem::take(&mut self.blocked) {
-            self.events.push_back(StoreEvent::Writable);
-        }
+        self.held |= std::mem::take(&mut self.blocked);
+        self.let_go();
     }
 }

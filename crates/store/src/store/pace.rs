@@ -11,7 +11,7 @@
 //! first, fewer and fewer towards `high`, where it is one for one. So the speed of a burst falls
 //! smoothly to the speed of the disk, and the log is never quite full.
 
-use super::Store;
+use super::{Life, Store, StoreEvent};
 
 /// Credit is counted in this part of a block.
 const PER_BLOCK: i64 = 16;
@@ -48,6 +48,7 @@ impl Pace {
         self.credit = self.credit.saturating_add(more).min(MOST_BLOCKS * PER_BLOCK);
     }
 
+    /// Whether there is credit. Who was stopped waits until there is some for several.
     fn may_go(&mut self) -> bool {
         self.closed = match self.closed {
             true => self.credit < OPEN_BLOCKS * PER_BLOCK,
@@ -58,6 +59,29 @@ impl Pace {
 }
 
 impl Store {
+    /// Whether whoever has something to write has to wait, whatever it is. If so,
+    /// [`StoreEvent::Writable`] follows.
+    pub fn holds_writers(&mut self) -> bool {
+        let holds = self.life == Life::Running && !self.may_add();
+        self.held |= holds;
+        holds
+    }
+
+    /// Tells who was held that it is over, if it is.
+    pub(super) fn let_go(&mut self) {
+        if self.held && self.may_add() {
+            self.held = false;
+            self.events.push_back(StoreEvent::Writable);
+            // What is submitted behind the end of this turn must not wait for chance to bring the next.
+            self.work_left = true;
+        }
+    }
+
+    /// Whether rows and log have room for one more writer.
+    fn may_add(&mut self) -> bool {
+        self.may_add_rows() && self.may_add_log()
+    }
+
     /// Paces writers by the progress of the running checkpoint, so that they slow down instead of
     /// coming to a halt when the memtable is full.
     pub(super) fn may_add_rows(&mut self) -> bool {

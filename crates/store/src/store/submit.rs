@@ -114,7 +114,7 @@ impl Store {
         if flying > 0 && flying + txn.data_bytes() > self.config.direct_inflight_bytes {
             return true;
         }
-        !self.may_add_rows() || !self.may_add_log()
+        self.holds_writers()
     }
 
     fn check_room(

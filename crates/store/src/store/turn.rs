@@ -37,6 +37,7 @@ impl Store {
                 self.in_place_read(group, index, seq, done.result, fx);
             }
             Ended::InPlaceWrite { group } => self.in_place_written(group, done.result),
+            Ended::Reload { block, seq } => self.reload_read(block, seq, done.result),
             Ended::CommitFlush => self.commit_flushed(done.result, fx),
             Ended::CommitSuper => self.commit_written(done.result),
             Ended::Discard { run } => {
@@ -65,6 +66,7 @@ impl Store {
         self.step_checkpoint(fx);
         self.step_commit(fx);
         self.give_credit();
+        self.let_go();
         if self.mark_wanted {
             // What the steps above want recorded should not wait for another turn.
             self.issue_batches(fx);

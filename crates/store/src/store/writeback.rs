@@ -3,18 +3,19 @@
 //! Works in rounds: the blocks of the oldest batches, in the order of their places, neighbours
 //! joined into one write. A block is written only when the transaction that wrote it last is
 //! recorded (see `wal`), with the newest content it has. Content that is not in memory any more is
-//! read back from the log and verified; content that rotted there is given up, and reads of the
+//! read back from the log (see `reload`) and verified; content that rotted there is given up, and reads of the
 //! block will tell.
 //!
 //! A block that is being read is put off until the read is done.
 
 use super::inflight::DATA;
+use super::reload::Reloaded;
 use super::{Ended, Store};
 use crate::codec::block_crc;
-use crate::wal::{Content, Pending};
+use crate::wal::{Content, Oldest, Pending};
 use bytes::Bytes;
-use io::Effects;
 use io::disk::{DiskError, WriteMode};
+use io::{BLOCK_BYTES, Effects};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use types::HashMap;
@@ -31,6 +32,15 @@ const CALM_GROUPS: usize = 16;
 const SLICE_BLOCKS: usize = 128;
 /// How often a logged block is read back before it is given up.
 const READ_TRIES: u32 = 3;
+
+/// What [`Store::crowded`] goes up to.
+const CROWDED: u64 = 1000;
+
+/// How far `at` is from `from` to `to`, of [`CROWDED`].
+fn part_of(at: u64, from: u64, to: u64) -> u64 {
+    let span = to.saturating_sub(from).max(1);
+    (at.saturating_sub(from) * CROWDED / span).min(CROWDED)
+}
 
 /// One block of a group.
 #[derive(Debug)]
@@ -57,6 +67,8 @@ pub(crate) struct WriteBack {
     next_group: u64,
     /// How often reading back the block of a place failed.
     failures: HashMap<u64, u32>,
+    /// What of the round's content had left memory.
+    pub(super) reloaded: Reloaded,
     running: bool,
     /// The log that this round covers, as places of the endless log.
     covers: (u64, u64),
@@ -84,19 +96,22 @@ impl Store {
         if !self.wal.has_pending() {
             return false;
         }
-        let full = self.wal.used_blocks() >= self.calm_blocks();
         let draining = self.wal.blocks_pos().seq < self.drain_until;
-        full || draining || self.pressure || self.is_closing()
+        self.crowded() > 0 || draining || self.pressure || self.is_closing()
     }
 
-    /// Up to so many blocks the log is left alone.
-    fn calm_blocks(&self) -> u64 {
-        self.wal.place.blocks * 2 / 5
+    /// How crowded the log is, from 0, where it is left alone, to [`CROWDED`], where writers begin to be
+    /// held back, or its content to leave memory: that would have to be read again to be put in place.
+    fn crowded(&self) -> u64 {
+        let (used, kept) = (self.wal.used_blocks(), self.wal.cached_bytes() as u64);
+        let (log, memory) = (self.wal.place.blocks, self.wal.budget() as u64);
+        let on_disk = part_of(used, log * 2 / 5, self.low_mark());
+        on_disk.max(part_of(kept, memory / 2, memory - memory / 8))
     }
 
     /// Whether somebody waits for what is put in place.
     fn is_urgent(&self) -> bool {
-        self.is_closing() || self.pressure || self.wal.used_blocks() >= self.low_mark()
+        self.is_closing() || self.pressure || self.crowded() >= CROWDED
     }
 
     /// Groups that may be under way. Each of them is in the way of those who wait for the disk, so
@@ -108,15 +123,13 @@ impl Store {
         if self.is_urgent() {
             return GROUPS;
         }
-        let (calm, low) = (self.calm_blocks(), self.low_mark());
-        let over = self.wal.used_blocks().saturating_sub(calm);
-        let span = low.saturating_sub(calm).max(1);
-        let in_the_way = self.wal.writing() > 0 && over < span / 4;
+        let crowded = self.crowded();
+        let in_the_way = self.wal.writing() > 0 && crowded < CROWDED / 4;
         if !self.writeback.groups.is_empty() || in_the_way {
             return 0;
         }
-        let more = (GROUPS - CALM_GROUPS) as u64 * over / span;
-        (CALM_GROUPS + more as usize).min(GROUPS)
+        let more = (GROUPS - CALM_GROUPS) as u64 * crowded / CROWDED;
+        CALM_GROUPS + more as usize
     }
 
     /// One slice of the running round, or the beginning of one.
@@ -125,21 +138,14 @@ impl Store {
             if !self.wants_writeback() {
                 return;
             }
-            // A round frees its part of the log only at its end: small parts, so that there is room
-            // beyond where writers are paced (see `pace`).
-            let max = ROUND_BLOCKS.min(self.wal.place.blocks as usize / 16).max(1);
-            let from = self.wal.blocks_pos().at;
-            let (mut places, until) = self.wal.oldest_blocks(max);
-            if places.is_empty() {
+            if !self.begin_round(fx) {
                 // What is logged is not recorded yet.
                 self.mark_wanted = true;
                 return;
             }
-            places.sort_unstable();
-            self.writeback.covers = (from, until);
-            (self.writeback.blocks, self.writeback.done) = (places.len() as u64, 0);
-            self.writeback.queue = places.into();
-            self.writeback.running = true;
+        }
+        if !self.writeback.reloaded.is_complete() {
+            return;
         }
         let put_off = std::mem::take(&mut self.writeback.put_off);
         for place in put_off.into_iter().rev() {
@@ -157,6 +163,32 @@ impl Store {
             self.work_left = true;
         }
         self.finish_round();
+    }
+
+    /// Takes up the oldest blocks. False when there are none that may be put in place.
+    fn begin_round(&mut self, fx: &mut Effects) -> bool {
+        let from = self.wal.blocks_pos().at;
+        let Oldest { mut places, until, gone } = self.wal.oldest_blocks(self.round_blocks());
+        if places.is_empty() {
+            return false;
+        }
+        places.sort_unstable();
+        self.writeback.covers = (from, until.at);
+        self.wal.keep_before(until.seq);
+        (self.writeback.blocks, self.writeback.done) = (places.len() as u64, 0);
+        self.writeback.queue = places.into();
+        self.writeback.running = true;
+        if let Some((log, seq)) = gone {
+            self.reload(log, seq, fx);
+        }
+        true
+    }
+
+    /// A round frees its part of the log only at its end, and may have to bring all of it back into
+    /// memory: small parts, so that there is room beyond where writers are paced (see `pace`).
+    fn round_blocks(&self) -> usize {
+        let memory = self.wal.budget() / BLOCK_BYTES / 4;
+        ROUND_BLOCKS.min(self.wal.place.blocks as usize / 16).min(memory).max(1)
     }
 
     /// The next blocks that stand together and may be written; empty when the next one may not.
@@ -177,10 +209,7 @@ impl Store {
                 self.writeback.put_off.push(place);
                 break;
             }
-            let content = match self.wal.content(pending) {
-                Content::Memory(bytes) => Some(bytes),
-                Content::Log { .. } => None,
-            };
+            let content = self.content_at_hand(pending);
             members.push(Member { place, pending, content });
         }
         if members.is_empty() && self.writeback.queue.is_empty() { None } else { Some(members) }
@@ -306,6 +335,7 @@ impl Store {
         let wb = &mut self.writeback;
         if wb.running && wb.queue.is_empty() && wb.put_off.is_empty() && wb.groups.is_empty() {
             wb.running = false;
+            self.drop_reloaded();
             self.round_done = true;
             self.work_left = true;
         }

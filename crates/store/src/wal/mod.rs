@@ -33,6 +33,7 @@ use io::{AlignedBuf, BLOCK_BYTES};
 use overlay::Overlay;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use types::Uuid;
 
 /// A batch is closed when it has so many blocks.
@@ -72,6 +73,17 @@ pub(crate) enum Content {
         seq: u64,
         block: u64,
     },
+}
+
+/// What [`Wal::oldest_blocks`] finds.
+pub(crate) struct Oldest {
+    /// Places of the blocks.
+    pub places: Vec<u64>,
+    /// Where the last of their batches ends.
+    pub until: LogPos,
+    /// The part of the endless log in which the content of some of them is, and only there, and its
+    /// first batch.
+    pub gone: Option<(Range<u64>, u64)>,
 }
 
 enum Contents {
@@ -185,9 +197,13 @@ pub(crate) struct Wal {
     /// Batches one of whose blocks was replaced, each with the transaction that did it.
     replaced: VecDeque<(u64, u64)>,
     cached: usize,
+    /// Memory of content that was read back.
+    reloaded: usize,
     budget: usize,
-    /// Batches before this have no buffers.
+    /// Batches before this have no buffers, or keep them.
     cached_from: u64,
+    /// Batches before this are being put in place, or are.
+    kept_before: u64,
     /// Batches before this have no live blocks.
     settled: u64,
     /// Blocks being read back, by batch.
@@ -217,8 +233,10 @@ impl Wal {
             overlay: Overlay::new(expected),
             replaced: VecDeque::new(),
             cached: 0,
+            reloaded: 0,
             budget,
             cached_from: next.seq,
+            kept_before: 0,
             settled: next.seq,
             reading: BTreeMap::new(),
         }
@@ -460,15 +478,36 @@ impl Wal {
         self.cached -= len;
     }
 
+    /// Memory that the content of logged blocks takes.
+    pub fn cached_bytes(&self) -> usize {
+        self.cached + self.reloaded
+    }
+
+    /// So much is read back, beside what is kept.
+    pub fn set_reloaded(&mut self, bytes: usize) {
+        self.reloaded = bytes;
+    }
+
+    /// What all of it is not to exceed.
+    pub fn budget(&self) -> usize {
+        self.budget
+    }
+
     /// From now on it keeps to another memory budget.
     pub fn set_budget(&mut self, budget: usize) {
         self.budget = budget;
     }
 
-    /// Keeps to the memory budget: the oldest durable batches' buffers go first.
+    /// The batches before `seq` are being put in place: their content stays in memory, if it is there.
+    pub fn keep_before(&mut self, seq: u64) {
+        self.kept_before = seq;
+    }
+
+    /// Keeps to the memory budget: the oldest durable batches' buffers go first, but for those that are
+    /// just being put in place.
     fn evict(&mut self) {
-        self.cached_from = self.cached_from.max(self.tail.seq);
-        while self.cached > self.budget && self.cached_from <= self.durable_seq {
+        self.cached_from = self.cached_from.max(self.tail.seq).max(self.kept_before);
+        while self.cached_bytes() > self.budget && self.cached_from <= self.durable_seq {
             self.drop_buffer(self.cached_from);
             self.cached_from += 1;
         }
@@ -503,19 +542,22 @@ impl Wal {
     }
 
     /// The logged blocks of the oldest batches that may be put in place, `max` or a few more of
-    /// them; the newest logged content of each is recorded. And where in the endless log the last of
-    /// these batches ends.
-    pub fn oldest_blocks(&mut self, max: usize) -> (Vec<u64>, u64) {
+    /// them; the newest logged content of each is recorded.
+    pub fn oldest_blocks(&mut self, max: usize) -> Oldest {
         let first = self.blocks_pos();
-        let (first, mut end) = (first.seq, first.at);
-        let mut out = Vec::new();
-        for batch in self.batches.iter().skip(self.index_of(first)) {
+        let mut until = first;
+        let (mut out, mut gone) = (Vec::new(), None);
+        for batch in self.batches.iter().skip(self.index_of(first.seq)) {
             if out.len() >= max || batch.state != State::Durable {
                 break;
             }
-            end = batch.at + batch.total_blocks();
+            until = LogPos { seq: batch.seq + 1, at: batch.at + batch.total_blocks() };
             if batch.live == 0 {
                 continue;
+            }
+            if matches!(batch.contents, Contents::Gone) {
+                let (log, _) = gone.get_or_insert((batch.at..until.at, batch.seq));
+                log.end = until.at;
             }
             out.extend(batch.blocks.iter().copied().enumerate().filter_map(|(i, place)| {
                 let pending = self.overlay.get(place)?;
@@ -523,7 +565,7 @@ impl Wal {
                 (here && pending.txn <= self.recorded).then_some(place)
             }));
         }
-        (out, end)
+        Oldest { places: out, until, gone }
     }
 
     /// The first batch with a block that is neither in place nor replaced for good; or the first

@@ -361,3 +361,38 @@ fn checkpoints_do_not_hold_up_writers() {
     assert!(checkpoints >= 8, "{checkpoints} checkpoints");
     assert!(pace.longest_ns < 10 * MILLI, "a write took {} us", pace.longest_ns / 1000);
 }
+
+/// A store whose log is four times what it may keep in memory, with writers who are faster than its disk.
+fn overloaded() -> Pace {
+    let slow = Speed { op_ns: 496_000, block_ns: 4_000 };
+    let disks = vec![SlowDisk::new(256 << 20, slow), SlowDisk::new(64 << 20, FAST)];
+    let mut pace = Pace::new(disks, &roomy(), 32);
+    pace.fill(128);
+    pace
+}
+
+#[test]
+fn what_has_left_memory_is_read_back_in_long_pieces() {
+    let mut pace = overloaded();
+    let before = pace.store.counters();
+    pace.load(Duration::from_secs(20));
+    let now = pace.store.counters();
+    let blocks = now.in_place_blocks - before.in_place_blocks;
+    let reads = now.in_place_reads - before.in_place_reads;
+    println!("{reads} reads for {blocks} blocks");
+    assert!(blocks > 20_000, "{blocks} blocks");
+    assert!(reads > 0, "the log was larger than memory");
+    assert!(reads * 20 < blocks, "{reads} reads for {blocks} blocks");
+}
+
+#[test]
+fn writers_who_are_held_are_called_only_when_several_may_go() {
+    let mut pace = overloaded();
+    pace.load(Duration::from_secs(10));
+    let before = pace.store.counters().submit_busy;
+    let ends = pace.load(Duration::from_secs(10));
+    let busy = pace.store.counters().submit_busy - before;
+    println!("{busy} times too early for {} writes", ends.len());
+    assert!(busy > 0, "the log was full");
+    assert!(busy * 8 < ends.len() as u64, "{busy} times too early for {} writes", ends.len());
+}
