@@ -115,7 +115,7 @@ pub(crate) enum Ended {
     CheckpointWrite { blocks: u64 },
     InPlaceRead { group: u64, index: usize, seq: u64 },
     InPlaceWrite { group: u64 },
-    Reload { block: u64, seq: u64 },
+    Reload { block: u64 },
     CommitFlush,
     CommitSuper,
     Discard { run: crate::alloc::Run },

@@ -11,7 +11,9 @@
 //! first, fewer and fewer towards `high`, where it is one for one. So the speed of a burst falls
 //! smoothly to the speed of the disk, and the log is never quite full.
 
+use super::inflight::DATA;
 use super::{Life, Store, StoreEvent};
+use io::BLOCK_BYTES;
 
 /// Credit is counted in this part of a block.
 const PER_BLOCK: i64 = 16;
@@ -79,7 +81,20 @@ impl Store {
 
     /// Whether rows and log have room for one more writer.
     fn may_add(&mut self) -> bool {
-        self.may_add_rows() && self.may_add_log()
+        self.may_add_rows() && self.may_add_log() && self.may_add_content()
+    }
+
+    /// Paces writers by what of the log's content has to be kept in memory. Only a log on a device of its
+    /// own takes more than that in a burst: it is the faster one, and reading back what has left memory is
+    /// not in the way of what is written to places. On one device nothing would be gained by it.
+    fn may_add_content(&mut self) -> bool {
+        if self.wal.place.dev != DATA.0 {
+            return true;
+        }
+        let (kept, budget) = (self.wal.cached_bytes(), self.wal.budget());
+        let most = budget - budget / 16;
+        let open = if self.held { OPEN_BLOCKS as usize * BLOCK_BYTES } else { 0 };
+        kept == 0 || kept + open < most
     }
 
     /// Paces writers by the progress of the running checkpoint, so that they slow down instead of

@@ -12,11 +12,13 @@ use crate::wal::{Content, Pending, split_ring};
 use bytes::Bytes;
 use io::disk::DiskError;
 use io::{BLOCK_BYTES, Effects};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// Blocks of one read.
-const READ_BLOCKS: u64 = 256;
+/// Blocks of one read: as much as there is memory at hand for.
+const READ_BLOCKS: u64 = 16;
+/// Reads at a time.
+const READS: usize = 16;
 const _: () = assert!(READ_BLOCKS <= MAX_IO_BLOCKS);
 
 /// What was read back, until the round is over.
@@ -24,13 +26,17 @@ const _: () = assert!(READ_BLOCKS <= MAX_IO_BLOCKS);
 pub(crate) struct Reloaded {
     /// By first block in the ring.
     pieces: BTreeMap<u64, Bytes>,
+    /// What is still to be read: first block in the ring, and how many.
+    queue: VecDeque<(u64, u64)>,
+    /// The first batch that is read.
+    seq: u64,
     reading: usize,
 }
 
 impl Reloaded {
     /// Whether all that was asked for has come.
     pub fn is_complete(&self) -> bool {
-        self.reading == 0
+        self.reading == 0 && self.queue.is_empty()
     }
 
     /// The content of a block of the ring, if it is as it was written.
@@ -48,27 +54,42 @@ impl Store {
     pub(super) fn reload(&mut self, log: Range<u64>, seq: u64, fx: &mut Effects) {
         let len = log.end - log.start;
         self.wal.set_reloaded(len as usize * BLOCK_BYTES);
+        self.writeback.reloaded.seq = seq;
         for (first, _, blocks) in split_ring(log.start, len, self.wal.place.blocks) {
-            for block in (first..first + blocks).step_by(READ_BLOCKS as usize) {
-                let blocks = READ_BLOCKS.min(first + blocks - block);
-                self.writeback.reloaded.reading += 1;
-                self.counters.in_place_reads += 1;
-                // What is needed again can be read again: nothing is overwritten meanwhile.
-                self.wal.begin_read(seq);
-                let (dev, at) = (self.log_dev(), self.wal.place.base + block);
-                self.io.read(fx, dev, at, blocks, Ended::Reload { block, seq });
-            }
+            let starts = (first..first + blocks).step_by(READ_BLOCKS as usize);
+            let reads = starts.map(|at| (at, READ_BLOCKS.min(first + blocks - at)));
+            self.writeback.reloaded.queue.extend(reads);
+        }
+        self.go_on_reloading(fx);
+    }
+
+    fn go_on_reloading(&mut self, fx: &mut Effects) {
+        while self.writeback.reloaded.reading < READS {
+            let Some((block, blocks)) = self.writeback.reloaded.queue.pop_front() else { break };
+            self.writeback.reloaded.reading += 1;
+            self.counters.in_place_reads += 1;
+            // Nothing of it is overwritten meanwhile.
+            self.wal.begin_read(self.writeback.reloaded.seq);
+            let (dev, at) = (self.log_dev(), self.wal.place.base + block);
+            self.io.read(fx, dev, at, blocks, Ended::Reload { block });
         }
     }
 
     /// A part of the log was read back.
-    pub(super) fn reload_read(&mut self, block: u64, seq: u64, result: Result<Bytes, DiskError>) {
-        self.wal.end_read(seq);
-        self.writeback.reloaded.reading -= 1;
+    pub(super) fn reload_read(
+        &mut self,
+        block: u64,
+        result: Result<Bytes, DiskError>,
+        fx: &mut Effects,
+    ) {
+        let reloaded = &mut self.writeback.reloaded;
+        self.wal.end_read(reloaded.seq);
+        reloaded.reading -= 1;
         match result {
-            Ok(bytes) => drop(self.writeback.reloaded.pieces.insert(block, bytes)),
+            Ok(bytes) => drop(reloaded.pieces.insert(block, bytes)),
             Err(_) => self.counters.read_errors += 1,
         }
+        self.go_on_reloading(fx);
         self.work_left = true;
     }
 

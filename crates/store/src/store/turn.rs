@@ -37,7 +37,7 @@ impl Store {
                 self.in_place_read(group, index, seq, done.result, fx);
             }
             Ended::InPlaceWrite { group } => self.in_place_written(group, done.result),
-            Ended::Reload { block, seq } => self.reload_read(block, seq, done.result),
+            Ended::Reload { block } => self.reload_read(block, done.result, fx),
             Ended::CommitFlush => self.commit_flushed(done.result, fx),
             Ended::CommitSuper => self.commit_written(done.result),
             Ended::Discard { run } => {

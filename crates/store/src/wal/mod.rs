@@ -86,13 +86,6 @@ pub(crate) struct Oldest {
     pub gone: Option<(Range<u64>, u64)>,
 }
 
-enum Contents {
-    /// Block by block.
-    Pieces(Vec<Bytes>),
-    /// Only in the log.
-    Gone,
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
@@ -112,7 +105,10 @@ struct Batch {
     count: u32,
     /// Place of each logged block.
     blocks: Vec<u64>,
-    contents: Contents,
+    /// Contents of the blocks; empty where that is only in the log.
+    pieces: Vec<Bytes>,
+    /// How many of them count as kept in memory.
+    kept: usize,
     /// Blocks that are neither in place nor replaced for good.
     live: u32,
     txns: Vec<u64>,
@@ -132,7 +128,8 @@ impl Batch {
             records: Vec::new(),
             count: 0,
             blocks: Vec::new(),
-            contents: Contents::Pieces(Vec::new()),
+            pieces: Vec::new(),
+            kept: 0,
             live: 0,
             txns: Vec::new(),
             writes: 0,
@@ -194,8 +191,8 @@ pub(crate) struct Wal {
     writing: usize,
     writing_blocks: u64,
     overlay: Overlay,
-    /// Batches one of whose blocks was replaced, each with the transaction that did it.
-    replaced: VecDeque<(u64, u64)>,
+    /// Blocks that were replaced (batch and index), each with the transaction that did it.
+    replaced: VecDeque<(u64, u64, u32)>,
     cached: usize,
     /// Memory of content that was read back.
     reloaded: usize,
@@ -307,12 +304,9 @@ impl Wal {
             let index = batch.blocks.len() as u32;
             batch.blocks.push(place);
             batch.live += 1;
-            match &mut batch.contents {
-                Contents::Pieces(pieces) => pieces.push(content),
-                _ => unreachable!("the open batch is not written yet"),
-            }
+            batch.pieces.push(content);
             if let Some(old) = self.overlay.insert(place, Pending { seq, index, crc, txn }) {
-                self.replaced.push_back((txn, old.seq));
+                self.replaced.push_back((txn, old.seq, old.index));
             }
         }
     }
@@ -320,7 +314,7 @@ impl Wal {
     /// The block at `place` was freed by `txn`: what is logged of it goes nowhere.
     pub fn forget(&mut self, place: u64, txn: u64) {
         if let Some(old) = self.overlay.remove(place) {
-            self.replaced.push_back((txn, old.seq));
+            self.replaced.push_back((txn, old.seq, old.index));
         }
     }
 
@@ -337,10 +331,9 @@ impl Wal {
     /// Where the content of a logged block is.
     pub fn content(&self, pending: Pending) -> Content {
         let batch = self.batch(pending.seq);
-        let index = pending.index as usize;
-        match &batch.contents {
-            Contents::Pieces(pieces) => Content::Memory(pieces[index].clone()),
-            Contents::Gone => {
+        match batch.pieces.get(pending.index as usize).filter(|piece| !piece.is_empty()) {
+            Some(piece) => Content::Memory(piece.clone()),
+            None => {
                 let at = batch.at + batch.head_blocks + u64::from(pending.index);
                 Content::Log { seq: batch.seq, block: at % self.place.blocks }
             }
@@ -417,7 +410,8 @@ impl Wal {
             .map(|(block, _, len)| (block, take_blocks(&mut pieces, len as usize)))
             .collect();
         batch.writes = writes.len() as u32;
-        let cached = batch.blocks.len() * BLOCK_BYTES;
+        batch.kept = batch.blocks.len();
+        let cached = batch.kept * BLOCK_BYTES;
         self.cached += cached;
         self.last_crc = crc;
         self.next_issue += 1;
@@ -470,12 +464,9 @@ impl Wal {
         if batch.state != State::Durable {
             return;
         }
-        let len = match &batch.contents {
-            Contents::Pieces(pieces) => pieces.len() * BLOCK_BYTES,
-            Contents::Gone => return,
-        };
-        batch.contents = Contents::Gone;
-        self.cached -= len;
+        batch.pieces = Vec::new();
+        let kept = std::mem::take(&mut batch.kept);
+        self.cached -= kept * BLOCK_BYTES;
     }
 
     /// Memory that the content of logged blocks takes.
@@ -513,31 +504,40 @@ impl Wal {
         }
     }
 
-    fn settle(&mut self, seq: u64) {
+    /// A block of a batch is in place, or replaced for good: nobody needs its content any more.
+    fn settle(&mut self, seq: u64, index: u32) {
         let batch = self.batch_mut(seq);
         batch.live -= 1;
-        if batch.live == 0 && batch.state == State::Durable {
+        if batch.state != State::Durable {
+            return;
+        }
+        if batch.live == 0 {
             self.drop_buffer(seq);
+        } else if let Some(piece) = batch.pieces.get_mut(index as usize)
+            && !std::mem::take(piece).is_empty()
+        {
+            batch.kept -= 1;
+            self.cached -= BLOCK_BYTES;
         }
     }
 
     /// What recorded transactions replaced is gone for good.
     pub fn settle_replaced(&mut self) {
-        while let Some(&(txn, seq)) = self.replaced.front() {
+        while let Some(&(txn, seq, index)) = self.replaced.front() {
             if txn > self.recorded {
                 return;
             }
             self.replaced.pop_front();
-            self.settle(seq);
+            self.settle(seq, index);
         }
     }
 
     /// The content that batch `seq` holds for `place` is in place.
     pub fn in_place(&mut self, place: u64, seq: u64) {
         // What replaced it meanwhile settles the batch when it is recorded.
-        if self.overlay.get(place).is_some_and(|p| p.seq == seq) {
+        if let Some(pending) = self.overlay.get(place).filter(|p| p.seq == seq) {
             self.overlay.remove(place);
-            self.settle(seq);
+            self.settle(seq, pending.index);
         }
     }
 
@@ -555,7 +555,7 @@ impl Wal {
             if batch.live == 0 {
                 continue;
             }
-            if matches!(batch.contents, Contents::Gone) {
+            if batch.kept == 0 {
                 let (log, _) = gone.get_or_insert((batch.at..until.at, batch.seq));
                 log.end = until.at;
             }
@@ -630,13 +630,10 @@ impl Batch {
         let end = format::HEADER_BYTES + records.len();
         out[format::HEADER_BYTES..end].copy_from_slice(&records);
         out[end..].fill(0);
-        let Contents::Pieces(pieces) = &mut self.contents else {
-            unreachable!("a batch is assembled once");
-        };
-        for piece in pieces.iter_mut().filter(|p| !AlignedBuf::is_aligned(p)) {
+        for piece in self.pieces.iter_mut().filter(|p| !AlignedBuf::is_aligned(p)) {
             *piece = AlignedBuf::copy_of(piece).freeze();
         }
-        (crc, std::iter::once(head.freeze()).chain(pieces.iter().cloned()).collect())
+        (crc, std::iter::once(head.freeze()).chain(self.pieces.iter().cloned()).collect())
     }
 }
 

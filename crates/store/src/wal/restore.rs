@@ -1,7 +1,7 @@
 //! What a mount puts back into the log's state.
 
 use super::format::{self, Header};
-use super::{Batch, Contents, Pending, State, Wal};
+use super::{Batch, Pending, State, Wal};
 
 impl Wal {
     /// A batch found in the log. Its blocks count only when [`Wal::restore_block`] says so; they are
@@ -14,7 +14,6 @@ impl Wal {
         batch.state = State::Durable;
         batch.blocks = places;
         batch.decided = header.decided;
-        batch.contents = Contents::Gone;
         self.batches.push_back(Box::new(batch));
         self.batches.push_back(Box::new(Batch::new(header.seq + 1)));
         self.next_at = header.at + header.blocks();
@@ -27,14 +26,14 @@ impl Wal {
     pub fn restore_block(&mut self, place: u64, pending: Pending) {
         self.batch_mut(pending.seq).live += 1;
         if let Some(old) = self.overlay.insert(place, pending) {
-            self.settle(old.seq);
+            self.settle(old.seq, old.index);
         }
     }
 
     /// A block that was freed.
     pub fn restore_freed(&mut self, place: u64) {
         if let Some(old) = self.overlay.remove(place) {
-            self.settle(old.seq);
+            self.settle(old.seq, old.index);
         }
     }
 
