@@ -93,8 +93,9 @@ impl Store {
         }
         let (kept, budget) = (self.wal.cached_bytes(), self.wal.budget());
         let most = budget - budget / 16;
-        let open = if self.held { OPEN_BLOCKS as usize * BLOCK_BYTES } else { 0 };
-        kept == 0 || kept + open < most
+        // Who was held goes on with others, and long before nobody empties memory any more.
+        let open = (OPEN_BLOCKS as usize * BLOCK_BYTES).min(budget / 16);
+        kept == 0 || kept + if self.held { open } else { 0 } < most
     }
 
     /// Paces writers by the progress of the running checkpoint, so that they slow down instead of

@@ -136,6 +136,8 @@ impl Store {
     pub(super) fn step_writeback(&mut self, fx: &mut Effects) {
         if !self.writeback.running {
             if !self.wants_writeback() {
+                // What keeps memory may have been replaced, by what is not recorded yet.
+                self.mark_wanted |= self.held && self.wal.recorded() < self.txns.decided();
                 return;
             }
             if !self.begin_round(fx) {
