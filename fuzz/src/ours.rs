@@ -185,6 +185,7 @@ fn between_osds() -> Vec<Kind> {
             trim_to: version(1),
             txn: transaction(),
             data: Default::default(),
+            data_crc: denc::KnownCrc::NONE,
         }),
         kind(RepAck { pgid, interval, version: version(8), missed: vec![version(7)], full: true }),
         kind(Pull {
@@ -342,7 +343,7 @@ fn transaction() -> Bytes {
 
 fn decode_txn(bytes: &[u8]) -> bool {
     let meta = Bytes::copy_from_slice(bytes);
-    store::Transaction::decode_from(&meta, &blob()).is_ok()
+    store::Transaction::decode_from(&meta, (&blob(), denc::KnownCrc::NONE)).is_ok()
 }
 
 fn kinds() -> Vec<Kind> {

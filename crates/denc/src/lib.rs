@@ -33,7 +33,7 @@ mod encoder;
 mod std_impls;
 mod types_impls;
 
-pub use crc::crc32c;
+pub use crc::{KnownCrc, crc32c};
 pub use decoder::{DecodeError, DecodeErrorKind, Decoder};
 pub use denc_derive::{Decode, Encode};
 pub use encoder::Encoder;

@@ -17,7 +17,7 @@ fn parts(m: &RepOp) -> Result<(Vec<LogRecord>, Transaction), DecodeError> {
     if m.txn.is_empty() {
         return Ok((records, Transaction::default()));
     }
-    Ok((records, Transaction::decode_from(&m.txn, &m.data_bytes())?))
+    Ok((records, Transaction::decode_from(&m.txn, (&m.data_bytes(), m.data_crc))?))
 }
 
 impl Daemon {

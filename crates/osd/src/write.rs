@@ -7,6 +7,7 @@ use crate::op::only_frees;
 use crate::ops::{Change, Finished, MAX_WRITE_OUTPUT_BYTES, Versioned, WatchEffect};
 use crate::tracker::Mark;
 use bytes::Bytes;
+use denc::KnownCrc;
 use io::Effects;
 use maps::PgIdExt;
 use peer::{RepAck, RepOp};
@@ -180,7 +181,7 @@ impl Daemon {
         let (interval, trim_to) = (host.interval(), std::mem::take(&mut host.trim_to));
         self.durable.insert(txn_id, vec![Then::Committed(pgid, interval, version)]);
         self.trim_log(pgid);
-        let Some((meta, data)) = sent else { return Ok(()) };
+        let Some((meta, data, data_crc)) = sent else { return Ok(()) };
         let records: Vec<Bytes> = records.into_iter().map(|(_, r)| r).collect();
         for target in targets {
             let (txn, data) = if target.with_data && !log_only {
@@ -189,7 +190,8 @@ impl Daemon {
                 (Bytes::new(), Pieces::new())
             };
             let epoch = self.maps.epoch();
-            let rep = RepOp { pgid, epoch, interval, records: records.clone(), trim_to, txn, data };
+            let records = records.clone();
+            let rep = RepOp { pgid, epoch, interval, records, trim_to, txn, data, data_crc };
             self.send_peer(target.osd, rep.encode(), fx);
             if let Source::Op(id) = source {
                 self.mark_op(id, Mark::SentTo(target.osd));
@@ -466,9 +468,9 @@ fn op_returns(ops: &ReplyOps) -> Vec<OpReturn> {
 }
 
 /// A transaction as it is sent: without its data, and the data beside.
-fn encode_txn(txn: &Transaction) -> (Bytes, Pieces) {
+fn encode_txn(txn: &Transaction) -> (Bytes, Pieces, KnownCrc) {
     let mut meta = denc::Encoder::new();
     let mut data = Pieces::new();
     txn.encode_to(&mut meta, &mut data);
-    (meta.into_bytes(), data)
+    (meta.into_bytes(), data, txn.data_crc())
 }

@@ -2,7 +2,7 @@
 
 use crate::payload;
 use bytes::Bytes;
-use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
+use denc::{Decode, DecodeError, Decoder, Encode, Encoder, KnownCrc};
 use pg::{LogRecord, PgMsg};
 use types::{ByteString, Epoch, Eversion, HObject, OsdId, PgId};
 use wire::msg::{Message, OutMessage, Payload, Pieces, kind};
@@ -49,6 +49,9 @@ pub struct RepOp {
     /// The transaction's data, piece after piece.
     #[denc(skip)]
     pub data: Pieces,
+    /// The checksum of all of it.
+    #[denc(skip)]
+    pub data_crc: KnownCrc,
 }
 
 impl RepOp {
@@ -79,12 +82,14 @@ impl Payload for RepOp {
         let mut op: RepOp = denc::decode(&m.front)?;
         if !m.data.is_empty() {
             op.data.push(m.data.clone());
+            op.data_crc = m.data_crc;
         }
         Ok(op)
     }
 
     fn encode(self) -> OutMessage {
-        OutMessage { data: self.data.clone(), ..OutMessage::new::<Self>(denc::encode(&self)) }
+        let front = denc::encode(&self);
+        OutMessage { data: self.data, data_crc: self.data_crc, ..OutMessage::new::<Self>(front) }
     }
 }
 

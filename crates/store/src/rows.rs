@@ -19,7 +19,8 @@ use crate::codec::{Decoded, Malformed, Reader, put_at, put_bytes, put_varint};
 use crate::keys::SHARD_BLOCKS;
 use crate::patch::Patch;
 use crate::txn::MAX_OBJECT_BYTES;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
+use smallvec::SmallVec;
 use std::ops::Range;
 
 const FORMAT: u8 = 1;
@@ -286,14 +287,26 @@ impl Shard {
 
     /// An encoded shard with what a patch changes. Its blocks stand by themselves and are not shared:
     /// only of those patches are made.
-    pub fn patched(row: &[u8], patch: &Patch) -> Decoded<Bytes> {
-        let mut out = row.to_vec();
+    pub fn patched(mut row: Bytes, patch: &Patch) -> Decoded<Bytes> {
+        Shard::patch(&mut row, patch)?;
+        Ok(row)
+    }
+
+    /// The same, in the row's own memory if nobody else has a part in it.
+    pub fn patch(row: &mut Bytes, patch: &Patch) -> Decoded<()> {
+        let mut places: SmallVec<[(usize, u32); 2]> = SmallVec::new();
         for (slot, crc) in patch.slots() {
             let (_, at) = Shard::own(row, *slot)
                 .ok_or(Malformed("a patch of a block that has no place of its own"))?;
+            places.push((at, *crc));
+        }
+        let own = std::mem::take(row).try_into_mut();
+        let mut out = own.unwrap_or_else(|shared| BytesMut::from(&shared[..]));
+        for (at, crc) in places {
             put_at(&mut out, at, crc.to_le_bytes());
         }
-        Ok(out.into())
+        *row = out.freeze();
+        Ok(())
     }
 
     /// Of an encoded shard without blobs the place of a block that stands by itself and is not shared,
@@ -557,7 +570,7 @@ mod tests {
                 let place = Shard::own(&row, at as u8).map(|(place, _)| place);
                 prop_assert_eq!(place, own(slot).then_some(slot.phys));
             }
-            let patched = Shard::patched(&row, &patch);
+            let patched = Shard::patched(row, &patch);
             let slots = patch.slots().iter().map(|(at, _)| shard.slots[usize::from(*at)]);
             prop_assert_eq!(patched.is_ok(), slots.into_iter().all(|s| own(&s)));
             if let Ok(patched) = patched {

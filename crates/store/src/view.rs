@@ -62,7 +62,7 @@ impl<'a> View<'a> {
         let damaged = |what| TreeMiss::Damaged { block: 0, what };
         let row =
             self.get_below(first, key)?.ok_or(damaged("a row that was patched is not there"))?;
-        Shard::patched(&row, patch).map_err(|why| damaged(why.0))
+        Shard::patched(row, patch).map_err(|why| damaged(why.0))
     }
 
     /// What the memtables change of a row that the tree has.

@@ -58,7 +58,7 @@ fn write_request(len: usize) -> MOsdOp {
 fn on_the_wire(request: MOsdOp) -> Bytes {
     let out = request.encode().with_tid(77);
     let mut w = FrameWriter::new();
-    w.message(&out.header(1, 0), &out.front, &out.middle, &out.data);
+    w.message(&out.header(1, 0), &out.front, &out.middle, (&out.data, out.data_crc));
     w.take().concat().into()
 }
 
@@ -70,7 +70,7 @@ fn read(reader: &mut FrameReader, bytes: &Bytes) -> Message {
 
 fn send(w: &mut FrameWriter, reply: MOsdOpReply) {
     let out = reply.encode().with_tid(77);
-    w.message(&out.header(1, 1), &out.front, &out.middle, &out.data);
+    w.message(&out.header(1, 1), &out.front, &out.middle, (&out.data, out.data_crc));
     black_box(w.take());
 }
 
@@ -162,7 +162,7 @@ fn pieces(count: u64, seq: &mut u64) -> Bytes {
     let out = write_request(4096).encode().with_tid(77);
     for _ in 0..count {
         *seq += 1;
-        w.message(&out.header(*seq, 0), &out.front, &out.middle, &out.data);
+        w.message(&out.header(*seq, 0), &out.front, &out.middle, (&out.data, out.data_crc));
     }
     w.take().concat().into()
 }

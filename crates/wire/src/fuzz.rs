@@ -71,6 +71,7 @@ pub fn fuzz_messages(data: &[u8]) {
         front: rest.slice(..cut),
         middle: Bytes::new(),
         data: rest.slice(cut..),
+        ..Message::default()
     };
     fuzz_all(&message);
 }

@@ -27,7 +27,8 @@ impl Run<'_> {
         let out = &mut self.results[i];
         out.args = Extent { length: len, ..e }.into();
         if len > 0 {
-            out.outdata = self.reader.read(&self.source_key, e.offset, len)?;
+            (out.outdata, out.outdata_crc) =
+                self.reader.read_summed(&self.source_key, e.offset, len)?;
         }
         Ok(0)
     }

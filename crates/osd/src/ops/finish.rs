@@ -253,7 +253,7 @@ fn changed_by(txn: &Transaction, key: &ObjectKey) -> Option<(u32, u32)> {
     let mut changed = (0u64, 0u64);
     for op in txn.ops() {
         match op {
-            Op::Write { object, offset, data } if is_it(object) => match changed {
+            Op::Write { object, offset, data, .. } if is_it(object) => match changed {
                 (_, 0) => changed = (*offset, data.len() as u64),
                 (from, len) if from + len == *offset => changed = (from, len + data.len() as u64),
                 _ => return None,

@@ -3,6 +3,7 @@
 use super::Stop;
 use crate::object::{ObjectMeta, SNAPSET_ATTR, SnapSet};
 use bytes::Bytes;
+use denc::KnownCrc;
 use store::{ReadSet, Store};
 use types::{Errno, ObjectKey};
 use wire::msg::Pieces;
@@ -50,8 +51,25 @@ impl Reader<'_> {
     /// # Errors
     /// [`Stop::Miss`].
     pub fn read(&self, key: &ObjectKey, offset: u64, len: u64) -> Result<Pieces, Stop> {
+        Ok(self.read_summed(key, offset, len)?.0)
+    }
+
+    /// The same, with the checksum of it all if it is at hand.
+    ///
+    /// # Errors
+    /// [`Stop::Miss`].
+    pub fn read_summed(
+        &self,
+        key: &ObjectKey,
+        offset: u64,
+        len: u64,
+    ) -> Result<(Pieces, KnownCrc), Stop> {
         let pieces = self.store.read(key, offset, len, self.set)?;
-        Ok(contents(pieces).collect())
+        let crc = match &pieces[..] {
+            [one] if one.data.is_some() => one.crc,
+            _ => KnownCrc::NONE,
+        };
+        Ok((contents(pieces).collect(), crc))
     }
 
     /// The same as one piece.

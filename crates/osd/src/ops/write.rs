@@ -4,6 +4,7 @@ use super::check::check_range;
 use super::{Run, Stop};
 use crate::object::AllocHint;
 use bytes::Bytes;
+use denc::KnownCrc;
 use types::Errno;
 use wire::msg::op::{Extent, op_flags};
 use wire::msg::{OpCode, OsdOp};
@@ -37,13 +38,13 @@ impl Run<'_> {
         self.now.size = size;
     }
 
-    fn write_at(&mut self, offset: u64, data: Bytes) {
+    fn write_at(&mut self, offset: u64, data: Bytes, crc: KnownCrc) {
         let len = data.len() as u64;
         if len == 0 {
             return;
         }
         let key = self.head_key.clone();
-        self.txn.write(&key, offset, data);
+        self.txn.write_summed(&key, offset, (data, crc));
         self.modified.insert(offset, len);
         self.now.size = self.now.size.max(offset + len);
     }
@@ -63,7 +64,8 @@ impl Run<'_> {
             }
             return Ok(0);
         }
-        self.write_at(e.offset, op.indata.slice(..len as usize));
+        let crc = op.indata_crc.of_part(len as usize, op.indata.len());
+        self.write_at(e.offset, op.indata.slice(..len as usize), crc);
         Ok(0)
     }
 
@@ -78,7 +80,7 @@ impl Run<'_> {
         if old > e.length {
             self.truncate_to(e.length);
         }
-        self.write_at(0, op.indata.clone());
+        self.write_at(0, op.indata.clone(), op.indata_crc);
         self.modified.insert(0, old.max(e.length));
         Ok(0)
     }
@@ -91,7 +93,7 @@ impl Run<'_> {
         let offset = if self.now.exists { self.now.size } else { 0 };
         check_range(offset, e.length)?;
         self.change_existing();
-        self.write_at(offset, op.indata.clone());
+        self.write_at(offset, op.indata.clone(), op.indata_crc);
         Ok(0)
     }
 
@@ -107,7 +109,7 @@ impl Run<'_> {
         check_range(w.offset, w.length)?;
         self.change_existing();
         let times = usize::try_from(w.length / pattern).map_err(|_| Errno::EINVAL)?;
-        self.write_at(w.offset, op.indata.repeat(times).into());
+        self.write_at(w.offset, op.indata.repeat(times).into(), KnownCrc::NONE);
         Ok(0)
     }
 

@@ -476,7 +476,7 @@ impl Fsck {
             self.logged_rows(Some(&key));
             let row = match self.replay.as_ref().map(|r| r.changes.get(&key)) {
                 None | Some(Found::Below) => Ok(node.value(i)),
-                Some(Found::Patched { patch, .. }) => Shard::patched(&node.value(i), &patch),
+                Some(Found::Patched { patch, .. }) => Shard::patched(node.value(i), &patch),
                 Some(_) => continue,
             };
             match row {

@@ -148,7 +148,8 @@ impl Memtable {
             Some(Row { value: None, .. }) => return Err(deleted),
             Some(Row { value: Some(value), txn: last }) => {
                 // The row's length stays.
-                (*value, *last) = (Shard::patched(value, patch)?, txn);
+                Shard::patch(value, patch)?;
+                *last = txn;
             }
             None if covered => return Err(deleted),
             None => self.patches.add(id, patch, txn),

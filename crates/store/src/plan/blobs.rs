@@ -15,6 +15,7 @@ use crate::store::miss::Wants;
 use crate::txn::ObjectIx;
 use crate::wal::format::crc_of_crcs;
 use bytes::{Bytes, BytesMut};
+use denc::KnownCrc;
 use io::BLOCK_BYTES;
 use smallvec::SmallVec;
 
@@ -106,7 +107,7 @@ impl Plan<'_> {
                 let crc = block_crc(&block);
                 crcs.push(crc);
                 if !direct {
-                    self.out.blocks.insert(place, (crc, block));
+                    self.out.blocks.insert(place, crc, block);
                 }
             }
             if direct {
@@ -145,7 +146,8 @@ impl Plan<'_> {
         }
         left.sort_unstable();
         let contents = self.contents(ix, shards, left.iter().copied())?;
-        self.log_blocks(shards, left.into_iter().zip(contents).collect(), size)
+        let blocks = left.into_iter().zip(contents).collect();
+        self.log_blocks(shards, (blocks, KnownCrc::NONE), size)
     }
 
     /// Gives up the blobs of a shard that no slot is in any more.

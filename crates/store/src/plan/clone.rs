@@ -7,6 +7,7 @@ use crate::keys::{self, Key, Parsed};
 use crate::rows::{Onode, Shard};
 use crate::txn::{Invalid, MAX_OBJECT_BYTES, ObjectIx, whole_blocks};
 use bytes::{Bytes, BytesMut};
+use denc::KnownCrc;
 use std::ops::Range;
 
 impl Plan<'_> {
@@ -135,7 +136,7 @@ impl Plan<'_> {
 
     fn flush_copy(&mut self, to: ObjectIx, joined: &mut Option<(u64, BytesMut)>) -> Planned<()> {
         match joined.take() {
-            Some((at, bytes)) => self.write(to, at, &Bytes::from(bytes)),
+            Some((at, bytes)) => self.write(to, at, &Bytes::from(bytes), KnownCrc::NONE),
             None => Ok(()),
         }
     }

@@ -18,6 +18,7 @@ use crate::txn::{ObjectIx, whole_blocks};
 use crate::wal::Content;
 use crate::wal::format::crc_of_crcs;
 use bytes::{Bytes, BytesMut};
+use denc::KnownCrc;
 use io::BLOCK_BYTES;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -113,7 +114,7 @@ impl Plan<'_> {
         slot: Slot,
         wants: &mut Wants,
     ) -> Option<Bytes> {
-        if let Some((_, content)) = self.out.blocks.get(&slot.phys) {
+        if let Some(content) = self.out.blocks.get(slot.phys) {
             return Some(content.clone());
         }
         let mine = self.out.direct.iter().find(|d| (d.run.start..d.run.end()).contains(&slot.phys));
@@ -171,14 +172,23 @@ impl Plan<'_> {
         if wants.is_empty() { Ok(out) } else { Err(wants.into()) }
     }
 
-    pub(super) fn write(&mut self, ix: ObjectIx, offset: u64, data: &Bytes) -> Planned<()> {
+    pub(super) fn write(
+        &mut self,
+        ix: ObjectIx,
+        offset: u64,
+        data: &Bytes,
+        crc: KnownCrc,
+    ) -> Planned<()> {
+        // Worth something only if the data is one block, which has the same.
+        let is_block = data.len() == BLOCK_BYTES && offset.is_multiple_of(BLOCK);
+        let crc = if is_block { crc } else { KnownCrc::NONE };
         let onode = self.create(ix).clone();
         if data.is_empty() {
             return Ok(());
         }
         let end = offset + data.len() as u64;
         let blocks = offset / BLOCK..end.div_ceil(BLOCK);
-        if onode.has(Onode::HAS_DATA) && self.overwrite(onode.id, blocks.clone(), offset, data)? {
+        if onode.has(Onode::HAS_DATA) && self.overwrite(onode.id, offset, data, crc)? {
             return self.grow(ix, end);
         }
         let mut shards = self.shards_of(&onode, blocks.clone())?;
@@ -197,7 +207,7 @@ impl Plan<'_> {
             self.write_whole(&mut shards, first, data.slice(whole), &mut logged)?;
         }
         logged.sort_unstable_by_key(|(block, _)| *block);
-        self.log_blocks(&mut shards, logged, end.max(onode.size))?;
+        self.log_blocks(&mut shards, (logged, crc), end.max(onode.size))?;
         self.dissolve(ix, &mut shards, end.max(onode.size))?;
         self.put_shards(onode.id, shards)?;
         self.set_flag(ix, Onode::HAS_DATA);
@@ -213,13 +223,8 @@ impl Plan<'_> {
 
     /// Puts whole blocks of one shard that keep their places into the log. False, and nothing, if they
     /// are to be written otherwise. The row need not be in memory, if enough is known of it.
-    fn overwrite(
-        &mut self,
-        id: u64,
-        blocks: Range<u64>,
-        offset: u64,
-        data: &Bytes,
-    ) -> Planned<bool> {
+    fn overwrite(&mut self, id: u64, offset: u64, data: &Bytes, crc: KnownCrc) -> Planned<bool> {
+        let blocks = offset / BLOCK..(offset + data.len() as u64).div_ceil(BLOCK);
         let number = shard_of(blocks.start);
         let whole = offset.is_multiple_of(BLOCK) && data.len().is_multiple_of(BLOCK_BYTES);
         let small = (data.len() as u64) < self.cx.small_write_bytes;
@@ -230,35 +235,30 @@ impl Plan<'_> {
         }
         let slots = (blocks.start % SHARD_BLOCKS) as u8..;
         let contents = || slots.clone().zip(data.chunks_exact(BLOCK_BYTES));
-        let (row, places) = match self.shard_row(id, number) {
+        let (is_seen, places) = match self.shard_row(id, number) {
             Ok(None) => return Ok(false),
             Ok(Some(row)) => {
                 let own = |slot| Shard::own(&row, slot).map(|(place, _)| place);
                 let places: Option<Places> = contents().map(|(slot, _)| own(slot)).collect();
-                (Some(row), places)
+                (true, places)
             }
             Err(miss @ TreeMiss::Damaged { .. }) => return Err(miss.into()),
             Err(miss) => {
                 // What others may yet lose is not to be built on.
                 self.with_view(|view| view.patch(&keys::shard(id, number)));
                 let places_of = self.cx.outlines.places((id, number)).ok_or(miss)?;
-                (None, contents().map(|(slot, _)| places_of(slot)).collect())
+                (false, contents().map(|(slot, _)| places_of(slot)).collect())
             }
         };
         let Some(places) = places else { return Ok(false) };
         let mut patch = Patch::default();
         for ((slot, content), place) in contents().zip(places) {
-            let crc = block_crc(content);
+            let crc = crc.or_of(content);
             patch.set(slot, crc);
-            self.out.blocks.insert(place, (crc, data.slice_ref(content)));
+            self.out.blocks.insert(place, crc, data.slice_ref(content));
         }
-        self.out.unseen += u64::from(row.is_none());
-        let done = match row {
-            Some(row) => {
-                Shard::patched(&row, &patch).map(|row| self.put(keys::shard(id, number), Some(row)))
-            }
-            None => self.out.changes.patch((id, number), &patch, 0),
-        };
+        self.out.unseen += u64::from(!is_seen);
+        let done = self.out.changes.patch((id, number), &patch, 0);
         done.map(|()| true).or_else(|why| self.problem(why.0))
     }
 
@@ -309,11 +309,12 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Puts whole blocks, in ascending order, into the log; the object will have `size` bytes.
+    /// Puts whole blocks, in ascending order, into the log; the object will have `size` bytes. The checksum
+    /// is that of the only one.
     pub(super) fn log_blocks(
         &mut self,
         shards: &mut Shards,
-        blocks: Vec<(u64, Bytes)>,
+        (blocks, crc): (Vec<(u64, Bytes)>, KnownCrc),
         size: u64,
     ) -> Planned<()> {
         // What was in a blob leaves it.
@@ -347,11 +348,11 @@ impl Plan<'_> {
             at += n;
         }
         for (block, content) in blocks {
-            let crc = block_crc(&content);
+            let crc = crc.or_of(&content);
             let slot = slot_mut(shards, block);
             slot.crc = crc;
             let place = slot.phys;
-            self.out.blocks.insert(place, (crc, content));
+            self.out.blocks.insert(place, crc, content);
         }
         Ok(())
     }
@@ -421,7 +422,7 @@ impl Plan<'_> {
             logged.push((block, patched(&old, from, &[0; BLOCK_BYTES][..to - from])));
         }
         self.punch(&mut shards, first..last)?;
-        self.log_blocks(&mut shards, logged, onode.size)?;
+        self.log_blocks(&mut shards, (logged, KnownCrc::NONE), onode.size)?;
         self.put_shards(onode.id, shards)?;
         Ok(())
     }

@@ -186,6 +186,8 @@ pub struct Store {
     work_left: bool,
     life: Life,
     events: VecDeque<StoreEvent>,
+    /// Memory for the next record of the log.
+    record: Vec<u8>,
     counters: Counters,
     now: Mono,
 }
@@ -249,6 +251,7 @@ impl Store {
             work_left: false,
             life: Life::Running,
             events: VecDeque::new(),
+            record: Vec::new(),
             counters: Counters::default(),
             now: Mono::default(),
         }

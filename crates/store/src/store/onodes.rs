@@ -10,7 +10,7 @@ use super::recent::{GENERATIONS, Recent};
 use crate::keys::{self, ShardId};
 use crate::memtable::Memtable;
 use crate::plan::Rows;
-use crate::rows::Onode;
+use crate::rows::{Onode, Shard};
 use crate::tree::TreeMiss;
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -115,6 +115,14 @@ impl ShardCache {
             let Some(id) = keys::shard_of(key) else { continue };
             all.put(id, KnownRow { row: row.value.clone(), txn });
         }
-        changes.patches().all().for_each(|(id, ..)| all.forget(&id));
+        for (id, patch, _) in changes.patches().all() {
+            let patched = all.change(&id, |known| {
+                known.txn = txn;
+                known.row.as_mut().is_some_and(|row| Shard::patch(row, &patch).is_ok())
+            });
+            if patched == Some(false) {
+                all.forget(&id);
+            }
+        }
     }
 }

@@ -9,9 +9,11 @@ use crate::keys::{self, Parsed, SHARD_BLOCKS, ShardId};
 use crate::rows::{Onode, Shard, Slot};
 use crate::wal::Content;
 use bytes::{Bytes, BytesMut};
+use denc::KnownCrc;
 use io::BLOCK_BYTES;
 use smallvec::SmallVec;
 use types::ObjectKey;
+use types::testing::{Bug, planted};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -48,6 +50,8 @@ pub struct Piece {
     pub len: u64,
     /// The bytes, verified; `None` for a hole, which reads as zeros.
     pub data: Option<Bytes>,
+    /// Their checksum, if it is at hand.
+    pub crc: KnownCrc,
 }
 
 /// Of an object's record, what reads of its bytes need.
@@ -327,6 +331,9 @@ impl Store {
         let pieces = Vec::new();
         let mut reading =
             Reading { store: self, fetched, unpacked, start: offset, end, pieces, growing };
+        // One block as a whole has its own.
+        let is_block = offset.is_multiple_of(BLOCK) && end - offset == BLOCK;
+        let mut crc = KnownCrc::NONE;
         let mut next = offset / BLOCK;
         for (block, slot) in slots {
             if next < block {
@@ -338,6 +345,8 @@ impl Store {
             } else if let Some((shard, _)) = paired {
                 Self::paired_source(shard, block, slot, fetched, &mut wants)
             } else {
+                let verified = !planted(Bug::NoChecksums);
+                crc = if verified { KnownCrc::of(slot.crc) } else { KnownCrc::NONE };
                 self.source(object, (block * BLOCK, BLOCK), slot, fetched, &mut wants)
             };
             reading.add(block, source);
@@ -350,6 +359,9 @@ impl Store {
             return Err(self.miss(wants));
         }
         reading.finish(end);
+        if let ([piece], true) = (&mut reading.pieces[..], is_block) {
+            piece.crc = crc;
+        }
         Ok(reading.pieces)
     }
 
@@ -545,6 +557,6 @@ impl Reading<'_> {
         }
         let cut = (offset - from) as usize..(end - from) as usize;
         let data = data.map(|d| d.slice(cut));
-        self.pieces.push(Piece { offset, len: end - offset, data });
+        self.pieces.push(Piece { offset, len: end - offset, data, crc: KnownCrc::NONE });
     }
 }

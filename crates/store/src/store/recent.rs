@@ -45,6 +45,12 @@ impl<K: Eq + Hash, V> Recent<K, V> {
         self.old.clear();
     }
 
+    /// Changes what is known of `key`, if anything is; gives what `f` says.
+    pub fn change<T>(&mut self, key: &K, f: impl FnOnce(&mut V) -> T) -> Option<T> {
+        let known = self.young.get_mut(key).or_else(|| self.old.get_mut(key))?;
+        Some(f(known))
+    }
+
     /// Knows nothing of `key` from now on.
     pub fn forget(&mut self, key: &K) {
         self.young.remove(key);

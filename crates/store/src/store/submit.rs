@@ -14,6 +14,9 @@ use crate::wal::format::Record;
 use io::BLOCK_BYTES;
 use std::borrow::Cow;
 
+/// Memory for a record is kept for the next one, up to so much.
+const KEPT_RECORD_BYTES: usize = 64 << 10;
+
 impl Store {
     /// Takes a transaction: on success all its changes are visible at once, and
     /// [`super::StoreEvent::Durable`] follows when they survive any crash.
@@ -41,14 +44,21 @@ impl Store {
             Ok(outcome) => outcome,
             Err(why) => return Err(self.refuse(why)),
         };
-        let mut record = Vec::with_capacity(512);
+        let mut record = std::mem::take(&mut self.record);
+        record.clear();
         self.record_of(&outcome, txn).encode(&mut record);
         let checked = self.check_room(&outcome, record.len(), txn.may_use_reserve);
-        if let Err(why) = checked {
-            self.undo(&outcome.taken);
-            return Err(why);
+        let taken = match checked {
+            Ok(()) => Ok(self.take(txn, outcome, &record)),
+            Err(why) => {
+                self.undo(&outcome.taken);
+                Err(why)
+            }
+        };
+        if record.capacity() <= KEPT_RECORD_BYTES {
+            self.record = record;
         }
-        Ok(self.take(txn, outcome, &record))
+        taken
     }
 
     /// Writes shorter than this go into the log; a small log holds less.
@@ -58,8 +68,6 @@ impl Store {
     }
 
     fn record_of<'a>(&self, outcome: &'a Outcome, txn: &Transaction) -> Record<'a> {
-        let blocks: Vec<_> =
-            outcome.blocks.iter().map(|(place, (crc, _))| (*place, *crc)).collect();
         Record {
             txn: self.txns.next(),
             sequencer: txn.sequencer,
@@ -70,8 +78,8 @@ impl Store {
             changes: Cow::Borrowed(&outcome.changes),
             taken: Cow::Borrowed(&outcome.taken),
             freed: Cow::Borrowed(&outcome.freed),
-            blocks: Cow::Owned(blocks),
-            direct: Cow::Owned(outcome.direct_records()),
+            blocks: outcome.blocks.sums().collect(),
+            direct: outcome.direct_records(),
         }
     }
 
@@ -167,10 +175,8 @@ impl Store {
         for run in outcome.freed {
             self.alloc.free_data(run, id);
         }
-        let blocks = outcome.blocks.into_iter();
-        let blocks: Vec<_> = blocks.map(|(place, (crc, content))| (place, crc, content)).collect();
         let end = self.wal.end_at();
-        self.wal.append(id, record, blocks);
+        self.wal.append(id, record, outcome.blocks);
         self.pace.spend(self.wal.end_at() - end);
         for (object, onode) in outcome.onodes {
             self.onodes.put(object, Known { onode, txn: id });

@@ -585,7 +585,7 @@ impl LeafJob {
                 Change::Patch(patch) => {
                     let old = self.old.as_ref().filter(|_| replaced).map(|n| n.value(self.at));
                     let old = old.ok_or("a row that was patched is not there")?;
-                    let value = Shard::patched(&old, &patch).map_err(|why| why.0)?;
+                    let value = Shard::patched(old, &patch).map_err(|why| why.0)?;
                     patched.push((Key::clone(&key), value.clone()));
                     Some(value)
                 }

@@ -65,7 +65,7 @@ impl Rig {
         }
         for ((id, number), patch, _) in changes.patches().all() {
             let row = self.plain.get_mut(keys::shard(id, number).as_slice()).unwrap();
-            *row = Shard::patched(row, &patch).unwrap().to_vec();
+            *row = Shard::patched(std::mem::take(row).into(), &patch).unwrap().to_vec();
         }
         self.generation += 1;
         let before = self.all_pages();

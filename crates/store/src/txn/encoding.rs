@@ -10,7 +10,7 @@
 use super::{Invalid, ObjectIx, Op, Transaction};
 use crate::compress::{Algorithm, Compress};
 use bytes::Bytes;
-use denc::{Decode, DecodeError, DecodeErrorKind, Decoder, Encoder};
+use denc::{Decode, DecodeError, DecodeErrorKind, Decoder, Encoder, KnownCrc};
 use io::BLOCK_BYTES;
 use smallvec::SmallVec;
 use types::ObjectKey;
@@ -57,19 +57,16 @@ impl Transaction {
         offsets
     }
 
-    /// Reads a transaction; its data are slices of `data`, and names and values slices of `meta`.
+    /// Reads a transaction; its data are slices of `data`, of which the checksum may be known, and names
+    /// and values slices of `meta`.
     ///
     /// # Errors
     /// When the bytes are malformed or hold a transaction that no store can carry out.
-    pub fn decode_from(meta: &Bytes, data: &Bytes) -> Result<Transaction, DecodeError> {
-        Transaction::decode_parts(&mut Decoder::new(meta), data)
-    }
-
-    /// As [`Transaction::decode_from`], from within a message.
-    ///
-    /// # Errors
-    /// See there.
-    pub fn decode_parts(d: &mut Decoder<'_>, data: &Bytes) -> Result<Transaction, DecodeError> {
+    pub fn decode_from(
+        meta: &Bytes,
+        (data, crc): (&Bytes, KnownCrc),
+    ) -> Result<Transaction, DecodeError> {
+        let d = &mut Decoder::new(meta);
         let txn = d.section(VERSION, |d, version| {
             let mut txn = Transaction::new(d.get()?);
             txn.may_use_reserve = d.get::<u8>()? & MAY_USE_RESERVE != 0;
@@ -77,7 +74,7 @@ impl Transaction {
                 txn.objects.push(ObjectKey::from_bytes(&d.take_bytes()?));
             }
             for _ in 0..d.count()? {
-                txn.ops.push(decode_op(d, data)?);
+                txn.ops.push(decode_op(d, (data, crc))?);
             }
             if version >= 2 {
                 txn.account = d.get()?;
@@ -176,7 +173,7 @@ fn index(d: &mut Decoder<'_>) -> Result<ObjectIx, DecodeError> {
     d.get().map(ObjectIx)
 }
 
-fn decode_op(d: &mut Decoder<'_>, data: &Bytes) -> Result<Op, DecodeError> {
+fn decode_op(d: &mut Decoder<'_>, data: (&Bytes, KnownCrc)) -> Result<Op, DecodeError> {
     let code: u8 = d.get()?;
     let object = index(d)?;
     Ok(match code {
@@ -207,14 +204,21 @@ fn decode_op(d: &mut Decoder<'_>, data: &Bytes) -> Result<Op, DecodeError> {
     })
 }
 
-fn decode_write(object: ObjectIx, d: &mut Decoder<'_>, data: &Bytes) -> Result<Op, DecodeError> {
+fn decode_write(
+    object: ObjectIx,
+    d: &mut Decoder<'_>,
+    (data, crc): (&Bytes, KnownCrc),
+) -> Result<Op, DecodeError> {
     let offset = d.get()?;
     let len = d.count()?;
     let at: u64 = d.get()?;
     let start = usize::try_from(at).ok().filter(|s| *s <= data.len());
     let end = start.and_then(|s| s.checked_add(len)).filter(|e| *e <= data.len());
     match start.zip(end) {
-        Some((start, end)) => Ok(Op::Write { object, offset, data: data.slice(start..end) }),
+        Some((start, end)) => {
+            let crc = crc.of_part(len, data.len());
+            Ok(Op::Write { object, offset, data: data.slice(start..end), crc })
+        }
         None => Err(d.invalid("a write past the transaction's data")),
     }
 }
@@ -250,7 +254,8 @@ mod tests {
         let (mut meta, mut data) = (Encoder::new(), SmallVec::<[Bytes; 4]>::new());
         t.encode_to(&mut meta, &mut data);
         assert_eq!(data[0].len(), 8192);
-        let back = Transaction::decode_from(&meta.into_bytes(), &joined(&data)).unwrap();
+        let back =
+            Transaction::decode_from(&meta.into_bytes(), (&joined(&data), KnownCrc::NONE)).unwrap();
         assert_eq!(back, t);
     }
 
@@ -269,9 +274,10 @@ mod tests {
             }
             let meta = Bytes::from(meta);
             let data = joined(&data);
-            let _ = Transaction::decode_from(&meta, &data);
-            let _ = Transaction::decode_from(&meta.slice(..cut % meta.len()), &data);
-            let _ = Transaction::decode_from(&meta, &data.slice(..cut % data.len()));
+            let _ = Transaction::decode_from(&meta, (&data, KnownCrc::NONE));
+            let _ = Transaction::decode_from(&meta.slice(..cut % meta.len()), (&data, KnownCrc::NONE));
+            let part = data.slice(..cut % data.len());
+            let _ = Transaction::decode_from(&meta, (&part, KnownCrc::NONE));
         }
     }
 }

@@ -8,6 +8,7 @@ mod encoding;
 
 use crate::compress::Compress;
 use bytes::Bytes;
+use denc::KnownCrc;
 use io::BLOCK_BYTES;
 use types::ObjectKey;
 
@@ -40,6 +41,8 @@ pub enum Op {
         offset: u64,
         /// The bytes. One aligned piece at an aligned offset reaches the disk without a copy.
         data: Bytes,
+        /// Their checksum, if somebody has worked it out.
+        crc: KnownCrc,
     },
     /// Makes a range read as zeros, up to the object's size, which stays as it is. Whole blocks
     /// become holes, also the last one when the range goes up to the size. Does nothing to a
@@ -325,7 +328,18 @@ impl Transaction {
     /// Adds [`Op::Write`].
     pub fn write(&mut self, key: &ObjectKey, offset: u64, data: Bytes) -> &mut Self {
         let object = self.object(key);
-        self.push(Op::Write { object, offset, data })
+        self.push(Op::Write { object, offset, data, crc: KnownCrc::NONE })
+    }
+
+    /// Adds [`Op::Write`] of data of which somebody may have worked out the checksum.
+    pub fn write_summed(
+        &mut self,
+        key: &ObjectKey,
+        offset: u64,
+        (data, crc): (Bytes, KnownCrc),
+    ) -> &mut Self {
+        let object = self.object(key);
+        self.push(Op::Write { object, offset, data, crc })
     }
 
     /// Adds [`Op::Zero`].
@@ -425,6 +439,16 @@ impl Transaction {
         self.push(Op::OmapSetHeader { object, header })
     }
 
+    /// The checksum of all data it writes, if that is one piece of which it is known.
+    pub fn data_crc(&self) -> KnownCrc {
+        let mut writes = self.ops.iter().filter_map(|op| match op {
+            Op::Write { data, crc, .. } if !data.is_empty() => Some(*crc),
+            _ => None,
+        });
+        let first = writes.next().unwrap_or_default();
+        if writes.next().is_none() { first } else { KnownCrc::NONE }
+    }
+
     /// Bytes of data it writes.
     pub fn data_bytes(&self) -> u64 {
         let len = |op: &Op| match op {
@@ -434,17 +458,25 @@ impl Transaction {
         self.ops.iter().map(len).sum()
     }
 
+    fn named_twice(&self) -> Option<&ObjectKey> {
+        // Nearly all have one or two.
+        if let [one, two] = &self.objects[..] {
+            return (one == two).then_some(one);
+        }
+        let mut names: Vec<&ObjectKey> = self.objects.iter().collect();
+        names.sort_unstable();
+        names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+    }
+
     /// Checks everything that does not depend on the state of a store.
     ///
     /// # Errors
     /// When the transaction could never be carried out.
     pub fn check(&self) -> Result<(), Invalid> {
-        let mut names: Vec<&ObjectKey> = self.objects.iter().collect();
-        names.sort_unstable();
-        if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(Invalid::NamedTwice(pair[0].clone()));
+        if let Some(name) = self.named_twice() {
+            return Err(Invalid::NamedTwice(name.clone()));
         }
-        if let Some(long) = names.iter().find(|n| n.as_bytes().len() > MAX_NAME_BYTES) {
+        if let Some(long) = self.objects.iter().find(|n| n.as_bytes().len() > MAX_NAME_BYTES) {
             let (len, max) = (long.as_bytes().len() as u64, MAX_NAME_BYTES as u64);
             return Err(Invalid::TooLong { op: 0, what: "an object's name", len, max });
         }

@@ -43,6 +43,7 @@ use crate::patch::Patch;
 use crate::rows::MAX_ROW_BYTES;
 use bytes::Bytes;
 use io::BLOCK_BYTES;
+use smallvec::SmallVec;
 use types::Uuid;
 
 const MAGIC: [u8; 8] = *b"LoligoWA";
@@ -208,8 +209,8 @@ pub(crate) struct Record<'a> {
     pub taken: std::borrow::Cow<'a, [Run]>,
     pub freed: std::borrow::Cow<'a, [Run]>,
     /// Place and crc32c of each block that the batch holds for it.
-    pub blocks: std::borrow::Cow<'a, [(u64, u32)]>,
-    pub direct: std::borrow::Cow<'a, [Direct]>,
+    pub blocks: SmallVec<[(u64, u32); 2]>,
+    pub direct: Vec<Direct>,
 }
 
 /// A record of a batch.
@@ -383,7 +384,7 @@ fn decode_record(r: &mut Reader<'_>) -> Decoded<Record<'static>> {
         taken: taken.into(),
         freed: freed.into(),
         blocks: blocks.into(),
-        direct: direct.into(),
+        direct,
     })
 }
 
@@ -460,7 +461,7 @@ pub(crate) mod tests {
             taken: vec![Run { start: 100, len: 8 }].into(),
             freed: vec![Run { start: 200, len: 1 }].into(),
             blocks: vec![(100, 1), (300, 2)].into(),
-            direct: vec![Direct { run: Run { start: 101, len: 7 }, crc: 9 }].into(),
+            direct: vec![Direct { run: Run { start: 101, len: 7 }, crc: 9 }],
         }
     }
 

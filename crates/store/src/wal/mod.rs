@@ -26,6 +26,7 @@ pub(crate) mod scan;
 pub(crate) use ring::split_ring;
 
 use crate::config::WalPlace;
+use crate::plan::logged::LoggedBlocks;
 use crate::superblock::LogPos;
 use bytes::Bytes;
 use format::Header;
@@ -145,9 +146,6 @@ impl Batch {
         self.count == 0
     }
 }
-
-/// A block for [`Wal::append`]: place, checksum, content.
-pub(crate) type LoggedBlock = (u64, u32, Bytes);
 
 /// Whether a transaction can go into the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -288,7 +286,7 @@ impl Wal {
     }
 
     /// Appends the record of `txn` and its blocks to the open batch.
-    pub fn append(&mut self, txn: u64, record: &[u8], blocks: Vec<LoggedBlock>) {
+    pub fn append(&mut self, txn: u64, record: &[u8], blocks: LoggedBlocks) {
         let alone = format::head_blocks(record.len()) + blocks.len() as u64;
         let limit = BATCH_BLOCKS.min(self.place.blocks / 4);
         if !self.open().is_empty() && self.open().total_blocks() + alone > limit {

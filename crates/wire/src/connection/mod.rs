@@ -553,5 +553,6 @@ pub fn message_of(frame: &Frame) -> Result<Message, ProtocolError> {
         front: frame.segment(1),
         middle: frame.segment(2),
         data: frame.segment(3),
+        data_crc: frame.data_crc(),
     })
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::ProtocolError;
 use bytes::{Bytes, BytesMut};
-use denc::crc32c;
+use denc::{KnownCrc, crc32c};
 use io::AlignedBuf;
 
 /// A gathering buffer starts no larger than this whatever the preamble claims, and grows with the
@@ -22,9 +22,14 @@ pub struct Frame {
     body: Bytes,
     /// The data segment and what follows, when received apart.
     apart: Option<Bytes>,
+    data_crc: KnownCrc,
 }
 
 impl Frame {
+    fn new(preamble: Preamble, body: Bytes, apart: Option<Bytes>) -> Self {
+        Frame { preamble, body, apart, data_crc: KnownCrc::NONE }
+    }
+
     /// What it is.
     pub fn tag(&self) -> Tag {
         self.preamble.tag
@@ -65,6 +70,11 @@ impl Frame {
         }
     }
 
+    /// The checksum of the data segment.
+    pub fn data_crc(&self) -> KnownCrc {
+        self.data_crc
+    }
+
     /// The bytes behind the last segment: late status and the crcs of segments 1 to 3.
     fn epilogue(&self) -> &[u8] {
         let bytes = self.apart.as_ref().unwrap_or(&self.body);
@@ -73,7 +83,7 @@ impl Frame {
     }
 
     /// Checks crcs and late status; `false` for a frame that its sender aborted.
-    fn verify(&self) -> Result<bool, ProtocolError> {
+    fn verify(&mut self) -> Result<bool, ProtocolError> {
         let head_len = self.preamble.len(0);
         if head_len > 0 {
             let stored = self.body.get(head_len..).and_then(|b| b.first_chunk());
@@ -92,17 +102,21 @@ impl Frame {
             _ => return Err(ProtocolError::LateStatus(status)),
         }
         let last = count.min(MAX_SEGMENTS);
+        let mut crc = 0;
         for (segment, stored) in (1..last).zip(crcs.chunks_exact(super::CRC_BYTES)) {
-            self.check_crc(segment, stored.first_chunk().copied())?;
+            crc = self.check_crc(segment, stored.first_chunk().copied())?;
+        }
+        if last > DATA_SEGMENT {
+            self.data_crc = KnownCrc::of(crc);
         }
         Ok(true)
     }
 
-    fn check_crc(&self, segment: usize, stored: Option<[u8; 4]>) -> Result<(), ProtocolError> {
+    fn check_crc(&self, segment: usize, stored: Option<[u8; 4]>) -> Result<u32, ProtocolError> {
         let stored = u32::from_le_bytes(stored.unwrap_or_default());
         let computed = crc32c(SEGMENT_SEED, self.slice(segment));
         if stored == computed {
-            return Ok(());
+            return Ok(computed);
         }
         Err(ProtocolError::SegmentCrc { tag: self.tag(), segment, stored, computed })
     }
@@ -259,7 +273,7 @@ impl FrameReader {
             match whole {
                 Step::More => return Ok(None),
                 Step::On => {}
-                Step::Frame(frame) => {
+                Step::Frame(mut frame) => {
                     if frame.verify()? {
                         return Ok(Some(frame));
                     }
@@ -304,7 +318,7 @@ impl FrameReader {
         self.state = BETWEEN_FRAMES;
         let all = preamble.before_data().saturating_add(preamble.data_and_after());
         if self.chunk.len() >= all {
-            return Step::Frame(Frame { preamble, body: self.chunk.split_to(all), apart: None });
+            return Step::Frame(Frame::new(preamble, self.chunk.split_to(all), None));
         }
         let large = preamble.tag == Tag::Message && preamble.len(DATA_SEGMENT) >= FILL_MIN_BYTES;
         let want = if large { preamble.before_data() } else { all };
@@ -334,7 +348,7 @@ impl FrameReader {
         let body = std::mem::take(buf).freeze();
         if preamble.before_data().saturating_add(preamble.data_and_after()) == body.len() {
             self.state = BETWEEN_FRAMES;
-            return Step::Frame(Frame { preamble, body, apart: None });
+            return Step::Frame(Frame::new(preamble, body, None));
         }
         self.state = data_state(preamble, body);
         Step::On
@@ -357,11 +371,8 @@ impl FrameReader {
         if *have < buf.len() {
             return Step::More;
         }
-        let frame = Frame {
-            preamble: *preamble,
-            body: std::mem::take(body),
-            apart: Some(std::mem::take(buf).freeze()),
-        };
+        let apart = Some(std::mem::take(buf).freeze());
+        let frame = Frame::new(*preamble, std::mem::take(body), apart);
         self.state = BETWEEN_FRAMES;
         Step::Frame(frame)
     }

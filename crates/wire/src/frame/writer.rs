@@ -6,7 +6,7 @@ use super::{
 };
 use crate::msg::{HEADER_BYTES, Header};
 use bytes::{Bytes, BytesMut};
-use denc::{Encode, Encoder, crc32c};
+use denc::{Encode, Encoder, KnownCrc, crc32c};
 use io::net::SendBuf;
 
 /// A piece shorter than this is copied beside its neighbours: one more entry in the list of pieces
@@ -64,7 +64,14 @@ impl FrameWriter {
     ///
     /// # Panics
     /// When a segment has 4 GiB or more.
-    pub fn message(&mut self, header: &Header, front: &Bytes, middle: &Bytes, data: &[Bytes]) {
+    pub fn message(
+        &mut self,
+        header: &Header,
+        front: &Bytes,
+        middle: &Bytes,
+        data: (&[Bytes], KnownCrc),
+    ) {
+        let (data, known_crc) = data;
         let data_len = data.iter().map(Bytes::len).sum::<usize>();
         let lens = [HEADER_BYTES, front.len(), middle.len(), data_len].map(segment_len);
         let preamble = Preamble::new(Tag::Message, lens);
@@ -88,7 +95,13 @@ impl FrameWriter {
             *middle_crc = self.segment(std::slice::from_ref(middle));
         }
         if preamble.segments > 3 {
-            *data_crc = self.segment(data);
+            *data_crc = match data {
+                [one] if known_crc.is_some() => {
+                    self.piece(one);
+                    known_crc.or_of(one)
+                }
+                pieces => self.segment(pieces),
+            };
         }
         self.raw(&[LATE_COMPLETE]);
         for crc in crcs {
@@ -101,14 +114,18 @@ impl FrameWriter {
         let mut crc = SEGMENT_SEED;
         for piece in pieces {
             crc = crc32c(crc, piece);
-            if piece.len() < INLINE_MAX_BYTES {
-                self.raw(piece);
-            } else {
-                self.cut();
-                self.pieces.push(piece.clone());
-            }
+            self.piece(piece);
         }
         crc
+    }
+
+    fn piece(&mut self, piece: &Bytes) {
+        if piece.len() < INLINE_MAX_BYTES {
+            self.raw(piece);
+        } else {
+            self.cut();
+            self.pieces.push(piece.clone());
+        }
     }
 
     /// Makes what was written into the buffer a piece.
@@ -159,6 +176,10 @@ mod tests {
         Header { seq: 1, tid, kind: 42, ..Header::default() }
     }
 
+    fn one(data: &Bytes) -> (&[Bytes], KnownCrc) {
+        (std::slice::from_ref(data), KnownCrc::NONE)
+    }
+
     fn read_back(pieces: &SendBuf) -> Vec<super::super::Frame> {
         let mut reader = FrameReader::new();
         reader.feed(pieces.concat().into());
@@ -170,9 +191,9 @@ mod tests {
         let (small, large) = (Bytes::from(vec![1; 100]), Bytes::from(vec![2; 4096]));
         let mut w = FrameWriter::new();
         w.control(Tag::Ack, &7u64);
-        w.message(&header(1), &small, &Bytes::new(), std::slice::from_ref(&small));
-        w.message(&header(2), &small, &Bytes::new(), std::slice::from_ref(&large));
-        w.message(&header(3), &Bytes::new(), &Bytes::new(), &[]);
+        w.message(&header(1), &small, &Bytes::new(), one(&small));
+        w.message(&header(2), &small, &Bytes::new(), one(&large));
+        w.message(&header(3), &Bytes::new(), &Bytes::new(), (&[], KnownCrc::NONE));
         let pieces = w.take();
         assert_eq!(pieces.len(), 3);
         assert_eq!(pieces[1].as_ptr(), large.as_ptr());
@@ -188,10 +209,29 @@ mod tests {
     }
 
     #[test]
+    fn a_known_checksum_is_sent_as_it_is_and_found_out_by_the_reader() {
+        let data = Bytes::from(vec![2; 4096]);
+        let crc = KnownCrc::NONE.or_of(&data);
+        let send = |pieces: &[Bytes], crc| {
+            let mut w = FrameWriter::new();
+            w.message(&header(1), &Bytes::new(), &Bytes::new(), (pieces, KnownCrc::of(crc)));
+            let mut reader = FrameReader::new();
+            reader.feed(w.take().concat().into());
+            reader.next_frame()
+        };
+        let one = std::slice::from_ref(&data);
+        let frame = send(one, crc).unwrap().unwrap();
+        assert_eq!(frame.data_crc().or_of(b"something else"), crc);
+        assert!(send(one, crc ^ 1).is_err());
+        // Of several pieces it is worked out.
+        assert!(send(&[data.slice(..5), data.slice(5..)], crc ^ 1).is_ok());
+    }
+
+    #[test]
     fn an_empty_middle_is_a_segment_when_data_follows() {
         let mut w = FrameWriter::new();
         let data = Bytes::from_static(b"data");
-        w.message(&header(1), &Bytes::new(), &Bytes::new(), std::slice::from_ref(&data));
+        w.message(&header(1), &Bytes::new(), &Bytes::new(), one(&data));
         let frames = read_back(&w.take());
         assert_eq!(frames[0].preamble.segments, 4);
         assert_eq!((frames[0].segment(1).len(), frames[0].segment(3)), (0, data));

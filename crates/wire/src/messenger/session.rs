@@ -187,7 +187,7 @@ impl Session {
 }
 
 fn write_message(w: &mut FrameWriter, seq: u64, ack_seq: u64, m: &OutMessage) {
-    w.message(&m.header(seq, ack_seq), &m.front, &m.middle, &m.data);
+    w.message(&m.header(seq, ack_seq), &m.front, &m.middle, (&m.data, m.data_crc));
 }
 
 #[cfg(test)]

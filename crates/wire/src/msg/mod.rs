@@ -48,7 +48,7 @@ pub use stats::{ObjectStatCollection, ObjectStatSum, PoolStat, StoreStatfs};
 pub use watch::{MWatchNotify, WatchEvent};
 
 use bytes::Bytes;
-use denc::{DecodeError, DecodeErrorKind};
+use denc::{DecodeError, DecodeErrorKind, KnownCrc};
 use smallvec::SmallVec;
 
 /// Bytes in pieces, in order; as they were read from a disk or will be sent.
@@ -76,6 +76,8 @@ pub struct Message {
     pub middle: Bytes,
     /// Bulk data: object contents, command output.
     pub data: Bytes,
+    /// The checksum of `data`.
+    pub data_crc: KnownCrc,
 }
 
 impl Message {
@@ -128,6 +130,8 @@ pub struct OutMessage {
     pub middle: Bytes,
     /// Bulk data, sent piece after piece without being copied.
     pub data: Pieces,
+    /// The checksum of all of `data`.
+    pub data_crc: KnownCrc,
 }
 
 impl OutMessage {
@@ -143,6 +147,7 @@ impl OutMessage {
             front: front.into(),
             middle: Bytes::new(),
             data: Pieces::new(),
+            data_crc: KnownCrc::NONE,
         }
     }
 
@@ -157,6 +162,7 @@ impl OutMessage {
     #[must_use]
     pub fn with_data(mut self, data: Bytes) -> Self {
         self.data.clear();
+        self.data_crc = KnownCrc::NONE;
         if !data.is_empty() {
             self.data.push(data);
         }
@@ -203,7 +209,8 @@ impl OutMessage {
             [one] => one.clone(),
             many => many.concat().into(),
         };
-        Message { header: self.header(0, 0), front: self.front, middle: self.middle, data }
+        let (front, middle, data_crc) = (self.front.clone(), self.middle.clone(), self.data_crc);
+        Message { header: self.header(0, 0), front, middle, data, data_crc }
     }
 }
 

@@ -7,7 +7,7 @@
 //! since the reply echoes it.
 
 use bytes::Bytes;
-use denc::{DecodeError, Decoder, Encoder};
+use denc::{DecodeError, Decoder, Encoder, KnownCrc};
 use std::fmt;
 
 /// Bytes of an op on the wire.
@@ -407,6 +407,8 @@ pub struct OsdOp {
     pub args: OpArgs,
     /// Input: a slice of the message's data.
     pub indata: Bytes,
+    /// Its checksum.
+    pub indata_crc: KnownCrc,
 }
 
 impl OsdOp {
@@ -419,6 +421,7 @@ impl OsdOp {
     #[must_use]
     pub fn with_indata(mut self, indata: impl Into<Bytes>) -> Self {
         self.indata = indata.into();
+        self.indata_crc = KnownCrc::NONE;
         self
     }
 
@@ -448,7 +451,7 @@ pub(super) fn get_op(d: &mut Decoder<'_>) -> Result<(OsdOp, usize), DecodeError>
         code: OpCode(d.get()?),
         flags: d.get()?,
         args: OpArgs(d.take_array()?),
-        indata: Bytes::new(),
+        ..OsdOp::default()
     };
     Ok((op, d.count()?))
 }

@@ -2,9 +2,7 @@
 
 use super::op::{OP_BYTES, OsdOp, get_op, put_op};
 use super::snaps::{name, put_locator};
-use super::{
-    Message, ObjectLocator, OutMessage, PRIORITY_CLIENT_OP, Payload, Pieces, SnapContext, kind,
-};
+use super::{Message, ObjectLocator, OutMessage, PRIORITY_CLIENT_OP, Payload, SnapContext, kind};
 use crate::frame::FEATURES_SUPPORTED;
 use bytes::Bytes;
 use denc::{DecodeError, DecodeErrorKind, Decoder, Encoder};
@@ -248,6 +246,7 @@ impl Payload for MOsdOp {
                 });
             }
             op.indata = m.data.slice(at..end);
+            op.indata_crc = m.data_crc.of_part(len, m.data.len());
             at = end;
         }
         Ok(request)
@@ -255,8 +254,12 @@ impl Payload for MOsdOp {
 
     fn encode(mut self) -> OutMessage {
         let front = self.encode_front();
-        let indata = self.ops.iter_mut().map(|op| std::mem::take(&mut op.indata));
-        let data: Pieces = indata.filter(|d| !d.is_empty()).collect();
-        OutMessage { data, ..OutMessage::new::<Self>(front) }
+        let mut out = OutMessage::new::<Self>(front);
+        for op in self.ops.iter_mut().filter(|op| !op.indata.is_empty()) {
+            // It is sent if this piece is all there is.
+            out.data_crc = op.indata_crc;
+            out.data.push(std::mem::take(&mut op.indata));
+        }
+        out
     }
 }

@@ -5,7 +5,7 @@ use super::osd_op::{MAX_OPS, MOsdOp, TRACE_BYTES};
 use super::snaps::name;
 use super::{Message, ObjectLocator, OutMessage, PRIORITY_DEFAULT, Payload, Pieces, kind};
 use bytes::Bytes;
-use denc::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, Encoder};
+use denc::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, Encoder, KnownCrc};
 use smallvec::SmallVec;
 use types::{ByteString, Epoch, Errno, Eversion, PgId};
 
@@ -22,6 +22,8 @@ pub struct ReplyOp {
     pub rval: i32,
     /// Output, in pieces.
     pub outdata: Pieces,
+    /// The checksum of all of it.
+    pub outdata_crc: KnownCrc,
 }
 
 impl ReplyOp {
@@ -49,7 +51,7 @@ impl ReplyOp {
 impl From<&OsdOp> for ReplyOp {
     /// The op echoed, with result 0 and no output.
     fn from(op: &OsdOp) -> Self {
-        ReplyOp { code: op.code, flags: op.flags, args: op.args, rval: 0, outdata: Pieces::new() }
+        ReplyOp { code: op.code, flags: op.flags, args: op.args, ..ReplyOp::default() }
     }
 }
 
@@ -246,8 +248,12 @@ impl Payload for MOsdOpReply {
         let front = self.encode_front();
         let first_read = self.ops.iter().find(|op| op.code == OpCode::READ);
         let data_off = first_read.map_or(0, |op| op.args.extent().offset as u16);
-        let outdata = self.ops.iter_mut().flat_map(|op| op.outdata.drain(..));
-        let data: Pieces = outdata.filter(|d| !d.is_empty()).collect();
-        OutMessage { data, data_off, ..OutMessage::new::<Self>(front) }
+        let mut out = OutMessage { data_off, ..OutMessage::new::<Self>(front) };
+        for op in self.ops.iter_mut().filter(|op| !op.outdata.is_empty()) {
+            // It is sent if this piece is all there is.
+            out.data_crc = op.outdata_crc;
+            out.data.extend(op.outdata.drain(..).filter(|piece| !piece.is_empty()));
+        }
+        out
     }
 }

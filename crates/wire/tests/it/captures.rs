@@ -2,7 +2,7 @@
 
 use crate::vectors::{Stream, streams};
 use bytes::Bytes;
-use denc::Encode;
+use denc::{Encode, KnownCrc};
 use types::{EntityAddr, EntityType};
 use wire::Message;
 use wire::connection::auth::NoneRequest;
@@ -45,7 +45,7 @@ fn rewrite(frames: &[Frame]) -> Vec<u8> {
             // Also in pieces: the checksum runs over all of them.
             let (a, b) = (m.data.len() / 3, m.data.len());
             let data = [m.data.slice(..a), m.data.slice(a..b)];
-            w.message(&m.header, &m.front, &m.middle, &data);
+            w.message(&m.header, &m.front, &m.middle, (&data, KnownCrc::NONE));
         } else {
             w.control(frame.tag(), &Raw(frame.segment(0)));
         }

@@ -39,6 +39,7 @@ fn captured() -> Vec<Message> {
             front: part("front"),
             middle: part("middle"),
             data: part("data"),
+            ..Message::default()
         });
     }
     out

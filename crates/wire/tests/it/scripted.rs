@@ -124,7 +124,7 @@ impl Stage {
 }
 
 fn write(w: &mut FrameWriter, m: &OutMessage, seq: u64, ack_seq: u64) {
-    w.message(&m.header(seq, ack_seq), &m.front, &m.middle, &m.data);
+    w.message(&m.header(seq, ack_seq), &m.front, &m.middle, (&m.data, m.data_crc));
 }
 
 fn lossless_ident(global_seq: u64, cookie: u64) -> ClientIdent {
