@@ -181,7 +181,7 @@ fn between_osds() -> Vec<Kind> {
             pgid,
             epoch,
             interval,
-            records: vec![own(&record()).into()],
+            records: vec![own(&record()).into()].into(),
             trim_to: version(1),
             txn: transaction(),
             data: Default::default(),

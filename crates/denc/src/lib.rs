@@ -27,12 +27,14 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 #![cfg_attr(test, allow(clippy::indexing_slicing, clippy::arithmetic_side_effects))]
 
+mod arena;
 mod crc;
 mod decoder;
 mod encoder;
 mod std_impls;
 mod types_impls;
 
+pub use arena::{Arena, copy_briefly, encode_briefly, encoded_briefly};
 pub use crc::{KnownCrc, crc32c};
 pub use decoder::{DecodeError, DecodeErrorKind, Decoder};
 pub use denc_derive::{Decode, Encode};

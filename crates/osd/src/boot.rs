@@ -5,7 +5,7 @@
 //! maps, and to mark us up.
 
 use crate::daemon::{Daemon, Life, Waiter};
-use crate::host::{Queued, meta_object, pg_of_meta_object};
+use crate::host::{Queued, Thens, meta_object, pg_of_meta_object};
 use crate::mapstate::{MAP_SEQUENCER, RANGE_KEY, full_key, map_object};
 use crate::object::{meta_end, own_object};
 use bytes::Bytes;
@@ -313,7 +313,7 @@ impl Daemon {
         self.map_queue.push_back(Queued {
             txn,
             reads: ReadSet::new(),
-            then: Vec::new(),
+            then: Thens::new(),
             births: Vec::new(),
         });
         if !self.map_queue_stalled {

@@ -9,7 +9,7 @@ use crate::boot::Loading;
 use crate::config::OsdConfig;
 use crate::copy::Copies;
 use crate::heartbeat::Heartbeats;
-use crate::host::{Hosts, OpId, Then};
+use crate::host::{Hosts, OpId, Thens};
 use crate::image_io::ImagesIo;
 use crate::lease::Leases;
 use crate::links::{MonLink, PeerLinks, Sessions};
@@ -124,7 +124,7 @@ pub struct Daemon {
     pub(crate) waiting_peer: VecDeque<(OsdId, Epoch, Message)>,
     pub(crate) fetches: HashMap<u64, Waiter>,
     pub(crate) last_fetch: u64,
-    pub(crate) durable: HashMap<TxnId, Vec<Then>>,
+    pub(crate) durable: HashMap<TxnId, Thens>,
     /// Whoever was told "busy" by the store.
     pub(crate) blocked: Vec<Waiter>,
     /// OSDs that have no space for data, by what they said last.

@@ -15,13 +15,19 @@ use crate::watch::Watches;
 use bytes::Bytes;
 use peer::{BackfillProgressAck, IoCounts, Pull, RepAck};
 use pg::{InFlight, MetaOp, Need, Pg, PgMsg};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 use store::{ReadSet, Transaction, TxnId};
 use types::{Epoch, Eversion, HObject, HashMap, Mono, ObjectKey, OsdId, PgId, UTime};
 
+const _: () = assert!(size_of::<Then>() <= 128, "there is one for each write in flight");
+
 /// Names a client request on this OSD. Never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId(pub u64);
+
+/// What happens when a transaction is durable, one after the other.
+pub type Thens = SmallVec<[Then; 1]>;
 
 /// What happens when a transaction is durable.
 #[derive(Debug)]
@@ -37,9 +43,9 @@ pub enum Then {
     /// A pulled object (or its last part) is durable here.
     Pulled(PgId, Epoch, HObject),
     /// An object is sent to whoever asked for it.
-    Pull(OsdId, Pull),
+    Pull(OsdId, Box<Pull>),
     /// A part of an object is durable here, since when it was under way, and whether a client waits.
-    Part(Held, Mono, bool),
+    Part(Box<Held>, Mono, bool),
     /// Progress of a backfill is durable here.
     ProgressAck(OsdId, BackfillProgressAck),
     /// A step of removing a PG is done.
@@ -54,7 +60,7 @@ pub struct Queued {
     /// What was fetched for it.
     pub reads: ReadSet,
     /// What happens when it is durable.
-    pub then: Vec<Then>,
+    pub then: Thens,
     /// PGs whose own transactions wait until this one is submitted.
     pub births: Vec<PgId>,
 }
@@ -248,13 +254,11 @@ impl PgHost {
 
     /// Adds record changes to a transaction that will be made for certain, behind those that were
     /// put off.
-    pub fn put_meta(&mut self, txn: &mut Transaction, ops: Vec<MetaOp>) {
-        if ops.is_empty() {
-            return;
+    pub fn put_meta(&mut self, txn: &mut Transaction, ops: impl IntoIterator<Item = MetaOp>) {
+        let mut ops = ops.into_iter().peekable();
+        if ops.peek().is_some() {
+            put_meta(txn, &self.key, self.backlog.drain(..).chain(ops));
         }
-        let mut all = std::mem::take(&mut self.backlog);
-        all.extend(ops);
-        put_meta(txn, &self.key, all);
     }
 
     /// A transaction of this PG.
@@ -267,7 +271,7 @@ impl PgHost {
 }
 
 /// Adds changes of a PG's records to a transaction.
-pub fn put_meta(txn: &mut Transaction, key: &ObjectKey, ops: Vec<MetaOp>) {
+pub fn put_meta(txn: &mut Transaction, key: &ObjectKey, ops: impl IntoIterator<Item = MetaOp>) {
     let (mut puts, mut removes): (Vec<(Bytes, Bytes)>, Vec<Bytes>) = (Vec::new(), Vec::new());
     let flush = |txn: &mut Transaction, puts: &mut Vec<_>, removes: &mut Vec<_>| {
         if !removes.is_empty() {

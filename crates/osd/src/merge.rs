@@ -5,7 +5,7 @@
 //! new epoch in its info; after a crash before it, it is done again when its maps are gone through.
 
 use crate::daemon::Daemon;
-use crate::host::{PgHost, Queued, meta_object};
+use crate::host::{PgHost, Queued, Thens, meta_object};
 use crate::split::take_in;
 use io::Effects;
 use maps::{OsdMap, PgIdExt};
@@ -64,7 +64,7 @@ impl Daemon {
             txn.remove(&meta_object(*source).to_key());
         }
         let info = host.pg.info_record();
-        host.put_meta(&mut txn, meta.into_iter().chain([info]).collect());
+        host.put_meta(&mut txn, meta.into_iter().chain([info]));
         let mut unborn = Vec::new();
         for (source, old_host) in gone {
             host.priors.join(&old_host.priors);
@@ -77,7 +77,7 @@ impl Daemon {
         unborn.into_iter().for_each(|source| self.redirect_births(source, pgid));
         self.enqueue(
             pgid,
-            Queued { txn, reads: ReadSet::new(), then: Vec::new(), births: Vec::new() },
+            Queued { txn, reads: ReadSet::new(), then: Thens::new(), births: Vec::new() },
             fx,
         );
         if self.pgs.get(&pgid).is_some_and(|h| h.started) {

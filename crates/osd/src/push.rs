@@ -195,7 +195,7 @@ impl Daemon {
         if !host.queue.is_empty() {
             // It may be written by what waits there.
             let (pgid, empty) = (m.pgid, host.transaction());
-            self.submit(pgid, empty, vec![Then::Pull(from, m)], fx);
+            self.submit(pgid, empty, [Then::Pull(from, Box::new(m))], fx);
             return;
         }
         let (urgent, cursor, base) = (m.urgent, m.cursor, m.have);

@@ -1,7 +1,7 @@
 //! Transactions of a PG that are not a client's write: in order, waiting where they must.
 
 use crate::daemon::{Daemon, Waiter};
-use crate::host::{Queued, Then, account};
+use crate::host::{Queued, Then, Thens, account};
 use io::{BLOCK_BYTES, Effects};
 use maps::OsdMap;
 use peer::PgPeering;
@@ -102,7 +102,7 @@ impl Daemon {
         let (osd, stage) = (self.cfg.id, host.pg.stage());
         tracing::trace!("osd.{osd}: pg {pgid} at {at}: {stage:?}, {:?} of {:?}", to.acting, to.up);
         let txn = host.transaction();
-        self.carry_out(pgid, out, txn, Vec::new(), fx);
+        self.carry_out(pgid, out, txn, Thens::new(), fx);
     }
 
     /// Carries out what a machine wants, together with a transaction of the host's own.
@@ -111,7 +111,7 @@ impl Daemon {
         pgid: PgId,
         out: Fx,
         mut txn: Transaction,
-        mut then: Vec<Then>,
+        mut then: Thens,
         fx: &mut Effects,
     ) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
@@ -173,9 +173,10 @@ impl Daemon {
         &mut self,
         pgid: PgId,
         mut txn: Transaction,
-        then: Vec<Then>,
+        then: impl Into<Thens>,
         fx: &mut Effects,
     ) {
+        let then = then.into();
         if txn.is_empty() && then.is_empty() {
             return;
         }
@@ -305,8 +306,8 @@ impl Daemon {
             Then::Pulled(pgid, interval, object) => {
                 self.pulled_durable(pgid, interval, object, fx);
             }
-            Then::Pull(from, pull) => self.on_pull(from, pull, fx),
-            Then::Part(held, since, urgent) => self.answer_part(held, since, urgent, fx),
+            Then::Pull(from, pull) => self.on_pull(from, *pull, fx),
+            Then::Part(held, since, urgent) => self.answer_part(*held, since, urgent, fx),
             Then::ProgressAck(to, ack) => self.send_peer(to, ack.encode(), fx),
             Then::Removed(pgid) => self.go_on_removing(pgid, fx),
         }

@@ -277,7 +277,7 @@ impl Daemon {
         }
         if m.next.done && goes_back {
             let record = host.pg.older_arrived(&m.object, m.version);
-            host.put_meta(&mut txn, record.into_iter().collect());
+            host.put_meta(&mut txn, record);
             host.giving_up.is_here(&m.object);
             self.submit(pgid, txn, Vec::new(), fx);
             return;
@@ -289,7 +289,8 @@ impl Daemon {
             host.pg.arrived(&m.object, m.version);
         }
         let then = self.after_part(from, &m, urgent);
-        if let Then::Part(Held::Pull(_, pull), ..) = &then
+        if let Then::Part(held, ..) = &then
+            && let Held::Pull(_, pull) = &**held
             && (urgent || !self.pacer.clients_work(self.now.mono))
         {
             // The next part is asked for at once; the store keeps the order.
@@ -298,7 +299,7 @@ impl Daemon {
             self.send_peer(from, pull.encode(), fx);
             return;
         }
-        self.submit(pgid, txn, vec![then], fx);
+        self.submit(pgid, txn, [then], fx);
     }
 
     /// Whether a part may be put into the store; if not, the sender, or another one, is told.
@@ -341,13 +342,13 @@ impl Daemon {
             (true, true) => Then::Pulled(m.pgid, m.interval, m.object.clone()),
             (true, false) => {
                 let pull = Pull { urgent, ..self.pull_again(m, m.next.clone()) };
-                Then::Part(Held::Pull(from, pull), now, false)
+                Then::Part(Box::new(Held::Pull(from, pull)), now, false)
             }
             (false, _) => {
                 let ack = self.answer_to(m, PartFate::Durable);
                 // Writes wait for the last part of many; it holds up what comes after it instead.
                 let last = ack.next.done && m.from != PushCursor::default();
-                Then::Part(Held::Ack(from, ack), now, last)
+                Then::Part(Box::new(Held::Ack(from, ack)), now, last)
             }
         }
     }
@@ -523,7 +524,7 @@ impl Daemon {
         let (pgid, interval, to) = (m.pgid, m.interval, m.to);
         let epoch = self.maps.epoch();
         let ack = Then::ProgressAck(from, BackfillProgressAck { pgid, epoch, interval, to });
-        self.carry_out(pgid, out, txn, vec![ack], fx);
+        self.carry_out(pgid, out, txn, [ack].into(), fx);
     }
 
     pub(crate) fn on_progress_ack(

@@ -75,7 +75,7 @@ impl Daemon {
         txn.account = account(pgid);
         txn.may_use_reserve = true;
         if let Some(mark) = &removal.mark {
-            put_meta(&mut txn, &meta_object(pgid).to_key(), vec![mark.clone()]);
+            put_meta(&mut txn, &meta_object(pgid).to_key(), [mark.clone()]);
             self.submit_removal(pgid, txn, false, fx);
             return;
         }
@@ -122,7 +122,7 @@ impl Daemon {
                 removal.reads = ReadSet::new();
                 removal.mark = None;
                 removal.records_left = last;
-                self.durable.insert(id, vec![Then::Removed(pgid)]);
+                self.durable.insert(id, [Then::Removed(pgid)].into());
             }
             Err(SubmitError::Miss(miss)) => self.fetch(miss, Waiter::Removal(pgid), fx),
             Err(SubmitError::Busy | SubmitError::NoSpace) => {

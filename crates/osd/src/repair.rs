@@ -46,7 +46,7 @@ impl Daemon {
         self.perf.repairs += 1;
         hit(Probe::DamageFound);
         let mut txn = host.transaction();
-        host.put_meta(&mut txn, vec![record]);
+        host.put_meta(&mut txn, [record]);
         host.dirty = true;
         self.submit(pgid, txn, Vec::new(), fx);
         self.note_recovering(pgid);
@@ -152,7 +152,7 @@ impl Daemon {
                 self.cfg.id
             );
             let mut txn = host.transaction();
-            host.put_meta(&mut txn, vec![record]);
+            host.put_meta(&mut txn, [record]);
             self.submit(pgid, txn, Vec::new(), fx);
         }
         self.end_vain_pushes(pgid, object);

@@ -6,13 +6,14 @@ use denc::DecodeError;
 use io::Effects;
 use peer::{RepAck, RepOp};
 use pg::{LogRecord, MetaOp, Taken, log_key};
+use smallvec::SmallVec;
 use store::Transaction;
 use types::testing::{Bug, Probe, hit, planted};
 use types::{Eversion, OsdId};
 use wire::msg::Payload;
 
 /// Log entries and changes of a write.
-fn parts(m: &RepOp) -> Result<(Vec<LogRecord>, Transaction), DecodeError> {
+fn parts(m: &RepOp) -> Result<(SmallVec<[LogRecord; 1]>, Transaction), DecodeError> {
     let records = m.log_records()?;
     if m.txn.is_empty() {
         return Ok((records, Transaction::default()));
@@ -50,11 +51,11 @@ impl Daemon {
             let empty = host.transaction();
             let full = self.is_full();
             let ack = RepAck { pgid, interval: m.interval, version, missed, full };
-            let then = vec![Then::RepAck(from, ack)];
+            let then = [Then::RepAck(from, ack)];
             self.submit(pgid, empty, then, fx);
             return;
         }
-        let versions: Vec<Eversion> = records.iter().map(|r| r.entry.version).collect();
+        let versions: SmallVec<[Eversion; 2]> = records.iter().map(|r| r.entry.version).collect();
         let taken = match m.txn.is_empty() {
             true => Taken::LogOnly,
             false if no_room || host.pg.misses_base_of(&records) => Taken::LeftOut,
@@ -64,7 +65,7 @@ impl Daemon {
         if taken == Taken::LeftOut {
             hit(Probe::WriteLeftOut);
             txn = Transaction::default();
-            missed.clone_from(&versions);
+            missed.extend_from_slice(&versions);
         }
         let behind = match host.pg.append_as_replica(records, taken) {
             Ok(behind) => behind,
@@ -80,17 +81,16 @@ impl Daemon {
         txn.sequencer = crate::host::sequencer(pgid);
         // What the primary took, a replica must take.
         txn.may_use_reserve = true;
-        let mut meta: Vec<_> = versions
+        let trimmed = match m.trim_to > Eversion::ZERO {
+            true => host.pg.trim(m.trim_to),
+            false => Vec::new(),
+        };
+        let puts = versions
             .iter()
             .zip(m.records)
             .filter(|_| !planted(Bug::LostLogRecord))
-            .map(|(v, record)| MetaOp::Put(log_key(*v), record))
-            .collect();
-        meta.extend(behind.meta);
-        if m.trim_to > Eversion::ZERO {
-            meta.extend(host.pg.trim(m.trim_to));
-        }
-        host.put_meta(&mut txn, meta);
+            .map(|(v, record)| MetaOp::Put(log_key(*v), record));
+        host.put_meta(&mut txn, puts.chain(behind.meta).chain(trimmed));
         self.perf.replica_writes += 1;
         self.pacer.client_came(self.now.mono);
         if taken == Taken::LeftOut && no_room {
@@ -101,7 +101,7 @@ impl Daemon {
         if planted(Bug::ReplicaAckBeforeDurable) {
             self.send_peer(from, ack.clone().encode(), fx);
         }
-        let then = vec![Then::RepAck(from, ack)];
+        let then = [Then::RepAck(from, ack)];
         self.submit(pgid, txn, then, fx);
     }
 }

@@ -191,7 +191,7 @@ impl Daemon {
             host.stored_epoch = host.pg.epoch();
             let mut txn = host.transaction();
             let record = host.pg.info_record();
-            host.put_meta(&mut txn, vec![record]);
+            host.put_meta(&mut txn, [record]);
             self.submit(pgid, txn, Vec::new(), fx);
         }
     }

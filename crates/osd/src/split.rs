@@ -7,7 +7,7 @@
 //! again when its maps are gone through. The children's own transactions wait until it is submitted.
 
 use crate::daemon::Daemon;
-use crate::host::{PgHost, Queued, meta_object, put_meta};
+use crate::host::{PgHost, Queued, Thens, meta_object, put_meta};
 use io::Effects;
 use maps::{OsdMap, PgIdExt, pg_num_mask, stable_mod};
 use peer::{View, mapping, pool_rules};
@@ -71,7 +71,7 @@ impl Daemon {
         }
         let Parts { host, mut done, mut txn, .. } = parts;
         for child in &born {
-            put_meta(&mut txn, &meta_object(child.pgid()).to_key(), vec![child.info_record()]);
+            put_meta(&mut txn, &meta_object(child.pgid()).to_key(), [child.info_record()]);
         }
         meta.push(host.pg.info_record());
         host.put_meta(&mut txn, meta);
@@ -86,7 +86,11 @@ impl Daemon {
         let last = done.len() - 1;
         for (i, txn) in done.into_iter().enumerate() {
             let births = if i == last { children.to_vec() } else { Vec::new() };
-            self.enqueue(pgid, Queued { txn, reads: ReadSet::new(), then: Vec::new(), births }, fx);
+            self.enqueue(
+                pgid,
+                Queued { txn, reads: ReadSet::new(), then: Thens::new(), births },
+                fx,
+            );
         }
         self.forget_moved(pgid);
         for part in [pgid].iter().chain(children).filter(|_| started) {
@@ -140,7 +144,7 @@ impl Parts<'_> {
         if let MetaOp::Put(key, value) = &op {
             self.bytes += (key.len() + value.len()) as u64;
         }
-        put_meta(&mut self.txn, &meta_object(pgid).to_key(), vec![op]);
+        put_meta(&mut self.txn, &meta_object(pgid).to_key(), [op]);
         if self.bytes > self.share {
             self.bytes = 0;
             let next = self.host.transaction();

@@ -245,7 +245,7 @@ impl Daemon {
         host.pg.arrived(&object, version);
         let interval = host.interval();
         self.set_step(pgid, &object, None);
-        self.submit(pgid, txn, vec![Then::Pulled(pgid, interval, object)], fx);
+        self.submit(pgid, txn, [Then::Pulled(pgid, interval, object)], fx);
         true
     }
 

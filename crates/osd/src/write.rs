@@ -154,13 +154,11 @@ impl Daemon {
         let targets = host.pg.targets(&object);
         let sent = if targets.is_empty() { None } else { Some(encode_txn(&txn)) };
         let luv = host.pg.info().last_user_version.max(user_version);
-        let records: Vec<(Eversion, Bytes)> = entries
-            .iter()
-            .map(|entry| (entry.version, LogRecord::encode_of(entry, &sums, luv)))
-            .collect();
-        let puts = records.iter().map(|(v, r)| MetaOp::Put(log_key(*v), r.clone()));
-        let meta: Vec<_> = host.backlog.iter().cloned().chain(puts).chain(meta).collect();
-        put_meta(&mut txn, &host.key, meta);
+        let records: SmallVec<[Bytes; 2]> =
+            entries.iter().map(|entry| LogRecord::encode_of(entry, &sums, luv)).collect();
+        let puts = entries.iter().zip(&records);
+        let puts = puts.map(|(entry, r)| MetaOp::Put(log_key(entry.version), r.clone()));
+        put_meta(&mut txn, &host.key, host.backlog.iter().cloned().chain(puts).chain(meta));
         let txn_id = self.store.submit(&txn, reads)?;
 
         host.backlog.clear();
@@ -179,20 +177,22 @@ impl Daemon {
         host.in_flight
             .push(version, Write { source, object: object.clone(), duplicates: Vec::new() });
         let (interval, trim_to) = (host.interval(), std::mem::take(&mut host.trim_to));
-        self.durable.insert(txn_id, vec![Then::Committed(pgid, interval, version)]);
+        self.durable.insert(txn_id, [Then::Committed(pgid, interval, version)].into());
         self.trim_log(pgid);
-        let Some((meta, data, data_crc)) = sent else { return Ok(()) };
-        let records: Vec<Bytes> = records.into_iter().map(|(_, r)| r).collect();
+        let Some((txn, data, data_crc)) = sent else { return Ok(()) };
+        let epoch = self.maps.epoch();
+        let whole = RepOp { pgid, epoch, interval, records, trim_to, txn, data, data_crc };
+        let log = || RepOp {
+            txn: Bytes::new(),
+            data: Pieces::new(),
+            data_crc: KnownCrc::NONE,
+            ..whole.clone()
+        };
+        let log = (log_only || targets.iter().any(|t| !t.with_data)).then(|| log().encode());
+        let whole = whole.encode();
         for target in targets {
-            let (txn, data) = if target.with_data && !log_only {
-                (meta.clone(), data.clone())
-            } else {
-                (Bytes::new(), Pieces::new())
-            };
-            let epoch = self.maps.epoch();
-            let records = records.clone();
-            let rep = RepOp { pgid, epoch, interval, records, trim_to, txn, data, data_crc };
-            self.send_peer(target.osd, rep.encode(), fx);
+            let of_log = log.as_ref().filter(|_| log_only || !target.with_data);
+            self.send_peer(target.osd, of_log.unwrap_or(&whole).clone(), fx);
             if let Source::Op(id) = source {
                 self.mark_op(id, Mark::SentTo(target.osd));
             }
@@ -469,8 +469,7 @@ fn op_returns(ops: &ReplyOps) -> Vec<OpReturn> {
 
 /// A transaction as it is sent: without its data, and the data beside.
 fn encode_txn(txn: &Transaction) -> (Bytes, Pieces, KnownCrc) {
-    let mut meta = denc::Encoder::new();
     let mut data = Pieces::new();
-    txn.encode_to(&mut meta, &mut data);
-    (meta.into_bytes(), data, txn.data_crc())
+    let meta = denc::encoded_briefly(|e| txn.encode_to(e, &mut data));
+    (meta, data, txn.data_crc())
 }

@@ -49,7 +49,7 @@ macro_rules! payload {
             }
 
             fn encode(self) -> wire::msg::OutMessage {
-                let out = wire::msg::OutMessage::new::<Self>(denc::encode(&self));
+                let out = wire::msg::OutMessage::new::<Self>(denc::encode_briefly(&self));
                 $(let out = out.with_data(self.$data);)?
                 out
             }

@@ -4,6 +4,7 @@ use crate::payload;
 use bytes::Bytes;
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder, KnownCrc};
 use pg::{LogRecord, PgMsg};
+use smallvec::SmallVec;
 use types::{ByteString, Epoch, Eversion, HObject, OsdId, PgId};
 use wire::msg::{Message, OutMessage, Payload, Pieces, kind};
 
@@ -41,7 +42,7 @@ pub struct RepOp {
     /// First epoch of the interval.
     pub interval: Epoch,
     /// The new log entries, encoded [`LogRecord`]s: stored as they came.
-    pub records: Vec<Bytes>,
+    pub records: SmallVec<[Bytes; 2]>,
     /// Trim the log up to here (zero: not at all).
     pub trim_to: Eversion,
     /// The store transaction without its data; empty when only the log learns of the write.
@@ -59,7 +60,7 @@ impl RepOp {
     ///
     /// # Errors
     /// When one is malformed.
-    pub fn log_records(&self) -> Result<Vec<LogRecord>, DecodeError> {
+    pub fn log_records(&self) -> Result<SmallVec<[LogRecord; 1]>, DecodeError> {
         self.records.iter().map(denc::decode_all).collect()
     }
 
@@ -88,7 +89,7 @@ impl Payload for RepOp {
     }
 
     fn encode(self) -> OutMessage {
-        let front = denc::encode(&self);
+        let front = denc::encode_briefly(&self);
         OutMessage { data: self.data, data_crc: self.data_crc, ..OutMessage::new::<Self>(front) }
     }
 }

@@ -73,7 +73,7 @@ impl LogRecord {
                 });
             }
         }
-        denc::encode(&Of(entry, sums, last_user_version))
+        denc::encode_briefly(&Of(entry, sums, last_user_version))
     }
 }
 
@@ -88,7 +88,7 @@ const MISSING: u8 = b'm';
 fn versioned(prefix: u8, version: u64) -> Bytes {
     let mut key = [prefix; 9];
     key[1..].copy_from_slice(&version.to_be_bytes());
-    Bytes::copy_from_slice(&key)
+    denc::copy_briefly(&key)
 }
 
 /// Key of a log record.

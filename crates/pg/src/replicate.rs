@@ -183,7 +183,12 @@ impl Pg {
         entries.iter().filter(|e| e.changes_object()).map(record).collect()
     }
 
-    fn take_in(&mut self, entries: Vec<LogEntry>, sums: ObjectSums, last_user_version: u64) {
+    fn take_in(
+        &mut self,
+        entries: impl IntoIterator<Item = LogEntry>,
+        sums: ObjectSums,
+        last_user_version: u64,
+    ) {
         for entry in entries {
             self.log.append(entry);
         }
@@ -229,7 +234,7 @@ impl Pg {
     /// When they do not continue the log: the primary and we do not agree on the past.
     pub fn append_as_replica(
         &mut self,
-        records: Vec<LogRecord>,
+        records: impl IntoIterator<Item = LogRecord>,
         taken: Taken,
     ) -> Result<Behind, &'static str> {
         let mut behind = Behind::default();
@@ -250,7 +255,7 @@ impl Pg {
                     behind.remove.push(entry.object.clone());
                 }
             }
-            self.take_in(vec![entry], record.sums, record.last_user_version);
+            self.take_in([entry], record.sums, record.last_user_version);
         }
         Ok(behind)
     }

@@ -60,13 +60,11 @@ impl Onode {
         self.flags & flag != 0
     }
 
-    pub fn encode(&self) -> Bytes {
-        let mut out = Vec::with_capacity(self.meta.len().saturating_add(24));
+    pub fn encode_to(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&[FORMAT, self.flags]);
-        put_varint(&mut out, self.id);
-        put_varint(&mut out, self.size);
-        put_bytes(&mut out, &self.meta);
-        out.into()
+        put_varint(out, self.id);
+        put_varint(out, self.size);
+        put_bytes(out, &self.meta);
     }
 
     pub fn decode(row: &Bytes) -> Decoded<Onode> {
@@ -499,11 +497,9 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    pub fn inline_row(value: &[u8]) -> Bytes {
-        let mut out = Vec::with_capacity(value.len().saturating_add(1));
+    pub fn inline_row(value: &[u8], out: &mut Vec<u8>) {
         out.push(0);
         out.extend_from_slice(value);
-        out.into()
     }
 
     pub fn pieces_row(len: u32) -> Bytes {
@@ -612,7 +608,9 @@ mod tests {
         fn onodes_round_trip(id in 0u64..1 << 60, size in 0u64..1 << 32, flags in any::<u8>(),
                              meta in proptest::collection::vec(any::<u8>(), 0..50)) {
             let onode = Onode { id, size, flags, meta: meta.into() };
-            prop_assert_eq!(Onode::decode(&onode.encode()), Ok(onode));
+            let mut row = Vec::new();
+            onode.encode_to(&mut row);
+            prop_assert_eq!(Onode::decode(&row.into()), Ok(onode));
         }
 
         #[test]

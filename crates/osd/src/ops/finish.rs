@@ -238,7 +238,7 @@ impl Change {
         if self.user_change {
             meta.user_version = version.version.max(meta.user_version + 1);
         }
-        self.txn.set_meta(&self.head_key, denc::encode(meta));
+        self.txn.set_meta(&self.head_key, denc::encode_briefly(meta));
         if let Some(snapset) = self.snapset.take() {
             self.txn.set_attr(&self.head_key, Bytes::from_static(SNAPSET_ATTR), snapset);
         }

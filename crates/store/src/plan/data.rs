@@ -70,7 +70,7 @@ impl Plan<'_> {
             return self.shards(onode.id, first, last + 1);
         }
         let mut out = Shards::new();
-        if let Some(row) = self.shard_row(onode.id, first)? {
+        if let Some(row) = self.with_shard_row(onode.id, first, |row| row.cloned())? {
             let shard = Shard::decode(&row).or_else(|why| self.problem(why.0))?;
             out.insert(first, shard);
         }
@@ -235,13 +235,12 @@ impl Plan<'_> {
         }
         let slots = (blocks.start % SHARD_BLOCKS) as u8..;
         let contents = || slots.clone().zip(data.chunks_exact(BLOCK_BYTES));
-        let (is_seen, places) = match self.shard_row(id, number) {
-            Ok(None) => return Ok(false),
-            Ok(Some(row)) => {
-                let own = |slot| Shard::own(&row, slot).map(|(place, _)| place);
-                let places: Option<Places> = contents().map(|(slot, _)| own(slot)).collect();
-                (true, places)
-            }
+        let places_in = |row: Option<&Bytes>| -> Option<Places> {
+            let own = |slot| Shard::own(row?, slot).map(|(place, _)| place);
+            contents().map(|(slot, _)| own(slot)).collect()
+        };
+        let (is_seen, places) = match self.with_shard_row(id, number, places_in) {
+            Ok(places) => (true, places),
             Err(miss @ TreeMiss::Damaged { .. }) => return Err(miss.into()),
             Err(miss) => {
                 // What others may yet lose is not to be built on.

@@ -21,7 +21,7 @@ use crate::memtable::{Found, Memtable};
 use crate::rows::{Onode, Slot};
 use crate::store::direct::DirectWrites;
 use crate::store::miss::{ReadSet, Wants};
-use crate::store::onodes::{OnodeCache, ShardCache};
+use crate::store::onodes::{KnownRow, OnodeCache, ShardCache};
 use crate::store::outlines::Outlines;
 use crate::store::txns::Txns;
 use crate::tree::cache::PageCache;
@@ -31,6 +31,7 @@ use crate::view::View;
 use crate::wal::Wal;
 use crate::wal::format::{Delta, Direct};
 use bytes::Bytes;
+use denc::Arena;
 use logged::LoggedBlocks;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -106,6 +107,8 @@ pub(crate) struct Context<'a> {
     /// Writes shorter than this go into the log.
     pub small_write_bytes: u64,
     pub codec: &'a RefCell<Codec>,
+    /// For rows.
+    pub arena: &'a RefCell<Arena>,
 }
 
 /// An object of the transaction as it is at this point of the plan.
@@ -241,18 +244,28 @@ impl<'a> Plan<'a> {
         self.with_view(|view| view.get(key))
     }
 
-    /// A row of extents.
-    fn shard_row(&self, id: u64, number: u32) -> Result<Option<Bytes>, TreeMiss> {
-        let key = keys::shard(id, number);
-        if self.out.changes.get(&key) != Found::Below {
-            return self.get(&key);
+    /// What `f` says of a row of extents.
+    fn with_shard_row<T>(
+        &self,
+        id: u64,
+        number: u32,
+        mut f: impl FnMut(Option<&Bytes>) -> T,
+    ) -> Result<T, TreeMiss> {
+        if !self.out.changes.is_empty() {
+            let key = keys::shard(id, number);
+            if self.out.changes.get(&key) != Found::Below {
+                return Ok(f(self.get(&key)?.as_ref()));
+            }
         }
-        let known = self.cx.shards.get(self.cx.rows, (id, number))?;
-        self.builds_on(known.txn);
+        let look = |known: &KnownRow| {
+            self.builds_on(known.txn);
+            f(known.row.as_ref())
+        };
+        let said = self.cx.shards.look_at(self.cx.rows, (id, number), look)?;
         if !self.cx.fetched.pages.is_empty() {
             self.cx.outlines.learn(self.cx.rows, (id, number), self.cx.fetched);
         }
-        Ok(known.row)
+        Ok(said)
     }
 
     /// All rows of a range.
@@ -421,7 +434,9 @@ impl<'a> Plan<'a> {
                 continue;
             }
             let object = &self.txn.objects()[i];
-            let row = state.onode.as_ref().map(Onode::encode);
+            let encode =
+                |onode: &Onode| self.cx.arena.borrow_mut().written(|out| onode.encode_to(out));
+            let row = state.onode.as_ref().map(encode);
             if row.is_some() || state.had {
                 self.put(keys::object(object), row);
                 self.out.onodes.push((object.clone(), state.onode));

@@ -59,7 +59,8 @@ impl Plan<'_> {
             self.delete_range(keys::pieces(id, kind, name), keys::pieces_end(id, kind, name));
         }
         if value.len() <= PIECE_BYTES {
-            self.put(key, Some(Value::inline_row(value)));
+            let row = self.cx.arena.borrow_mut().written(|out| Value::inline_row(value, out));
+            self.put(key, Some(row));
             return;
         }
         self.set_flag(ix, Onode::HAS_BIG);

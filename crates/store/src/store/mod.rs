@@ -58,6 +58,7 @@ use crate::tree::node::PagePtr;
 use crate::wal::Wal;
 use checkpoint::Checkpoint;
 use commit::Commit;
+use denc::Arena;
 use direct::DirectWrites;
 use fetch::{Fetches, Piecewise};
 use inflight::Io;
@@ -147,6 +148,8 @@ pub struct Store {
     totals: Totals,
     accounts: Accounts,
     codec: RefCell<Codec>,
+    /// Memory for rows, which live until the next checkpoint.
+    arena: RefCell<Arena>,
     next_id: u64,
     io: Io<Ended>,
     fetches: Fetches,
@@ -226,6 +229,7 @@ impl Store {
             totals: parts.totals,
             accounts: parts.accounts,
             codec: RefCell::default(),
+            arena: RefCell::default(),
             next_id: parts.next_id,
             io: Io::new(parts.next_token),
             fetches: Fetches::default(),

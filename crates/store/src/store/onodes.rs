@@ -77,12 +77,7 @@ impl ShardCache {
         ShardCache(RefCell::new(Recent::new(generation)))
     }
 
-    /// The row of a shard: known already, or found in `rows` and known from now on.
-    pub fn get(&self, rows: &Rows, id: ShardId) -> Result<KnownRow, TreeMiss> {
-        self.look_at(rows, id, KnownRow::clone)
-    }
-
-    /// What `f` says of the row of a shard: a row that is only looked at need not be cloned.
+    /// What `f` says of the row of a shard: known already, or found in `rows` and known from now on.
     pub fn look_at<T>(
         &self,
         rows: &Rows,

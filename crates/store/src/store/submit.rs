@@ -39,6 +39,7 @@ impl Store {
             fetched,
             small_write_bytes: self.small_write_bytes(),
             codec: &self.codec,
+            arena: &self.arena,
         };
         let outcome = match plan(context, &mut self.alloc, txn, self.next_id) {
             Ok(outcome) => outcome,

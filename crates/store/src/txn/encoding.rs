@@ -40,8 +40,8 @@ impl Transaction {
     }
 
     /// Puts the data of all writes into `data`; gives the offset of each op's.
-    fn place_data<const N: usize>(&self, data: &mut SmallVec<[Bytes; N]>) -> Vec<u64> {
-        let mut offsets = vec![0; self.ops.len()];
+    fn place_data<const N: usize>(&self, data: &mut SmallVec<[Bytes; N]>) -> SmallVec<[u64; 4]> {
+        let mut offsets = SmallVec::from_elem(0, self.ops.len());
         let mut next = 0u64;
         for whole in [true, false] {
             for (op, offset) in self.ops.iter().zip(&mut offsets) {

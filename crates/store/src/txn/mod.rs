@@ -460,8 +460,10 @@ impl Transaction {
 
     fn named_twice(&self) -> Option<&ObjectKey> {
         // Nearly all have one or two.
-        if let [one, two] = &self.objects[..] {
-            return (one == two).then_some(one);
+        match &self.objects[..] {
+            [] | [_] => return None,
+            [one, two] => return (one == two).then_some(one),
+            _ => {}
         }
         let mut names: Vec<&ObjectKey> = self.objects.iter().collect();
         names.sort_unstable();

@@ -260,7 +260,7 @@ macro_rules! payload {
             }
 
             fn encode(self) -> $crate::msg::OutMessage {
-                let out = $crate::msg::OutMessage::new::<Self>(denc::encode(&self));
+                let out = $crate::msg::OutMessage::new::<Self>(denc::encode_briefly(&self));
                 $(let out = out.with_data(self.$data);)?
                 out
             }
