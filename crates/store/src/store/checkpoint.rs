@@ -18,8 +18,8 @@ use crate::superblock::{LogPos, Totals};
 use crate::tree::apply::{Apply, Step};
 use crate::tree::node::{Node, PagePtr};
 use bytes::Bytes;
-use io::Effects;
 use io::disk::{DiskError, WriteMode};
+use io::{BLOCK_BYTES, Effects};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -32,6 +32,8 @@ const SLICE_BITMAPS: usize = 64;
 const WRITE_BLOCKS: usize = 128;
 /// Blocks of new nodes in flight before the walk pauses.
 const WRITING_BLOCKS: u64 = 2048;
+/// Longest read of old nodes, in blocks. The checkpoint before wrote most of them side by side.
+const READ_BLOCKS: u64 = 32;
 /// How often a node of the tree is read again before the checkpoint gives up.
 const READ_TRIES: u32 = 3;
 
@@ -226,7 +228,7 @@ impl Store {
             }
             Step::Need(ptrs) => {
                 self.write_nodes(false, fx);
-                self.read_nodes(&ptrs, fx);
+                self.read_nodes(ptrs, fx);
             }
             Step::Done => {
                 checkpoint.phase = Phase::Writes;
@@ -241,44 +243,60 @@ impl Store {
         self.unblock();
     }
 
-    fn read_nodes(&mut self, ptrs: &[PagePtr], fx: &mut Effects) {
-        let Some(checkpoint) = &mut self.checkpoint else { return };
+    fn read_nodes(&mut self, mut ptrs: Vec<PagePtr>, fx: &mut Effects) {
         if let Some(ptr) = ptrs.iter().find(|ptr| !is_possible(**ptr, self.sb.total_blocks)) {
             let why = format!("a pointer leads out of the device, to block {}", ptr.block);
             return self.fatal("a checkpoint", why);
         }
-        for &ptr in ptrs {
-            checkpoint.reading += 1;
-            self.counters.nodes_read += 1;
-            let what = Ended::CheckpointRead { ptr };
-            self.io.read(fx, DATA, ptr.block, u64::from(ptr.blocks), what);
+        ptrs.sort_unstable_by_key(|ptr| ptr.block);
+        let mut rest = ptrs.as_slice();
+        while let Some(first) = rest.first() {
+            let (run, others) = rest.split_at(side_by_side(rest));
+            let blocks = run.iter().map(|ptr| u64::from(ptr.blocks)).sum();
+            self.read_run(first.block, blocks, run, fx);
+            rest = others;
         }
     }
 
-    /// A node of the old tree was read.
+    fn read_run(&mut self, start: u64, blocks: u64, run: &[PagePtr], fx: &mut Effects) {
+        let Some(checkpoint) = &mut self.checkpoint else { return };
+        checkpoint.reading += 1;
+        self.counters.nodes_read += run.len() as u64;
+        self.io.read(fx, DATA, start, blocks, Ended::CheckpointRead { ptrs: run.into() });
+    }
+
+    /// Nodes of the old tree were read. One that is not what it should be is read again by itself.
     pub(super) fn checkpoint_read(
         &mut self,
-        ptr: PagePtr,
+        ptrs: Box<[PagePtr]>,
         result: Result<Bytes, DiskError>,
         fx: &mut Effects,
     ) {
         let Some(checkpoint) = &mut self.checkpoint else { return };
         checkpoint.reading -= 1;
-        let checked = match result {
-            Ok(bytes) => super::fetch::check_node(ptr, bytes).map_err(str::to_string),
-            Err(error) => Err(error.to_string()),
-        };
-        match checked {
-            Ok(node) => checkpoint.apply.provide(ptr, Arc::new(node)),
-            Err(_) if checkpoint.tries < READ_TRIES => {
-                checkpoint.tries += 1;
-                self.read_nodes(&[ptr], fx);
-            }
-            Err(why) => {
-                self.fatal("a checkpoint", format!("tree node at block {}: {why}", ptr.block));
+        self.work_left = true;
+        let alone = ptrs.len() == 1;
+        let mut left = result.map_err(|error| error.to_string());
+        for ptr in ptrs {
+            let len = usize::from(ptr.blocks) * BLOCK_BYTES;
+            let bytes = left.as_mut().map(|left| left.split_to(len.min(left.len())));
+            let checked = match bytes {
+                Ok(bytes) => super::fetch::check_node(ptr, bytes).map_err(str::to_string),
+                Err(error) => Err(error.clone()),
+            };
+            let Some(checkpoint) = &mut self.checkpoint else { return };
+            match checked {
+                Ok(node) => checkpoint.apply.provide(ptr, Arc::new(node)),
+                Err(_) if !alone || checkpoint.tries < READ_TRIES => {
+                    checkpoint.tries += u32::from(alone);
+                    self.read_run(ptr.block, u64::from(ptr.blocks), &[ptr], fx);
+                }
+                Err(why) => {
+                    let why = format!("tree node at block {}: {why}", ptr.block);
+                    return self.fatal("a checkpoint", why);
+                }
             }
         }
-        self.work_left = true;
     }
 
     /// Writes queued nodes as runs; short runs wait for more unless it is the end.
@@ -338,4 +356,16 @@ impl Store {
         self.garbage = self.rows.frozen.take().unwrap_or_default().into();
         assert!(self.life != Life::Closed, "a closed store commits nothing");
     }
+}
+
+/// How many of these nodes, in the order of their places, one read takes in: at least one.
+fn side_by_side(ptrs: &[PagePtr]) -> usize {
+    let Some(first) = ptrs.first() else { return 0 };
+    let mut end = first.block;
+    let fits = |ptr: &&PagePtr| {
+        let is_next = ptr.block == end;
+        end += u64::from(ptr.blocks);
+        is_next && (ptr.block == first.block || end - first.block <= READ_BLOCKS)
+    };
+    ptrs.iter().take_while(fits).count()
 }

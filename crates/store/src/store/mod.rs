@@ -112,7 +112,7 @@ pub(crate) enum Ended {
     Direct { start: u64 },
     DirectFlush { txns: Vec<u64> },
     Fetch { id: u64, part: Piecewise },
-    CheckpointRead { ptr: PagePtr },
+    CheckpointRead { ptrs: Box<[PagePtr]> },
     CheckpointWrite { blocks: u64 },
     InPlaceRead { group: u64, index: usize, seq: u64 },
     InPlaceWrite { group: u64 },

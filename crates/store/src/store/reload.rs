@@ -39,6 +39,11 @@ impl Reloaded {
         self.reading == 0 && self.queue.is_empty()
     }
 
+    /// Whether nothing was asked for.
+    pub fn is_unused(&self) -> bool {
+        self.is_complete() && self.pieces.is_empty()
+    }
+
     /// The content of a block of the ring, if it is as it was written.
     pub fn content(&self, block: u64, pending: Pending) -> Option<Bytes> {
         let (first, piece) = self.pieces.range(..=block).next_back()?;

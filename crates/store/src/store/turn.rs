@@ -31,7 +31,7 @@ impl Store {
             Ended::Direct { start } => self.direct_written(start, done.result),
             Ended::DirectFlush { txns } => self.direct_flushed(txns, done.result),
             Ended::Fetch { id, part } => self.fetched(id, part, done.result),
-            Ended::CheckpointRead { ptr } => self.checkpoint_read(ptr, done.result, fx),
+            Ended::CheckpointRead { ptrs } => self.checkpoint_read(ptrs, done.result, fx),
             Ended::CheckpointWrite { blocks } => self.checkpoint_written(blocks, done.result),
             Ended::InPlaceRead { group, index, seq } => {
                 self.in_place_read(group, index, seq, done.result, fx);

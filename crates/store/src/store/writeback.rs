@@ -83,11 +83,21 @@ impl WriteBack {
     /// end; this is its part of the way there.
     pub fn progress(&self, to: u64) -> u64 {
         let (from, until) = self.covers;
-        if !self.running || to >= until {
-            return to;
-        }
-        let done = u128::from(until - from) * u128::from(self.done) / u128::from(self.blocks);
-        to.max(from + done as u64)
+        if !self.running || to >= until { to } else { to.max(from + self.part_done()) }
+    }
+
+    /// The part of the log it covers that corresponds to what is done.
+    fn part_done(&self) -> u64 {
+        let (from, until) = self.covers;
+        let covered = u128::from(until.saturating_sub(from));
+        (covered * u128::from(self.done) / u128::from(self.blocks)) as u64
+    }
+}
+
+impl WriteBack {
+    /// Places that are being written, or read for that.
+    fn under_way(&self) -> impl Iterator<Item = u64> {
+        self.groups.values().flat_map(|group| group.members.iter().map(|m| m.place))
     }
 }
 
@@ -169,15 +179,21 @@ impl Store {
 
     /// Takes up the oldest blocks. False when there are none that may be put in place.
     fn begin_round(&mut self, fx: &mut Effects) -> bool {
-        let from = self.wal.blocks_pos().at;
-        let Oldest { mut places, until, gone } = self.wal.oldest_blocks(self.round_blocks());
+        let from = self.wal.blocks_pos().at.max(self.writeback.covers.0);
+        let max = self.round_blocks();
+        // What the last round left under way is nothing for this one.
+        let mut begun: Vec<u64> = self.writeback.under_way().collect();
+        begun.sort_unstable();
+        let mut oldest = self.wal.oldest_blocks(max + begun.len());
+        oldest.places.retain(|place| begun.binary_search(place).is_err());
+        let Oldest { mut places, until, gone } = oldest;
         if places.is_empty() {
             return false;
         }
         places.sort_unstable();
         self.writeback.covers = (from, until.at);
         self.wal.keep_before(until.seq);
-        (self.writeback.blocks, self.writeback.done) = (places.len() as u64, 0);
+        (self.writeback.blocks, self.writeback.done) = ((places.len() + begun.len()) as u64, 0);
         self.writeback.queue = places.into();
         self.writeback.running = true;
         if let Some((log, seq)) = gone {
@@ -335,8 +351,12 @@ impl Store {
 
     fn finish_round(&mut self) {
         let wb = &mut self.writeback;
-        if wb.running && wb.queue.is_empty() && wb.put_off.is_empty() && wb.groups.is_empty() {
+        // What is under way need not have ended: the next round goes on beside it, unless it is the one
+        // that may have to read back what this one has in memory.
+        let is_over = wb.groups.is_empty() || wb.reloaded.is_unused();
+        if wb.running && wb.queue.is_empty() && wb.put_off.is_empty() && is_over {
             wb.running = false;
+            wb.covers.0 += wb.part_done();
             self.drop_reloaded();
             self.round_done = true;
             self.work_left = true;

@@ -115,7 +115,7 @@ const MERGE_BYTES: usize = BLOCK_BYTES / 4;
 /// From this on a leaf being merged gives up its first part.
 const STREAM_BYTES: usize = 4 * BLOCK_BYTES;
 /// Leaves to be read together for the walk.
-const READ_AHEAD: usize = 32;
+const READ_AHEAD: usize = 64;
 /// Children an inner node has at least, also when its keys are too long for one block.
 const MIN_CHILDREN: usize = 2;
 

@@ -36,11 +36,12 @@ struct SlowDisk {
     blocks: BTreeMap<u64, Bytes>,
     free_at: u64,
     busy_ns: u64,
+    reads: u64,
 }
 
 impl SlowDisk {
     fn new(bytes: u64, speed: Speed) -> Self {
-        SlowDisk { bytes, speed, blocks: BTreeMap::new(), free_at: 0, busy_ns: 0 }
+        SlowDisk { bytes, speed, blocks: BTreeMap::new(), free_at: 0, busy_ns: 0, reads: 0 }
     }
 
     /// Carries an operation out: when it is over, and what a read gives.
@@ -48,6 +49,7 @@ impl SlowDisk {
         let block = BLOCK_BYTES as u64;
         let (blocks, out) = match op {
             DiskOp::Read { offset, len, .. } => {
+                self.reads += 1;
                 let mut buf = AlignedBuf::zeroed(len);
                 let blocks = offset / block..(offset + len as u64) / block;
                 for (at, out) in blocks.clone().zip(buf.as_mut_slice().chunks_mut(BLOCK_BYTES)) {
@@ -127,6 +129,8 @@ struct Pace {
     busy: bool,
     objects: u64,
     object_bytes: u64,
+    /// What was not in memory and has come.
+    fetched: Option<ReadSet>,
     /// When each write ended.
     ends: Vec<u64>,
     longest_ns: u64,
@@ -178,8 +182,24 @@ impl Pace {
             busy: false,
             objects: 0,
             object_bytes: 1 << 20,
+            fetched: None,
             ends: Vec::new(),
             longest_ns: 0,
+        }
+    }
+
+    /// Submits, when what it needs of the tree has been read.
+    fn submit(&mut self, txn: &Transaction) -> Result<TxnId, SubmitError> {
+        let mut reads = ReadSet::new();
+        loop {
+            match self.store.submit(txn, &reads) {
+                Err(SubmitError::Miss(miss)) => self.store.fetch(miss, 0, &mut self.fx),
+                other => return other,
+            }
+            while self.fetched.is_none() {
+                self.turn(u64::MAX, false);
+            }
+            reads.merge(self.fetched.take().unwrap());
         }
     }
 
@@ -188,7 +208,7 @@ impl Pace {
         for n in 0..objects {
             let mut txn = Transaction::new(n);
             txn.write(&key(n), 0, vec![1; self.object_bytes as usize].into());
-            self.store.submit(&txn, &ReadSet::new()).unwrap();
+            self.submit(&txn).unwrap();
             while self.store.counters().durable <= n {
                 self.turn(u64::MAX, false);
             }
@@ -212,6 +232,7 @@ impl Pace {
                     }
                 }
                 StoreEvent::Writable => self.busy = false,
+                StoreEvent::Fetched { result, .. } => self.fetched = Some(result.unwrap()),
                 other => panic!("{other:?}"),
             }
         }
@@ -228,7 +249,7 @@ impl Pace {
             let blocks = self.object_bytes / BLOCK_BYTES as u64;
             let offset = self.rng.u64(..blocks) * BLOCK_BYTES as u64;
             txn.write(&key(self.rng.u64(..self.objects)), offset, vec![2; BLOCK_BYTES].into());
-            match self.store.submit(&txn, &ReadSet::new()) {
+            match self.submit(&txn) {
                 Ok(id) => drop(self.waiting.insert(id, writer)),
                 Err(SubmitError::Busy) => {
                     self.busy = true;
@@ -383,6 +404,22 @@ fn what_has_left_memory_is_read_back_in_long_pieces() {
     assert!(blocks > 20_000, "{blocks} blocks");
     assert!(reads > 0, "the log was larger than memory");
     assert!(reads * 8 < blocks, "{reads} reads for {blocks} blocks");
+}
+
+#[test]
+fn a_checkpoint_reads_leaves_that_stand_side_by_side_in_one_piece() {
+    // No leaf stays in memory; what is written over is known by outlines.
+    let config = Config { memtable_bytes: 1 << 20, page_cache_bytes: 32 << 10, ..roomy() };
+    let mut pace = Pace::new(vec![SlowDisk::new(512 << 20, FAST)], &config, 32);
+    pace.fill(256);
+    pace.load(Duration::from_secs(1));
+    let (nodes, reads) = (pace.store.counters().nodes_read, pace.disks.disks[0].reads);
+    pace.load(Duration::from_secs(2));
+    let nodes = pace.store.counters().nodes_read - nodes;
+    let reads = pace.disks.disks[0].reads - reads;
+    println!("{reads} reads for {nodes} nodes");
+    assert!(nodes > 200, "{nodes} nodes");
+    assert!(reads * 4 < nodes, "{reads} reads for {nodes} nodes");
 }
 
 #[test]
