@@ -250,19 +250,20 @@ impl Store {
         }
         ptrs.sort_unstable_by_key(|ptr| ptr.block);
         let mut rest = ptrs.as_slice();
-        while let Some(first) = rest.first() {
+        while !rest.is_empty() {
             let (run, others) = rest.split_at(side_by_side(rest));
-            let blocks = run.iter().map(|ptr| u64::from(ptr.blocks)).sum();
-            self.read_run(first.block, blocks, run, fx);
+            self.read_run(run, fx);
             rest = others;
         }
     }
 
-    fn read_run(&mut self, start: u64, blocks: u64, run: &[PagePtr], fx: &mut Effects) {
-        let Some(checkpoint) = &mut self.checkpoint else { return };
+    /// Reads nodes that stand side by side.
+    fn read_run(&mut self, run: &[PagePtr], fx: &mut Effects) {
+        let (Some(checkpoint), Some(first)) = (&mut self.checkpoint, run.first()) else { return };
+        let blocks = run.iter().map(|ptr| u64::from(ptr.blocks)).sum();
         checkpoint.reading += 1;
         self.counters.nodes_read += run.len() as u64;
-        self.io.read(fx, DATA, start, blocks, Ended::CheckpointRead { ptrs: run.into() });
+        self.io.read(fx, DATA, first.block, blocks, Ended::CheckpointRead { ptrs: run.into() });
     }
 
     /// Nodes of the old tree were read. One that is not what it should be is read again by itself.
@@ -289,7 +290,7 @@ impl Store {
                 Ok(node) => checkpoint.apply.provide(ptr, Arc::new(node)),
                 Err(_) if !alone || checkpoint.tries < READ_TRIES => {
                     checkpoint.tries += u32::from(alone);
-                    self.read_run(ptr.block, u64::from(ptr.blocks), &[ptr], fx);
+                    self.read_run(&[ptr], fx);
                 }
                 Err(why) => {
                     let why = format!("tree node at block {}: {why}", ptr.block);

@@ -92,9 +92,7 @@ impl WriteBack {
         let covered = u128::from(until.saturating_sub(from));
         (covered * u128::from(self.done) / u128::from(self.blocks)) as u64
     }
-}
 
-impl WriteBack {
     /// Places that are being written, or read for that.
     fn under_way(&self) -> impl Iterator<Item = u64> {
         self.groups.values().flat_map(|group| group.members.iter().map(|m| m.place))
@@ -184,9 +182,8 @@ impl Store {
         // What the last round left under way is nothing for this one.
         let mut begun: Vec<u64> = self.writeback.under_way().collect();
         begun.sort_unstable();
-        let mut oldest = self.wal.oldest_blocks(max + begun.len());
-        oldest.places.retain(|place| begun.binary_search(place).is_err());
-        let Oldest { mut places, until, gone } = oldest;
+        let Oldest { mut places, until, gone } = self.wal.oldest_blocks(max + begun.len());
+        places.retain(|place| begun.binary_search(place).is_err());
         if places.is_empty() {
             return false;
         }
@@ -351,8 +348,8 @@ impl Store {
 
     fn finish_round(&mut self) {
         let wb = &mut self.writeback;
-        // What is under way need not have ended: the next round goes on beside it, unless it is the one
-        // that may have to read back what this one has in memory.
+        // What is under way need not have ended, the next round goes on beside it; but what was read
+        // back stays until all of its round has.
         let is_over = wb.groups.is_empty() || wb.reloaded.is_unused();
         if wb.running && wb.queue.is_empty() && wb.put_off.is_empty() && is_over {
             wb.running = false;
