@@ -18,6 +18,7 @@ use crate::keys::{self, Key, Parsed};
 use crate::memtable::{Change, Found};
 use crate::mount::replay::Replay;
 use crate::mount::supers::{Supers, check_identity, check_label, device_blocks, tail_places};
+use crate::mount::verify::{self, VERIFIES_IN_FLIGHT, Verify};
 use crate::mount::walk::{Visit, Walk, is_possible_root};
 use crate::mount::{begin_replay, fresh_allocator};
 use crate::rows::Shard;
@@ -31,7 +32,7 @@ use bytes::Bytes;
 use io::disk::{DevId, DiskDone, DiskError};
 use io::{BLOCK_BYTES, Effects};
 use rows::{Extent, RowCheck};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use types::ObjectKey;
 use walk::{Next, OrderedWalk};
 
@@ -50,7 +51,7 @@ enum Tag {
     Log { at: u64 },
     Check(Vec<Extent>),
     Page { block: u64 },
-    Verify { index: usize },
+    Verify(verify::Part),
 }
 
 enum Phase {
@@ -58,7 +59,7 @@ enum Phase {
     Label,
     Bitmaps,
     Log,
-    Verify { left: usize },
+    Verify,
     Rows,
 }
 
@@ -75,7 +76,7 @@ pub struct Fsck {
     bitmaps: Walk,
     scan: Option<Scan>,
     replay: Option<Replay>,
-    lost: BTreeSet<u64>,
+    verify: Verify,
     walk: OrderedWalk,
     rows: RowCheck,
     /// Rows of the log below this key have been checked.
@@ -106,7 +107,7 @@ impl Fsck {
             bitmaps: Walk::default(),
             scan: None,
             replay: None,
-            lost: BTreeSet::new(),
+            verify: Verify::default(),
             walk: OrderedWalk::default(),
             rows: RowCheck::default(),
             pos: Key::new(),
@@ -155,7 +156,7 @@ impl Fsck {
             }
             Tag::Node(visit) => self.bitmap_node(visit, done.result, fx),
             Tag::Log { at } => self.log_read(at, done.result, fx),
-            Tag::Verify { index } => self.verified(index, done.result, fx),
+            Tag::Verify(part) => self.verified(part, done.result, fx),
             Tag::Page { block } => {
                 self.walk.loaded(block, done.result.map_err(|e| e.to_string()));
                 self.step_rows(fx)
@@ -369,44 +370,35 @@ impl Fsck {
 
     /// Data of the last big writes: what a mount would find.
     fn begin_verify(&mut self, fx: &mut Effects) -> Option<FsckReport> {
-        let direct = self.replay.as_ref().map(Replay::undecided).unwrap_or_default();
-        let end = self.root().2;
-        let mut left = 0;
-        for (index, (txn, direct)) in direct.iter().enumerate() {
-            let long = u64::from(direct.run.len) > MAX_IO_BLOCKS * 8;
-            if direct.run.end() > end || long {
-                self.lost.insert(*txn);
-                continue;
-            }
-            left += 1;
-            let (start, len) = (direct.run.start, u64::from(direct.run.len));
-            self.io.read(fx, DATA, start, len, Tag::Verify { index });
+        self.verify = self.replay.as_ref().map(Verify::new).unwrap_or_default();
+        self.phase = Phase::Verify;
+        self.step_verify(fx)
+    }
+
+    fn step_verify(&mut self, fx: &mut Effects) -> Option<FsckReport> {
+        while self.io.in_flight() < VERIFIES_IN_FLIGHT {
+            let Some(part) = self.verify.next() else { break };
+            self.io.read(fx, DATA, part.start, part.blocks, Tag::Verify(part));
         }
-        self.phase = Phase::Verify { left };
-        if left == 0 { self.begin_rows(fx) } else { None }
+        if self.io.in_flight() == 0 { self.begin_rows(fx) } else { None }
     }
 
     fn verified(
         &mut self,
-        index: usize,
+        part: verify::Part,
         result: Result<Bytes, DiskError>,
         fx: &mut Effects,
     ) -> Option<FsckReport> {
-        let direct = self.replay.as_ref().map(Replay::undecided).unwrap_or_default();
-        if let (Some((txn, direct)), Ok(bytes)) = (direct.get(index), result) {
-            let crcs: Vec<u32> = bytes.chunks_exact(BLOCK_BYTES).map(block_crc).collect();
-            if crate::wal::format::crc_of_crcs(&crcs) != direct.crc {
-                self.lost.insert(*txn);
-            }
+        if let Ok(bytes) = result {
+            self.verify.read(part, &bytes);
         }
-        let Phase::Verify { left } = &mut self.phase else { return None };
-        *left -= 1;
-        if *left == 0 { self.begin_rows(fx) } else { None }
+        self.step_verify(fx)
     }
 
     fn begin_rows(&mut self, fx: &mut Effects) -> Option<FsckReport> {
+        let missing = std::mem::take(&mut self.verify).missing();
         if let Some(replay) = &mut self.replay
-            && let Err((seq, what)) = replay.finish(&self.lost)
+            && let Err((seq, what)) = replay.finish(&missing)
         {
             self.report.damage(format!("log batch {seq}"), what);
             self.incomplete = true;

@@ -13,35 +13,32 @@
 mod read_only;
 pub(crate) mod replay;
 pub(crate) mod supers;
+pub(crate) mod verify;
 pub(crate) mod walk;
 
 pub use read_only::{MAX_PROBLEMS, MountReadOnly, ReadStore};
 
 use crate::alloc::Allocator;
-use crate::codec::block_crc;
 use crate::config::{Config, Devices, Expect, HEAD_BLOCKS, TAIL_BLOCKS};
 use crate::error::MountError;
 use crate::plan::Rows;
-use crate::store::inflight::{DATA, Io, MAX_IO_BLOCKS};
+use crate::store::inflight::{DATA, Io};
 use crate::store::{Parts, Store};
 use crate::superblock::{PLACES, Superblock, place};
 use crate::tree::cache::PageCache;
 use crate::wal::Wal;
-use crate::wal::format::{Direct, crc_of_crcs};
 use crate::wal::scan::{Scan, Scanned, Witness};
 use bytes::Bytes;
+use io::Effects;
 use io::disk::{DevId, DiskDone, DiskError, WriteMode};
-use io::{BLOCK_BYTES, Effects};
 use replay::Replay;
 use smallvec::smallvec;
-use std::collections::BTreeSet;
 use supers::{Supers, check_identity, check_label, device_blocks, tail_places};
+use verify::{VERIFIES_IN_FLIGHT, Verify};
 use walk::{Visit, Walk, is_possible_root};
 
 /// Tree nodes being read at a time.
 const NODES_IN_FLIGHT: usize = 64;
-/// Reads for verifying data at a time.
-const VERIFIES_IN_FLIGHT: usize = 16;
 
 #[derive(Debug)]
 enum Tag {
@@ -50,25 +47,8 @@ enum Tag {
     Label,
     Node(Visit),
     Log { at: u64 },
-    Verify { index: usize, skip: u64 },
+    Verify(verify::Part),
     Write { seq: Option<u64> },
-}
-
-/// Data of a big write that must be there for its transaction to count.
-struct Check {
-    txn: u64,
-    direct: Direct,
-    /// Blocks asked for.
-    asked: u64,
-    crcs: Vec<u32>,
-    read: u64,
-    unreadable: bool,
-}
-
-impl Check {
-    fn is_lost(&self) -> bool {
-        !self.unreadable && crc_of_crcs(&self.crcs) != self.direct.crc
-    }
 }
 
 enum Phase {
@@ -95,7 +75,7 @@ pub struct Mount {
     walk: Walk,
     scan: Option<Scan>,
     replay: Option<Replay>,
-    checks: Vec<Check>,
+    verify: Verify,
     stale: Option<u64>,
     news: bool,
     /// What was passed over, when the store is only to be read.
@@ -118,7 +98,7 @@ impl Mount {
             walk: Walk::default(),
             scan: None,
             replay: None,
-            checks: Vec::new(),
+            verify: Verify::default(),
             stale: None,
             news: false,
             problems: None,
@@ -185,8 +165,10 @@ impl Mount {
                 self.step_walk(fx)?;
             }
             Tag::Log { at } => self.log_read(at, result, fx)?,
-            Tag::Verify { index, skip } => {
-                self.verified(index, skip, result);
+            Tag::Verify(part) => {
+                if let Ok(bytes) = result {
+                    self.verify.read(part, &bytes);
+                }
                 self.step_verify(fx)?;
             }
             Tag::Write { seq } => return self.written(seq, result),
@@ -374,54 +356,23 @@ impl Mount {
         self.phase = Phase::Verify;
         let Some(replay) = &self.replay else { return Ok(()) };
         self.news = replay.waiting() > 0;
-        let end = self.sb().total_blocks;
-        for (txn, direct) in replay.undecided() {
-            if direct.run.end() > end {
-                let what = "a big write behind the end of the device";
-                self.pass_over(self.damaged("the log", what))?;
-                continue;
-            }
-            let crcs = vec![0; direct.run.len as usize];
-            let check = Check { txn, direct, asked: 0, crcs, read: 0, unreadable: false };
-            self.checks.push(check);
-        }
+        self.verify = Verify::new(replay);
         self.step_verify(fx)
     }
 
     fn step_verify(&mut self, fx: &mut Effects) -> Result<(), MountError> {
-        for (index, check) in self.checks.iter_mut().enumerate() {
-            let len = u64::from(check.direct.run.len);
-            while check.asked < len && self.io.in_flight() < VERIFIES_IN_FLIGHT {
-                let blocks = MAX_IO_BLOCKS.min(len - check.asked);
-                let tag = Tag::Verify { index, skip: check.asked };
-                self.io.read(fx, DATA, check.direct.run.start + check.asked, blocks, tag);
-                check.asked += blocks;
-            }
+        while self.io.in_flight() < VERIFIES_IN_FLIGHT {
+            let Some(part) = self.verify.next() else { break };
+            self.io.read(fx, DATA, part.start, part.blocks, Tag::Verify(part));
         }
         if self.io.in_flight() == 0 { self.begin_write(fx) } else { Ok(()) }
     }
 
-    fn verified(&mut self, index: usize, skip: u64, result: Result<Bytes, DiskError>) {
-        let Some(check) = self.checks.get_mut(index) else { return };
-        match result {
-            Ok(bytes) => {
-                let crcs = check.crcs.iter_mut().skip(skip as usize);
-                for (crc, block) in crcs.zip(bytes.chunks_exact(BLOCK_BYTES)) {
-                    *crc = block_crc(block);
-                    check.read += 1;
-                }
-            }
-            // It may have been acknowledged: it counts, and whoever reads it is told.
-            Err(_) => check.unreadable = true,
-        }
-    }
-
     /// Decides, and makes the decisions permanent.
     fn begin_write(&mut self, fx: &mut Effects) -> Result<(), MountError> {
-        let lost: BTreeSet<u64> =
-            self.checks.drain(..).filter(Check::is_lost).map(|c| c.txn).collect();
+        let missing = std::mem::take(&mut self.verify).missing();
         let Some(mut replay) = self.replay.take() else { return Ok(()) };
-        if let Err((seq, what)) = replay.finish(&lost) {
+        if let Err((seq, what)) = replay.finish(&missing) {
             self.pass_over(self.damaged(format!("log batch {seq}"), what))?;
         }
         if self.problems.is_some() {

@@ -11,7 +11,10 @@ use crate::superblock::{LogPos, Superblock, Totals};
 use crate::wal::format::{Direct, Entry, Record};
 use crate::wal::scan::ScannedBatch;
 use crate::wal::{Pending, Wal};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Places that do not hold what a transaction that waits wrote beside the log, by transaction.
+pub(crate) type Missing = BTreeMap<u64, Vec<u64>>;
 
 /// A transaction that is read and not applied.
 struct Waiting {
@@ -154,26 +157,58 @@ impl Replay {
     }
 
     /// Data beside the log that decides whether the last transactions count: of each transaction,
-    /// in order.
-    pub fn undecided(&self) -> Vec<(u64, Direct)> {
-        let waiting = self.waiting.iter();
-        waiting.flat_map(|w| w.record.direct.iter().map(|d| (w.record.txn, *d))).collect()
+    /// in order. Only of records that are possible.
+    pub fn undecided(&self) -> impl Iterator<Item = (u64, &Direct)> {
+        let possible = self.waiting.iter().filter(|w| self.is_possible(&w.record));
+        possible.flat_map(|w| w.record.direct.iter().map(|d| (w.record.txn, d)))
     }
 
-    /// The log is at its end. `lost` are transactions whose data is not there: they and all behind
-    /// them in their sequencers are passed over.
-    pub fn finish(&mut self, lost: &BTreeSet<u64>) -> Result<(), (u64, &'static str)> {
-        let mut ended = BTreeSet::new();
-        for waiting in &self.waiting {
-            let record = &waiting.record;
-            if lost.contains(&record.txn) || ended.contains(&record.sequencer) {
-                ended.insert(record.sequencer);
-                self.dropped.insert(record.txn);
+    /// The log is at its end. Transactions whose data is not there, and all behind them in their
+    /// sequencers, are passed over.
+    pub fn finish(&mut self, missing: &Missing) -> Result<(), (u64, &'static str)> {
+        loop {
+            let unfinished = self.unfinished(missing);
+            if unfinished.is_empty() {
+                break;
+            }
+            let mut ended = BTreeSet::new();
+            for record in self.waiting.iter().map(|w| &w.record) {
+                if unfinished.contains(&record.txn) || ended.contains(&record.sequencer) {
+                    ended.insert(record.sequencer);
+                    self.dropped.insert(record.txn);
+                }
             }
         }
         self.decided = u64::MAX;
         self.apply_decided();
         self.problem.take().map_or(Ok(()), Err)
+    }
+
+    /// Transactions that cannot count: data of theirs is not there, and nothing that counts replaces it.
+    ///
+    /// A block that a later one freed or has in the log need not be there. That one may have been put
+    /// in place, or something else into the freed block, and a disk that lost the batch by which they
+    /// were all recorded must not take with it what was acknowledged. If the later one was never
+    /// acknowledged, this does no harm: it counts, or what it replaces is looked at after all.
+    fn unfinished(&self, missing: &Missing) -> BTreeSet<u64> {
+        let mut out = BTreeSet::new();
+        if missing.is_empty() {
+            return out;
+        }
+        let looked_for: BTreeSet<u64> = missing.values().flatten().copied().collect();
+        let mut replaced = BTreeSet::new();
+        let counting = self.waiting.iter().filter(|w| !self.dropped.contains(&w.record.txn));
+        for record in counting.rev().map(|w| &w.record) {
+            replaced.extend(record.blocks.iter().map(|(place, _)| *place));
+            for run in record.freed.iter() {
+                replaced.extend(looked_for.range(run.start..run.end()));
+            }
+            let mut places = missing.get(&record.txn).into_iter().flatten();
+            if places.any(|place| !replaced.contains(place)) {
+                out.insert(record.txn);
+            }
+        }
+        out
     }
 
     /// The life to go on in. A new one begins with a batch that says what is decided, unless the

@@ -13,7 +13,6 @@ use crate::compress::{MAX_BLOB_BLOCKS, Packed};
 use crate::rows::{Shard, Slot};
 use crate::store::miss::Wants;
 use crate::txn::ObjectIx;
-use crate::wal::format::crc_of_crcs;
 use bytes::{Bytes, BytesMut};
 use denc::KnownCrc;
 use io::BLOCK_BYTES;
@@ -101,7 +100,7 @@ impl Plan<'_> {
         let mut rest = packed.data.clone();
         for run in &blob.runs {
             let data = rest.split_to(run.len as usize * BLOCK_BYTES);
-            let mut crcs: SmallVec<[u32; 8]> = SmallVec::new();
+            let mut crcs = Vec::with_capacity(run.len as usize);
             for (i, place) in (run.start..run.end()).enumerate() {
                 let block = data.slice(i * BLOCK_BYTES..(i + 1) * BLOCK_BYTES);
                 let crc = block_crc(&block);
@@ -110,10 +109,10 @@ impl Plan<'_> {
                     self.out.blocks.insert(place, crc, block);
                 }
             }
+            blob.crcs.extend_from_slice(&crcs);
             if direct {
-                self.out.direct.push(DirectData { run: *run, data, crc: crc_of_crcs(&crcs) });
+                self.out.direct.push(DirectData { run: *run, data, crcs });
             }
-            blob.crcs.extend(crcs);
         }
         for (i, block) in (part.first..part.first + content).enumerate() {
             let part = i as u8 + 1;

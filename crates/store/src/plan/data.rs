@@ -16,7 +16,6 @@ use crate::store::miss::{Want, Wants};
 use crate::tree::TreeMiss;
 use crate::txn::{ObjectIx, whole_blocks};
 use crate::wal::Content;
-use crate::wal::format::crc_of_crcs;
 use bytes::{Bytes, BytesMut};
 use denc::KnownCrc;
 use io::BLOCK_BYTES;
@@ -303,7 +302,7 @@ impl Plan<'_> {
                 *slot_mut(shards, block) = Slot::plain(phys, crc);
                 block += 1;
             }
-            self.out.direct.push(DirectData { run, data, crc: crc_of_crcs(&crcs) });
+            self.out.direct.push(DirectData { run, data, crcs });
         }
         Ok(())
     }

@@ -29,7 +29,7 @@ use crate::tree::{Tree, TreeMiss};
 use crate::txn::{Invalid, ObjectIx, Op, Transaction};
 use crate::view::View;
 use crate::wal::Wal;
-use crate::wal::format::{Delta, Direct};
+use crate::wal::format::{Crcs, Delta, Direct};
 use bytes::Bytes;
 use denc::Arena;
 use logged::LoggedBlocks;
@@ -126,7 +126,8 @@ struct ObjectState {
 pub(crate) struct DirectData {
     pub run: Run,
     pub data: Bytes,
-    pub crc: u32,
+    /// crc32c of each block.
+    pub crcs: Vec<u32>,
 }
 
 /// What a transaction comes to.
@@ -150,7 +151,8 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// As the log wants it.
     pub fn direct_records(&self) -> Vec<Direct> {
-        self.direct.iter().map(|d| Direct { run: d.run, crc: d.crc }).collect()
+        let record = |d: &DirectData| Direct { run: d.run, crcs: Crcs::Each(d.crcs.clone()) };
+        self.direct.iter().map(record).collect()
     }
 }
 

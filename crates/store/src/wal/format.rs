@@ -30,6 +30,8 @@
 //! * kind 3, a transaction that changes what compression did: account (varint), change of its blocks
 //!   of content, blocks and bytes (3 zigzag varints), then as kind 1;
 //! * kind 4, a transaction with patches among its rows: as kind 3;
+//! * kind 5, a transaction with data beside the log: as kind 4, and with a checksum of each of its
+//!   blocks; before there was this kind, the others could have such data, with one for a run;
 //! * kind 2, dropped transactions: a count and their numbers; these are in earlier batches and must
 //!   be passed over.
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
@@ -56,6 +58,7 @@ const KIND_TXN: u8 = 1;
 const KIND_DROPPED: u8 = 2;
 const KIND_PACKING_TXN: u8 = 3;
 const KIND_PATCHING_TXN: u8 = 4;
+const KIND_DIRECT_TXN: u8 = 5;
 
 /// What stands between the key of a row and what becomes of it.
 const ROW_DELETE: u8 = 0;
@@ -170,15 +173,42 @@ pub(crate) fn head_blocks(record_bytes: usize) -> u64 {
 }
 
 /// Data of a big write that stands beside the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Direct {
     pub run: Run,
-    /// crc32c over the crc32c (4 bytes each) of its blocks.
-    pub crc: u32,
+    pub crcs: Crcs,
 }
 
-/// crc32c over the crc32c of blocks.
-pub(crate) fn crc_of_crcs(crcs: &[u32]) -> u32 {
+/// Checksums of the blocks of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Crcs {
+    /// crc32c of each.
+    Each(Vec<u32>),
+    /// crc32c over the crc32c (4 bytes each) of all, as it was written once.
+    All(u32),
+}
+
+impl Direct {
+    /// The places of this run that do not hold its data, when the blocks that do stand there have the
+    /// checksums `found`, in order. One that could not be read (`None`) may hold it: it is none of them.
+    pub fn missing(&self, found: &[Option<u32>]) -> Vec<u64> {
+        let places = self.run.start..self.run.end();
+        match &self.crcs {
+            Crcs::Each(crcs) => {
+                let blocks = places.zip(crcs.iter().zip(found));
+                let other = blocks.filter(|(_, (crc, found))| found.is_some_and(|f| f != **crc));
+                other.map(|(place, _)| place).collect()
+            }
+            Crcs::All(all) => {
+                let found: Option<Vec<u32>> = found.iter().copied().collect();
+                let is_there = found.is_none_or(|found| crc_of_crcs(&found) == *all);
+                if is_there { Vec::new() } else { places.collect() }
+            }
+        }
+    }
+}
+
+fn crc_of_crcs(crcs: &[u32]) -> u32 {
     crcs.iter().fold(0xffff_ffff, |crc, block| denc::crc32c(crc, &block.to_le_bytes()))
 }
 
@@ -195,7 +225,7 @@ pub(crate) struct Delta {
 /// transaction, sequencer, next object id (varints), changes of the totals (3 zigzag varints),
 /// deleted ranges (count; from, to each), rows (count; key, then 0: deleted; or 1, value: put; or 2,
 /// [`Patch`]: patched), taken runs, freed runs (count; start, length each), blocks in the batch (count;
-/// place, crc32c (4) each), data beside the log (count; start, length, crc32c (4) each).
+/// place, crc32c (4) each), data beside the log (count; start, length, then crc32c (4) of each block).
 #[derive(Clone, Debug)]
 pub(crate) struct Record<'a> {
     pub txn: u64,
@@ -265,10 +295,12 @@ impl Record<'_> {
     /// Appends the record.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let patches = !self.changes.patches().is_empty();
-        if self.packed.is_empty() && !patches {
-            return put_kind(out, KIND_TXN, |out| self.encode_body(out));
-        }
-        let kind = if patches { KIND_PATCHING_TXN } else { KIND_PACKING_TXN };
+        let kind = match () {
+            () if !self.direct.is_empty() => KIND_DIRECT_TXN,
+            () if patches => KIND_PATCHING_TXN,
+            () if !self.packed.is_empty() => KIND_PACKING_TXN,
+            () => return put_kind(out, KIND_TXN, |out| self.encode_body(out)),
+        };
         put_kind(out, kind, |out| {
             put_varint(out, self.account);
             for n in [self.packed.content, self.packed.blocks, self.packed.bytes] {
@@ -318,7 +350,10 @@ impl Record<'_> {
         for direct in self.direct.iter() {
             put_varint(out, direct.run.start);
             put_varint(out, u64::from(direct.run.len));
-            out.extend_from_slice(&direct.crc.to_le_bytes());
+            match &direct.crcs {
+                Crcs::Each(crcs) => crcs.iter().for_each(|crc| out.extend(crc.to_le_bytes())),
+                Crcs::All(_) => unreachable!("no new record has only one checksum for a run"),
+            }
         }
     }
 }
@@ -340,15 +375,15 @@ pub(crate) fn decode_records(bytes: &[u8], count: u32) -> Decoded<Vec<Entry>> {
         let len = r.u32()?;
         let mut body = Reader::new(r.take(len as usize)?);
         out.push(match kind {
-            KIND_TXN => Entry::Txn(Box::new(decode_record(&mut body)?)),
-            KIND_PACKING_TXN | KIND_PATCHING_TXN => {
+            KIND_TXN => Entry::Txn(Box::new(decode_record(&mut body, kind)?)),
+            KIND_PACKING_TXN | KIND_PATCHING_TXN | KIND_DIRECT_TXN => {
                 let account = body.varint()?;
                 let packed = PackedDelta {
                     content: unzigzag(body.varint()?),
                     blocks: unzigzag(body.varint()?),
                     bytes: unzigzag(body.varint()?),
                 };
-                let record = Record { account, packed, ..decode_record(&mut body)? };
+                let record = Record { account, packed, ..decode_record(&mut body, kind)? };
                 Entry::Txn(Box::new(record))
             }
             KIND_DROPPED => Entry::Dropped(get_list(&mut body, |r| r.varint())?),
@@ -360,7 +395,7 @@ pub(crate) fn decode_records(bytes: &[u8], count: u32) -> Decoded<Vec<Entry>> {
     Ok(out)
 }
 
-fn decode_record(r: &mut Reader<'_>) -> Decoded<Record<'static>> {
+fn decode_record(r: &mut Reader<'_>, kind: u8) -> Decoded<Record<'static>> {
     let (txn, sequencer, next_id) = (r.varint()?, r.varint()?, r.varint()?);
     if txn >= 1 << 60 || next_id >= 1 << 60 {
         return Err(Malformed("an impossible transaction"));
@@ -372,7 +407,7 @@ fn decode_record(r: &mut Reader<'_>) -> Decoded<Record<'static>> {
     let taken = get_list(r, get_run)?;
     let freed = get_list(r, get_run)?;
     let blocks = get_list(r, |r| Ok((r.varint()?, r.u32()?)))?;
-    let direct = get_list(r, |r| Ok(Direct { run: get_run(r)?, crc: r.u32()? }))?;
+    let direct = get_list(r, |r| get_direct(r, kind == KIND_DIRECT_TXN))?;
     Ok(Record {
         txn,
         sequencer,
@@ -386,6 +421,16 @@ fn decode_record(r: &mut Reader<'_>) -> Decoded<Record<'static>> {
         blocks: blocks.into(),
         direct,
     })
+}
+
+fn get_direct(r: &mut Reader<'_>, each: bool) -> Decoded<Direct> {
+    let run = get_run(r)?;
+    if !each {
+        return Ok(Direct { run, crcs: Crcs::All(r.u32()?) });
+    }
+    let bytes = (run.len as usize).saturating_mul(4);
+    let crcs = r.take(bytes)?.as_chunks().0.iter().map(|crc| u32::from_le_bytes(*crc)).collect();
+    Ok(Direct { run, crcs: Crcs::Each(crcs) })
 }
 
 fn decode_changes(r: &mut Reader<'_>, txn: u64) -> Decoded<Memtable> {
@@ -461,7 +506,10 @@ pub(crate) mod tests {
             taken: vec![Run { start: 100, len: 8 }].into(),
             freed: vec![Run { start: 200, len: 1 }].into(),
             blocks: vec![(100, 1), (300, 2)].into(),
-            direct: vec![Direct { run: Run { start: 101, len: 7 }, crc: 9 }],
+            direct: vec![Direct {
+                run: Run { start: 101, len: 3 },
+                crcs: Crcs::Each(vec![9, 8, 7]),
+            }],
         }
     }
 
@@ -490,6 +538,27 @@ pub(crate) mod tests {
         assert_eq!(format!("{txn:?}"), format!("{packing:?}"));
         assert!(decode_records(&out, 1).is_err());
         assert!(decode_records(&out, 3).is_err());
+    }
+
+    #[test]
+    fn data_beside_the_log_is_known_by_block_or_as_it_was_written_once() {
+        let run = Run { start: 10, len: 3 };
+        let each = Direct { run, crcs: Crcs::Each(vec![1, 2, 3]) };
+        assert_eq!(each.missing(&[Some(1), Some(5), Some(3)]), [11]);
+        assert_eq!(each.missing(&[None, Some(2), Some(5)]), [12]);
+        let all = Direct { run, crcs: Crcs::All(crc_of_crcs(&[1, 2, 3])) };
+        assert_eq!(all.missing(&[Some(1), Some(2), Some(3)]), [0; 0]);
+        assert_eq!(all.missing(&[Some(1), Some(5), Some(3)]), [10, 11, 12]);
+        assert_eq!(all.missing(&[None, Some(5), Some(3)]), [0; 0]);
+        // Of one block both look the same but for the kind.
+        let run = Run { start: 10, len: 1 };
+        let direct = vec![Direct { run, crcs: Crcs::Each(vec![9]) }];
+        let mut out = Vec::new();
+        Record { direct, ..sample_record() }.encode(&mut out);
+        out[0] = KIND_PATCHING_TXN;
+        let back = decode_records(&out, 1).unwrap();
+        let [Entry::Txn(txn)] = back.as_slice() else { panic!("{back:?}") };
+        assert_eq!(txn.direct, [Direct { run, crcs: Crcs::All(9) }]);
     }
 
     proptest! {

@@ -14,6 +14,8 @@
 //! which everything rests: *nothing that a decided transaction made obsolete is overwritten, and
 //! none of its own blocks is put in place, before it is recorded*. Otherwise verification could
 //! find its data missing and drop what was acknowledged.
+//! And should the disk lose the batch that recorded it, the log still tells what was written over
+//! (`Replay::unfinished`).
 //!
 //! **The overlay** finds the newest logged content of each block that is not in place.
 

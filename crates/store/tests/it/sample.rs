@@ -107,6 +107,13 @@ fn compressed_history() -> Vec<Transaction> {
     vec![first, second, third]
 }
 
+/// With a checksum of each block that stands beside the log.
+fn direct_history() -> Vec<Transaction> {
+    let [first, second, mut third]: [_; 3] = history().try_into().unwrap();
+    third.write(&key(9), 0, pattern(7, 200_000)).write(&key(9), 8192, pattern(8, 4096));
+    vec![first, second, third]
+}
+
 fn opens(name: &str, history: fn() -> Vec<Transaction>) {
     let path = path(name);
     if std::env::var_os("STORE_WRITE_SAMPLE").is_some_and(|wanted| *wanted == *name) {
@@ -126,4 +133,9 @@ fn format_1_opens() {
 #[test]
 fn feature_1_opens() {
     opens("feature-1.blocks", compressed_history);
+}
+
+#[test]
+fn direct_1_opens() {
+    opens("direct-1.blocks", direct_history);
 }
