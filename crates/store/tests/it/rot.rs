@@ -171,7 +171,7 @@ impl Filled {
 
     /// A batch that none behind it confirms: without it the log ends before it. When it is the one that
     /// hits the data of the last big write, nothing tells that write from one that was never finished: the
-    /// window that `Config::mark_interval_ms` speaks of. No other single write can do that.
+    /// window that `Config::mark_interval_ms` speaks of.
     fn is_unconfirmed_batch(&self, write: &Written) -> bool {
         let confirmed = self.heads.iter().map(|h| h.durable_seq).max();
         let head = &write.new[0];
@@ -181,9 +181,9 @@ impl Filled {
     /// What stands in this block, as far as damage to these bytes of it is concerned.
     fn hit(&self, dev: DevId, block: u64, bytes: impl Iterator<Item = usize>) -> Holds {
         match self.holds.get(&(dev, block)).copied().unwrap_or(Holds::Other) {
-            batch @ Holds::Batch { bytes: end, .. } => {
+            Holds::Batch { bytes: end } => {
                 let mut bytes = bytes;
-                if bytes.any(|b| b < end) { batch } else { Holds::Other }
+                if bytes.any(|b| b < end) { Holds::Batch { bytes: end } } else { Holds::Other }
             }
             other => other,
         }
@@ -199,9 +199,8 @@ impl Filled {
     /// was never wholly written.
     fn takes_the_end(&self, bad: &Disk) -> bool {
         let is_hit = |at: &u64| self.disk.block(DATA, *at) != bad.block(DATA, *at);
-        let is_confirmed = |h: &Head| self.is_confirmed(&self.disk, h.seq);
-        let known = self.heads.iter().filter(|h| is_confirmed(h));
-        known.into_iter().any(|h| h.blocks.iter().any(is_hit) && !self.is_confirmed(bad, h.seq))
+        let mut known = self.heads.iter().filter(|h| self.is_confirmed(&self.disk, h.seq));
+        known.any(|h| h.blocks.iter().any(is_hit) && !self.is_confirmed(bad, h.seq))
     }
 }
 
@@ -436,16 +435,13 @@ fn is_overwritten(filled: &Filled, n: usize, dev: DevId, block: u64) -> bool {
 /// Whether a check must find what is wrong with this block now.
 fn must_be_found(filled: &Filled, bad: &Disk, dev: DevId, block: u64) -> bool {
     let (was, is) = (filled.disk.block(dev, block), bad.block(dev, block));
-    let mut changed = (0..BLOCK_BYTES).filter(|b| was[*b] != is[*b]).peekable();
-    if changed.peek().is_none() {
-        return false;
-    }
+    let changed = (0..BLOCK_BYTES).filter(|b| was[*b] != is[*b]);
     // The copies of the older superblock may be older still: nobody compares them.
     let generation = |b| u64_at(&filled.disk.block(DATA, b), 80);
     let newest = filled.supers().map(generation).into_iter().max();
     let older = Some(generation(block)) < newest && is[..8] == *b"LoligoSB";
-    let spare = filled.supers().contains(&block) && older;
-    !spare && filled.hit(dev, block, changed) != Holds::Other
+    let (mut changed, spare) = (changed.peekable(), filled.supers().contains(&block) && older);
+    changed.peek().is_some() && !spare && filled.hit(dev, block, changed) != Holds::Other
 }
 
 #[test]
