@@ -127,13 +127,30 @@ fn pages_for(len: usize) -> usize {
 
 /// Buffers of up to so many pages are kept.
 const KEPT_PAGES: usize = 16;
-/// Pages that a thread keeps in all: 16 MiB. A log gives back what it held in bursts.
-const KEPT_IN_ALL: usize = 4096;
+/// Pages that a thread keeps in all: 128 MiB. A log gives back what it held in bursts, and what it needs
+/// next would have to be zeroed and mapped anew.
+const KEPT_IN_ALL: usize = 32768;
+/// Buffers of one length that [`give_back`] drops at a time: a millisecond's work.
+const GIVEN_BACK: usize = 128;
+
+/// Drops some of the buffers that this thread keeps and did not need since the last call. To be called every
+/// now and then.
+pub fn give_back() {
+    let _ = KEPT.try_with(|kept| kept.borrow_mut().give_back());
+}
+
+/// Dropped buffers of one length.
+#[derive(Default)]
+struct OneLength {
+    buffers: Vec<Vec<Page>>,
+    /// There were never fewer since [`give_back`] was called last.
+    least: usize,
+}
 
 /// Dropped buffers of this thread, by their length in pages.
 #[derive(Default)]
 struct Kept {
-    by_length: [Vec<Vec<Page>>; KEPT_PAGES],
+    by_length: [OneLength; KEPT_PAGES],
     pages: usize,
 }
 
@@ -145,7 +162,9 @@ impl Kept {
     fn take(pages: usize) -> Option<Vec<Page>> {
         let class = pages.checked_sub(1)?;
         let take = |kept: &mut Kept| {
-            let found = kept.by_length.get_mut(class)?.pop()?;
+            let same = kept.by_length.get_mut(class)?;
+            let found = same.buffers.pop()?;
+            same.least = same.least.min(same.buffers.len());
             kept.pages -= pages;
             Some(found)
         };
@@ -164,10 +183,22 @@ impl Kept {
             if kept.pages + count <= KEPT_IN_ALL
                 && let Some(same) = kept.by_length.get_mut(class)
             {
-                same.push(pages);
+                same.buffers.push(pages);
                 kept.pages += count;
             }
         });
+    }
+}
+
+impl Kept {
+    fn give_back(&mut self) {
+        for same in &mut self.by_length {
+            // Those at the front were dropped first.
+            for pages in same.buffers.drain(..same.least.min(GIVEN_BACK)) {
+                self.pages -= pages.len();
+            }
+            same.least = same.buffers.len();
+        }
     }
 }
 
@@ -213,9 +244,30 @@ mod tests {
         let one_more = AlignedBuf::zeroed(4096);
         KEPT.with(|kept| {
             let kept = kept.borrow();
-            let counted: usize = kept.by_length.iter().flatten().map(Vec::len).sum();
+            let all = kept.by_length.iter().flat_map(|same| &same.buffers);
+            let counted: usize = all.map(Vec::len).sum();
             assert_eq!((kept.pages, counted), (KEPT_IN_ALL - 1, KEPT_IN_ALL - 1));
         });
         drop(one_more);
+    }
+
+    #[test]
+    fn what_is_not_needed_is_given_back() {
+        let some = |n| drop((0..n).map(|_| AlignedBuf::zeroed(8192)).collect::<Vec<_>>());
+        let kept = || KEPT.with(|kept| kept.borrow().by_length[1].buffers.len());
+        some(1000);
+        give_back();
+        assert_eq!(kept(), 1000, "all of them were needed until now");
+        while kept() > 300 {
+            let before = kept();
+            some(300);
+            give_back();
+            assert_eq!(kept(), before.saturating_sub(GIVEN_BACK).max(300));
+        }
+        some(300);
+        give_back();
+        assert_eq!(kept(), 300);
+        (0..3).for_each(|_| give_back());
+        KEPT.with(|kept| assert_eq!(kept.borrow().pages, 0));
     }
 }

@@ -18,7 +18,7 @@ pub mod net;
 mod buf;
 mod timers;
 
-pub use buf::{AlignedBuf, BLOCK_BYTES};
+pub use buf::{AlignedBuf, BLOCK_BYTES, give_back};
 pub use fastrand::Rng;
 pub use timers::{TimerId, Timers};
 

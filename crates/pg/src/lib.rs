@@ -25,6 +25,7 @@ mod pg;
 mod prior;
 mod recovery;
 mod replicate;
+mod requests;
 mod reserve;
 pub mod scrub;
 mod split;

@@ -4,11 +4,12 @@
 //! resent request is recognised. Entries older than the tail live on as [`Dup`]s: enough to answer a
 //! resent request, not enough to recover from.
 
+use crate::requests::Requests;
 use bytes::Bytes;
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use types::{Eversion, HObject, HashMap, ReqId, UTime};
+use types::{Eversion, HObject, ReqId, UTime};
 
 /// Result and output of one op of a compound request, kept for requests with RETURNVEC.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -126,7 +127,7 @@ pub struct PgLog {
     dups: VecDeque<Dup>,
     tail: Eversion,
     head: Eversion,
-    by_reqid: HashMap<ReqId, Eversion>,
+    requests: Requests,
 }
 
 impl PgLog {
@@ -146,7 +147,7 @@ impl PgLog {
     ) -> Result<Self, &'static str> {
         let mut log = PgLog::starting_at(tail);
         for dup in dups {
-            log.by_reqid.insert(dup.reqid, dup.version);
+            log.requests.note(dup.reqid, dup.version);
             log.dups.push_back(dup);
         }
         for entry in entries {
@@ -243,7 +244,7 @@ impl PgLog {
         );
         self.head = entry.version;
         if entry.has_reqid() {
-            self.by_reqid.insert(entry.reqid, entry.version);
+            self.requests.note(entry.reqid, entry.version);
         }
         if let Some(to) = entry.lost_after {
             self.forget_requests_after(&entry.object, to);
@@ -254,7 +255,7 @@ impl PgLog {
     fn forget_requests_after(&mut self, object: &HObject, to: Eversion) {
         let mut entries = std::mem::take(&mut self.entries);
         for lost in entries.iter_mut().filter(|e| e.object == *object && e.version > to) {
-            self.forget_request(&lost.reqid, lost.version);
+            self.requests.forget(&lost.reqid, lost.version);
             lost.reqid = ReqId::default();
         }
         self.entries = entries;
@@ -275,20 +276,18 @@ impl PgLog {
         // Of a request whose object is not known both remember.
         off.dups = self.dups.iter().filter(|d| d.hash.is_none_or(&goes)).cloned().collect();
         self.dups.retain(|d| d.hash.is_none_or(|hash| !goes(hash)));
-        self.index_requests();
-        off.index_requests();
+        self.reset_requests();
+        off.reset_requests();
         off
     }
 
-    fn index_requests(&mut self) {
-        let dups = self.dups.iter().map(|d| (d.reqid, d.version));
-        let entries = self.entries.iter().filter(|e| e.has_reqid()).map(|e| (e.reqid, e.version));
-        self.by_reqid = dups.chain(entries).collect();
+    fn reset_requests(&mut self) {
+        self.requests.reset(remembered(&self.dups, &self.entries));
     }
 
     /// What to answer to a request that was applied already.
     pub fn find_request(&self, reqid: &ReqId) -> Option<Dup> {
-        let version = *self.by_reqid.get(reqid)?;
+        let version = self.requests.find(reqid, || remembered(&self.dups, &self.entries))?;
         if let Some(entry) = self.get(version) {
             return Some(entry.to_dup());
         }
@@ -312,8 +311,10 @@ impl PgLog {
         self.tail = self.tail.max(to);
         let forgotten = self.tail.version.saturating_sub(DUPS_TRACKED);
         while let Some(dup) = self.dups.pop_front_if(|d| d.version.version <= forgotten) {
-            self.forget_request(&dup.reqid, dup.version);
+            self.requests.forget(&dup.reqid, dup.version);
         }
+        let len = self.dups.len() + self.entries.len();
+        self.requests.trimmed(len, remembered(&self.dups, &self.entries));
         forgotten
     }
 
@@ -325,7 +326,7 @@ impl PgLog {
         assert!(to >= self.tail, "the log is rewound to {to}, its tail is {}", self.tail);
         let divergent: Vec<_> = self.entries.drain(self.position_after(to)..).collect();
         for entry in &divergent {
-            self.forget_request(&entry.reqid, entry.version);
+            self.requests.forget(&entry.reqid, entry.version);
         }
         self.head = self.entries.back().map_or(self.tail, |e| e.version);
         divergent
@@ -336,15 +337,13 @@ impl PgLog {
         assert!(tail <= self.tail, "a tail is extended backwards");
         for entry in older.into_iter().rev() {
             assert!(entry.version <= self.tail || self.entries.is_empty());
-            if entry.has_reqid() {
-                self.by_reqid.entry(entry.reqid).or_insert(entry.version);
-            }
             self.entries.push_front(entry);
         }
         self.tail = tail;
         // What was remembered of these requests is in their entries again. Twice it would be out of order
         // when they are trimmed again, and a request that is sent again not be found.
         self.dups.retain(|d| d.version <= tail);
+        self.reset_requests();
     }
 
     /// Replaces the dups by a better-informed peer's. Returns whether they changed.
@@ -353,23 +352,24 @@ impl PgLog {
         if dups.len() <= self.dups.len() {
             return false;
         }
-        for dup in &dups {
-            self.by_reqid.entry(dup.reqid).or_insert(dup.version);
-        }
         self.dups = dups.into();
+        self.reset_requests();
         true
-    }
-
-    fn forget_request(&mut self, reqid: &ReqId, version: Eversion) {
-        if self.by_reqid.get(reqid) == Some(&version) {
-            self.by_reqid.remove(reqid);
-        }
     }
 
     /// The newest entry for `object`, if the log has one.
     pub fn newest_of(&self, object: &HObject) -> Option<&LogEntry> {
         self.entries.iter().rev().find(|e| e.changes_object() && e.object == *object)
     }
+}
+
+/// The requests that a log remembers, in the order of versions.
+fn remembered(
+    dups: &VecDeque<Dup>,
+    entries: &VecDeque<LogEntry>,
+) -> impl Iterator<Item = (ReqId, Eversion)> {
+    let entries = entries.iter().filter(|e| e.has_reqid()).map(|e| (e.reqid, e.version));
+    dups.iter().map(|d| (d.reqid, d.version)).chain(entries)
 }
 
 impl Encode for LogEntry {

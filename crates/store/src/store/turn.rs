@@ -55,6 +55,7 @@ impl Store {
             return;
         }
         self.work_left = false;
+        self.note_placed();
         self.check_due();
         self.issue_direct(fx);
         self.issue_batches(fx);

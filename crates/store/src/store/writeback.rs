@@ -65,6 +65,8 @@ pub(crate) struct WriteBack {
     put_off: Vec<u64>,
     groups: HashMap<u64, Group>,
     next_group: u64,
+    /// What was put in place in this turn: places and batches.
+    placed: Vec<(u64, u64)>,
     /// How often reading back the block of a place failed.
     failures: HashMap<u64, u32>,
     /// What of the round's content had left memory.
@@ -162,8 +164,9 @@ impl Store {
             self.writeback.queue.push_front(place);
         }
         let (mut budget, groups) = (SLICE_BLOCKS, self.groups());
+        let mut ahead = self.look_ahead(groups.saturating_sub(self.writeback.groups.len()));
         while budget > 0 && self.writeback.groups.len() < groups {
-            let Some(members) = self.next_members() else { break };
+            let Some(members) = self.next_members(&mut ahead) else { break };
             budget = budget.saturating_sub(members.len().max(1));
             if !members.is_empty() {
                 self.start_group(members, fx);
@@ -206,8 +209,30 @@ impl Store {
         ROUND_BLOCKS.min(self.wal.place.blocks as usize / 16).min(memory).max(1)
     }
 
-    /// The next blocks that stand together and may be written; empty when the next one may not.
-    fn next_members(&mut self) -> Option<Vec<Member>> {
+    /// What is known of the next blocks of the queue. They are far from each other in memory, and looks
+    /// that do not wait for one another are many times faster.
+    fn look_ahead(
+        &self,
+        blocks: usize,
+    ) -> impl Iterator<Item = (Option<Pending>, Option<Bytes>)> + use<> {
+        let next = self.writeback.queue.iter().take(blocks);
+        let pending: SmallVec<[_; GROUPS]> = next.map(|place| self.recorded(*place)).collect();
+        let content = |p: &Option<Pending>| p.and_then(|p| self.content_at_hand(p));
+        let contents: SmallVec<[_; GROUPS]> = pending.iter().map(content).collect();
+        pending.into_iter().zip(contents)
+    }
+
+    /// The newest logged content of a block, if it may be put in place.
+    fn recorded(&self, place: u64) -> Option<Pending> {
+        self.wal.pending(place).filter(|p| p.txn <= self.wal.recorded())
+    }
+
+    /// The next blocks that stand together and may be written; empty when the next one may not. `ahead`:
+    /// what is known of them already.
+    fn next_members(
+        &mut self,
+        ahead: &mut impl Iterator<Item = (Option<Pending>, Option<Bytes>)>,
+    ) -> Option<Vec<Member>> {
         let mut members: Vec<Member> = Vec::new();
         while let Some(&place) = self.writeback.queue.front() {
             let joins = members.last().is_none_or(|m| m.place + 1 == place);
@@ -215,7 +240,10 @@ impl Store {
                 break;
             }
             self.writeback.queue.pop_front();
-            let pending = self.wal.pending(place).filter(|p| p.txn <= self.wal.recorded());
+            let (pending, content) = ahead.next().unwrap_or_else(|| {
+                let pending = self.recorded(place);
+                (pending, pending.and_then(|p| self.content_at_hand(p)))
+            });
             let Some(pending) = pending else {
                 self.writeback.done += 1;
                 break;
@@ -224,7 +252,6 @@ impl Store {
                 self.writeback.put_off.push(place);
                 break;
             }
-            let content = self.content_at_hand(pending);
             members.push(Member { place, pending, content });
         }
         if members.is_empty() && self.writeback.queue.is_empty() { None } else { Some(members) }
@@ -292,7 +319,7 @@ impl Store {
     /// the block's checksum: whoever reads it is told.
     fn give_up(&mut self, place: u64, pending: Pending) {
         self.writeback.failures.remove(&place);
-        self.wal.in_place(place, pending.seq);
+        self.wal.in_place(&[(place, pending.seq)]);
     }
 
     /// Writes what of a group is still wanted.
@@ -339,10 +366,17 @@ impl Store {
         }
         let group = self.writeback.groups.remove(&id).expect("a group that is being written");
         self.writeback.done += group.members.len() as u64;
-        for member in group.members {
-            self.wal.in_place(member.place, member.pending.seq);
+        let placed = group.members.iter().map(|member| (member.place, member.pending.seq));
+        self.writeback.placed.extend(placed);
+    }
+
+    /// Notes all of the turn that is in place.
+    pub(super) fn note_placed(&mut self) {
+        if self.writeback.placed.is_empty() {
+            return;
         }
-        self.work_left = true;
+        self.wal.in_place(&self.writeback.placed);
+        self.writeback.placed.clear();
         self.unblock();
     }
 

@@ -50,6 +50,11 @@ const TXN_BLOCKS: u64 = 4096;
 const WRITING_BLOCKS: u64 = 2 * TXN_BLOCKS;
 const _: () = assert!(TXN_BLOCKS + WRITING_BLOCKS < scan::WITNESS_BLOCKS);
 
+/// Blocks of a batch whose content is in one piece of memory, and leaves it together.
+const GROUP_BLOCKS: usize = 8;
+/// One bit for each block of such a group.
+type Group = u8;
+
 /// Blocks of the ring that only batches without transactions may use.
 fn spare_blocks(ring: u64) -> u64 {
     (ring / 8).clamp(8, 64)
@@ -110,8 +115,12 @@ struct Batch {
     blocks: Vec<u64>,
     /// Contents of the blocks; empty where that is only in the log.
     pieces: Vec<Bytes>,
+    /// Which blocks of each group were neither in place nor replaced for good when it was durable.
+    wanted: SmallVec<[Group; 4]>,
     /// How many of them count as kept in memory.
     kept: usize,
+    /// How many of these are not wanted any more, and wait for others of their group.
+    spent: usize,
     /// Blocks that are neither in place nor replaced for good.
     live: u32,
     txns: Vec<u64>,
@@ -132,7 +141,9 @@ impl Batch {
             count: 0,
             blocks: Vec::new(),
             pieces: Vec::new(),
+            wanted: SmallVec::new(),
             kept: 0,
+            spent: 0,
             live: 0,
             txns: Vec::new(),
             writes: 0,
@@ -194,6 +205,8 @@ pub(crate) struct Wal {
     /// Blocks that were replaced (batch and index), each with the transaction that did it.
     replaced: VecDeque<(u64, u64, u32)>,
     cached: usize,
+    /// What of it is not wanted any more, in batches that are being put in place.
+    spent: usize,
     /// Memory of content that was read back.
     reloaded: usize,
     budget: usize,
@@ -230,6 +243,7 @@ impl Wal {
             overlay: Overlay::new(expected),
             replaced: VecDeque::new(),
             cached: 0,
+            spent: 0,
             reloaded: 0,
             budget,
             cached_from: next.seq,
@@ -466,12 +480,17 @@ impl Wal {
         }
         batch.pieces = Vec::new();
         let kept = std::mem::take(&mut batch.kept);
+        let spent = std::mem::take(&mut batch.spent);
         self.cached -= kept * BLOCK_BYTES;
+        if seq < self.kept_before {
+            self.spent -= spent * BLOCK_BYTES;
+        }
     }
 
-    /// Memory that the content of logged blocks takes.
+    /// Memory that the content of logged blocks takes. What is in place, and has to wait for others of its
+    /// group to leave, does not count: that is less than what a round takes on, and gone when it is over.
     pub fn cached_bytes(&self) -> usize {
-        self.cached + self.reloaded
+        self.cached - self.spent + self.reloaded
     }
 
     /// So much is read back, beside what is kept.
@@ -491,7 +510,10 @@ impl Wal {
 
     /// The batches before `seq` are being put in place: their content stays in memory, if it is there.
     pub fn keep_before(&mut self, seq: u64) {
-        self.kept_before = seq;
+        let batches = self.batches.iter().skip_while(|b| b.seq < self.kept_before);
+        let spent: usize = batches.take_while(|b| b.seq < seq).map(|b| b.spent).sum();
+        self.spent += spent * BLOCK_BYTES;
+        self.kept_before = self.kept_before.max(seq);
     }
 
     /// Keeps to the memory budget: the oldest durable batches' buffers go first, but for those that are
@@ -513,11 +535,14 @@ impl Wal {
         }
         if batch.live == 0 {
             self.drop_buffer(seq);
-        } else if let Some(piece) = batch.pieces.get_mut(index as usize)
-            && !std::mem::take(piece).is_empty()
-        {
-            batch.kept -= 1;
-            self.cached -= BLOCK_BYTES;
+        } else {
+            let (kept, spent) = (batch.kept, batch.spent);
+            batch.drop_piece(index as usize);
+            let (kept_now, spent_now) = (batch.kept, batch.spent);
+            self.cached -= (kept - kept_now) * BLOCK_BYTES;
+            if seq < self.kept_before {
+                self.spent = self.spent + spent_now * BLOCK_BYTES - spent * BLOCK_BYTES;
+            }
         }
     }
 
@@ -532,12 +557,18 @@ impl Wal {
         }
     }
 
-    /// The content that batch `seq` holds for `place` is in place.
-    pub fn in_place(&mut self, place: u64, seq: u64) {
-        // What replaced it meanwhile settles the batch when it is recorded.
-        if let Some(pending) = self.overlay.get(place).filter(|p| p.seq == seq) {
-            self.overlay.remove(place);
-            self.settle(seq, pending.index);
+    /// The content that batches hold for these places (each with the batch's number) is in place.
+    pub fn in_place(&mut self, blocks: &[(u64, u64)]) {
+        // Where each stands in memory is far from the next. Looks that do not wait for one another are
+        // many times faster.
+        let held: SmallVec<[_; 32]> =
+            blocks.iter().map(|(place, _)| self.pending(*place)).collect();
+        for (&(place, seq), pending) in blocks.iter().zip(held) {
+            // What replaced it meanwhile settles the batch when it is recorded.
+            if let Some(pending) = pending.filter(|p| p.seq == seq) {
+                self.overlay.remove(place);
+                self.settle(seq, pending.index);
+            }
         }
     }
 
@@ -630,10 +661,44 @@ impl Batch {
         let end = format::HEADER_BYTES + records.len();
         out[format::HEADER_BYTES..end].copy_from_slice(&records);
         out[end..].fill(0);
-        for piece in self.pieces.iter_mut().filter(|p| !AlignedBuf::is_aligned(p)) {
-            *piece = AlignedBuf::copy_of(piece).freeze();
+        for group in self.pieces.chunks_mut(GROUP_BLOCKS) {
+            self.wanted.push(Group::MAX >> (GROUP_BLOCKS - group.len()));
+            align(group);
         }
         (crc, std::iter::once(head.freeze()).chain(self.pieces.iter().cloned()).collect())
+    }
+
+    /// The content of a block is not wanted any more; that of its group goes when none of it is.
+    fn drop_piece(&mut self, index: usize) {
+        let group = index / GROUP_BLOCKS;
+        let Some(wanted) = self.wanted.get_mut(group) else { return };
+        *wanted &= !(1 << (index % GROUP_BLOCKS));
+        let is_over = *wanted == 0;
+        let mut pieces = self.pieces.iter_mut().skip(group * GROUP_BLOCKS).take(GROUP_BLOCKS);
+        if is_over {
+            let dropped = pieces.map(|piece| drop(std::mem::take(piece))).count();
+            self.kept -= dropped;
+            self.spent -= dropped.saturating_sub(1);
+        } else if pieces.next().is_some_and(|piece| !piece.is_empty()) {
+            self.spent += 1;
+        }
+    }
+}
+
+/// Copies what a disk cannot take as it is, all of it into one piece of memory.
+fn align(pieces: &mut [Bytes]) {
+    let copied = pieces.iter().filter(|p| !AlignedBuf::is_aligned(p)).count();
+    if copied == 0 {
+        return;
+    }
+    let mut all = AlignedBuf::for_overwrite(copied * BLOCK_BYTES);
+    let blocks = all.as_mut_slice().chunks_exact_mut(BLOCK_BYTES);
+    for (block, piece) in blocks.zip(pieces.iter().filter(|p| !AlignedBuf::is_aligned(p))) {
+        block.copy_from_slice(piece);
+    }
+    let mut all = all.freeze();
+    for piece in pieces.iter_mut().filter(|p| !AlignedBuf::is_aligned(p)) {
+        *piece = all.split_to(BLOCK_BYTES);
     }
 }
 

@@ -28,6 +28,9 @@ use types::{HashMap, Mono, UTime};
 /// Entries of the submission queue for writes that nobody waits for.
 const LAZY_ENTRIES: u32 = 128;
 
+/// How often memory that nobody needed is given back, at most.
+const GIVE_BACK: Duration = Duration::from_secs(1);
+
 /// Settings of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -90,6 +93,7 @@ pub fn run<C: Core + ?Sized>(
         devices,
         kv,
         signal: None,
+        give_back_at: Mono(0),
     };
     if options.handle_signals {
         runner.watch_signals()?;
@@ -147,6 +151,7 @@ struct Runner {
     devices: Vec<Device>,
     kv: Option<Box<dyn ClusterStore>>,
     signal: Option<UnixStream>,
+    give_back_at: Mono,
 }
 
 impl Drop for Runner {
@@ -166,6 +171,7 @@ impl Runner {
         let mut done = Vec::new();
         loop {
             let now = self.now();
+            self.give_back(now.mono);
             self.take_lazy(now, &mut done)?;
             let mut told = false;
             while let Some(event) = self.pending.pop_front() {
@@ -193,6 +199,13 @@ impl Runner {
             }
             self.wait(core, now)?;
             self.rings().main.take(&mut done);
+        }
+    }
+
+    fn give_back(&mut self, now: Mono) {
+        if now >= self.give_back_at {
+            self.give_back_at = now.after(GIVE_BACK);
+            io::give_back();
         }
     }
 
