@@ -7,6 +7,7 @@
 //! were put or deleted, never both: a patch of a row that was put changes it there.
 
 mod patches;
+mod table;
 
 use crate::codec::{Decoded, Malformed};
 use crate::keys::{self, Key, ShardId};
@@ -15,9 +16,9 @@ use crate::rows::Shard;
 use bytes::Bytes;
 use patches::Patches;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, btree_map};
 use std::iter::Peekable;
 use std::ops::Bound;
+use table::{Entries, Owned, Table};
 
 /// What becomes of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,10 +87,10 @@ const ROW_OVERHEAD_BYTES: usize = 120;
 /// One layer of changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memtable {
-    rows: BTreeMap<Key, Row>,
+    rows: Table<Key, Row>,
     /// Of shards that are not among the rows.
     patches: Patches,
-    ranges: BTreeMap<Key, Range>,
+    ranges: Table<Key, Range>,
     /// Estimated memory of rows and ranges.
     bytes: usize,
 }
@@ -114,7 +115,7 @@ impl Memtable {
     }
 
     /// Rows that were put or deleted.
-    pub fn rows(&self) -> &BTreeMap<Key, Row> {
+    pub fn rows(&self) -> &Table<Key, Row> {
         &self.rows
     }
 
@@ -122,7 +123,7 @@ impl Memtable {
         &self.patches
     }
 
-    pub fn ranges(&self) -> &BTreeMap<Key, Range> {
+    pub fn ranges(&self) -> &Table<Key, Range> {
         &self.ranges
     }
 
@@ -162,9 +163,7 @@ impl Memtable {
         assert!(from < to, "a deleted range is not empty");
         let span = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
         let mut freed = 0;
-        for (key, row) in self.rows.extract_if(span, |_, _| true) {
-            freed += row_bytes(&key, row.value.as_ref());
-        }
+        self.rows.remove_range(span, |key, row| freed += row_bytes(&key, row.value.as_ref()));
         self.bytes -= freed;
         self.patches.remove_range(keys::first_shard(&from), keys::first_shard(&to));
         self.add_range(from, to, txn);
@@ -178,12 +177,13 @@ impl Memtable {
             from = start.clone();
         }
         let span = (Bound::Included(from.clone()), Bound::Included(to.clone()));
-        let merged: Vec<(Key, Range)> = self.ranges.extract_if(span, |_, _| true).collect();
-        for (start, range) in merged {
-            self.bytes -= start.len() + range.end.len() + ROW_OVERHEAD_BYTES;
-            to = to.max(range.end);
+        let mut freed = 0;
+        self.ranges.remove_range(span, |start, range| {
+            freed += start.len() + range.end.len() + ROW_OVERHEAD_BYTES;
+            to = std::mem::take(&mut to).max(range.end);
             txn = txn.max(range.txn);
-        }
+        });
+        self.bytes -= freed;
         self.bytes += from.len() + to.len() + ROW_OVERHEAD_BYTES;
         self.ranges.insert(from, Range { end: to, txn });
     }
@@ -270,7 +270,7 @@ impl Memtable {
 
 /// Rows that a layer changes, in order.
 pub(crate) struct Changes<'a> {
-    rows: Peekable<btree_map::Range<'a, Key, Row>>,
+    rows: Peekable<Entries<'a, Key, Row>>,
     patches: patches::Shards<'a>,
 }
 
@@ -298,9 +298,9 @@ impl<'a> Iterator for Changes<'a> {
 /// A memtable on its way out: its memory is given back in slices.
 #[derive(Debug, Default)]
 pub(crate) struct Garbage {
-    rows: btree_map::IntoIter<Key, Row>,
+    rows: Owned<Key, Row>,
     patches: patches::Blocks,
-    ranges: btree_map::IntoIter<Key, Range>,
+    ranges: Owned<Key, Range>,
 }
 
 impl From<Memtable> for Garbage {
@@ -315,7 +315,7 @@ impl From<Memtable> for Garbage {
 
 impl Garbage {
     pub fn is_empty(&self) -> bool {
-        self.rows.len() == 0 && self.patches.is_empty() && self.ranges.len() == 0
+        self.rows.is_empty() && self.patches.is_empty() && self.ranges.is_empty()
     }
 
     /// Drops up to `n` rows, and as many patched blocks and ranges.

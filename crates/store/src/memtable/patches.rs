@@ -4,9 +4,9 @@
 //! finds for each leaf, the less it writes. So a patched block takes few bytes here: its place in one
 //! number, instead of a key in a row.
 
+use super::table::{Entries, Owned, Table};
 use crate::keys::ShardId;
 use crate::patch::Patch;
-use std::collections::{BTreeMap, btree_map};
 use std::iter::Peekable;
 
 /// A block of an object, as one number whose order is that of the keys of shards: object id (8 bytes),
@@ -28,7 +28,7 @@ pub(super) const PATCHED_BLOCK_BYTES: usize = 48;
 
 /// The patched blocks of a layer.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Patches(BTreeMap<Spot, Sum>);
+pub(crate) struct Patches(Table<Spot, Sum>);
 
 fn spot((id, number): ShardId, slot: u8) -> Spot {
     Spot::from(id) << 64 | Spot::from(number) << 32 | Spot::from(slot)
@@ -83,13 +83,13 @@ impl Patches {
 
     /// Removes what there is of a shard.
     pub fn remove(&mut self, id: ShardId) {
-        self.0.extract_if(spot(id, 0)..=spot(id, u8::MAX), |_, _| true).for_each(drop);
+        self.0.remove_range(spot(id, 0)..=spot(id, u8::MAX), |_, _| ());
     }
 
     /// Removes what there is of the shards from `from` on, up to `to`; `None`: behind all of them. The
     /// range may be empty, but not turned around.
     pub fn remove_range(&mut self, from: Option<ShardId>, to: Option<ShardId>) {
-        self.0.extract_if(start(from)..start(to), |_, _| true).for_each(drop);
+        self.0.remove_range(start(from)..start(to), |_, _| ());
     }
 
     /// The patched shards from `from` on, in order; `None`: behind all of them.
@@ -118,7 +118,7 @@ fn collect(blocks: impl Iterator<Item = (Spot, Sum)>) -> Option<(Patch, u64)> {
 }
 
 /// Patched shards: what is changed of each, and the last transaction that had a part in it.
-pub(crate) struct Shards<'a>(Peekable<btree_map::Range<'a, Spot, Sum>>);
+pub(crate) struct Shards<'a>(Peekable<Entries<'a, Spot, Sum>>);
 
 impl Shards<'_> {
     /// Which shard is next.
@@ -141,11 +141,11 @@ impl Iterator for Shards<'_> {
 
 /// Patches whose memory is given back in slices.
 #[derive(Debug, Default)]
-pub(crate) struct Blocks(btree_map::IntoIter<Spot, Sum>);
+pub(crate) struct Blocks(Owned<Spot, Sum>);
 
 impl Blocks {
     pub fn is_empty(&self) -> bool {
-        self.0.len() == 0
+        self.0.is_empty()
     }
 
     /// Drops up to `n` blocks.

@@ -2,6 +2,7 @@
 
 use super::*;
 use proptest::prelude::*;
+use std::collections::BTreeMap;
 
 fn key(n: u8) -> Key {
     Key::from_slice(&[n])
