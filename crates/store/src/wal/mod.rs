@@ -19,6 +19,7 @@
 //!
 //! **The overlay** finds the newest logged content of each block that is not in place.
 
+mod batch;
 pub(crate) mod format;
 mod overlay;
 mod restore;
@@ -30,9 +31,10 @@ pub(crate) use ring::split_ring;
 use crate::config::WalPlace;
 use crate::plan::logged::LoggedBlocks;
 use crate::superblock::LogPos;
+use batch::{Batch, State, take_blocks};
 use bytes::Bytes;
 use format::Header;
-use io::{AlignedBuf, BLOCK_BYTES};
+use io::BLOCK_BYTES;
 use overlay::Overlay;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
@@ -49,11 +51,6 @@ const TXN_BLOCKS: u64 = 4096;
 /// distance in which a scan looks for a witness.
 const WRITING_BLOCKS: u64 = 2 * TXN_BLOCKS;
 const _: () = assert!(TXN_BLOCKS + WRITING_BLOCKS < scan::WITNESS_BLOCKS);
-
-/// Blocks of a batch whose content is in one piece of memory, and leaves it together.
-const GROUP_BLOCKS: usize = 8;
-/// One bit for each block of such a group.
-type Group = u8;
 
 /// Blocks of the ring that only batches without transactions may use.
 fn spare_blocks(ring: u64) -> u64 {
@@ -92,72 +89,6 @@ pub(crate) struct Oldest {
     /// The part of the endless log in which the content of some of them is, and only there, and its
     /// first batch.
     pub gone: Option<(Range<u64>, u64)>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Open,
-    Sealed,
-    Writing,
-    Durable,
-}
-
-/// One batch.
-struct Batch {
-    seq: u64,
-    /// Blocks of the endless log before it; known when it is sealed.
-    at: u64,
-    head_blocks: u64,
-    state: State,
-    records: Vec<u8>,
-    count: u32,
-    /// Place of each logged block.
-    blocks: Vec<u64>,
-    /// Contents of the blocks; empty where that is only in the log.
-    pieces: Vec<Bytes>,
-    /// Which blocks of each group were neither in place nor replaced for good when it was durable.
-    wanted: SmallVec<[Group; 4]>,
-    /// How many of them count as kept in memory.
-    kept: usize,
-    /// How many of these are not wanted any more, and wait for others of their group.
-    spent: usize,
-    /// Blocks that are neither in place nor replaced for good.
-    live: u32,
-    txns: Vec<u64>,
-    /// Disk writes of it that are in flight.
-    writes: u32,
-    /// What its header calls decided.
-    decided: u64,
-}
-
-impl Batch {
-    fn new(seq: u64) -> Self {
-        Batch {
-            seq,
-            at: 0,
-            head_blocks: 1,
-            state: State::Open,
-            records: Vec::new(),
-            count: 0,
-            blocks: Vec::new(),
-            pieces: Vec::new(),
-            wanted: SmallVec::new(),
-            kept: 0,
-            spent: 0,
-            live: 0,
-            txns: Vec::new(),
-            writes: 0,
-            decided: 0,
-        }
-    }
-
-    fn total_blocks(&self) -> u64 {
-        format::head_blocks(self.records.len()).max(self.head_blocks) + self.blocks.len() as u64
-    }
-
-    fn is_empty(&self) -> bool {
-        self.count == 0
-    }
 }
 
 /// Whether a transaction can go into the log.
@@ -648,71 +579,4 @@ impl Wal {
         }
         self.tail.at = to.at;
     }
-}
-
-impl Batch {
-    /// The batch as it is written: header and records, then its blocks, which are not copied if a
-    /// disk can take them as they are. Gives the header's crc too.
-    fn assemble(&mut self, header: &Header) -> (u32, VecDeque<Bytes>) {
-        let mut head = AlignedBuf::for_overwrite(self.head_blocks as usize * BLOCK_BYTES);
-        let out = head.as_mut_slice();
-        let crc = header.encode(out);
-        let records = std::mem::take(&mut self.records);
-        let end = format::HEADER_BYTES + records.len();
-        out[format::HEADER_BYTES..end].copy_from_slice(&records);
-        out[end..].fill(0);
-        for group in self.pieces.chunks_mut(GROUP_BLOCKS) {
-            self.wanted.push(Group::MAX >> (GROUP_BLOCKS - group.len()));
-            align(group);
-        }
-        (crc, std::iter::once(head.freeze()).chain(self.pieces.iter().cloned()).collect())
-    }
-
-    /// The content of a block is not wanted any more; that of its group goes when none of it is.
-    fn drop_piece(&mut self, index: usize) {
-        let group = index / GROUP_BLOCKS;
-        let Some(wanted) = self.wanted.get_mut(group) else { return };
-        *wanted &= !(1 << (index % GROUP_BLOCKS));
-        let is_over = *wanted == 0;
-        let mut pieces = self.pieces.iter_mut().skip(group * GROUP_BLOCKS).take(GROUP_BLOCKS);
-        if is_over {
-            let dropped = pieces.map(|piece| drop(std::mem::take(piece))).count();
-            self.kept -= dropped;
-            self.spent -= dropped.saturating_sub(1);
-        } else if pieces.next().is_some_and(|piece| !piece.is_empty()) {
-            self.spent += 1;
-        }
-    }
-}
-
-/// Copies what a disk cannot take as it is, all of it into one piece of memory.
-fn align(pieces: &mut [Bytes]) {
-    let copied = pieces.iter().filter(|p| !AlignedBuf::is_aligned(p)).count();
-    if copied == 0 {
-        return;
-    }
-    let mut all = AlignedBuf::for_overwrite(copied * BLOCK_BYTES);
-    let blocks = all.as_mut_slice().chunks_exact_mut(BLOCK_BYTES);
-    for (block, piece) in blocks.zip(pieces.iter().filter(|p| !AlignedBuf::is_aligned(p))) {
-        block.copy_from_slice(piece);
-    }
-    let mut all = all.freeze();
-    for piece in pieces.iter_mut().filter(|p| !AlignedBuf::is_aligned(p)) {
-        *piece = all.split_to(BLOCK_BYTES);
-    }
-}
-
-/// Takes so many blocks from the front of `pieces`.
-fn take_blocks(pieces: &mut VecDeque<Bytes>, blocks: usize) -> Pieces {
-    let mut left = blocks * BLOCK_BYTES;
-    let mut out = Pieces::new();
-    while left > 0 {
-        let mut piece = pieces.pop_front().expect("as many blocks as there are");
-        if piece.len() > left {
-            pieces.push_front(piece.split_off(left));
-        }
-        left -= piece.len();
-        out.push(piece);
-    }
-    out
 }
