@@ -6,7 +6,6 @@
 //! layer's own rows in it, and what is put later stands above it. A shard is patched or among the rows that
 //! were put or deleted, never both: a patch of a row that was put changes it there.
 
-mod objects;
 mod patches;
 mod table;
 
@@ -15,7 +14,6 @@ use crate::keys::{self, Key, ShardId};
 use crate::patch::Patch;
 use crate::rows::Shard;
 use bytes::Bytes;
-use objects::Objects;
 use patches::Patches;
 use std::borrow::Cow;
 use std::iter::Peekable;
@@ -86,15 +84,10 @@ pub(crate) enum Found<'a> {
 /// Estimated memory of a row beside its bytes.
 const ROW_OVERHEAD_BYTES: usize = 120;
 
-/// A layer that has so many rows is asked whether it may have an object before it is searched.
-const LARGE: usize = 1024;
-
 /// One layer of changes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memtable {
     rows: Table<Key, Row>,
-    /// Which objects are among the rows, once they are many.
-    objects: Objects,
     /// Of shards that are not among the rows.
     patches: Patches,
     ranges: Table<Key, Range>,
@@ -113,8 +106,7 @@ impl Memtable {
 
     /// Estimated memory.
     pub fn bytes(&self) -> usize {
-        let objects = if self.objects.is_empty() { 0 } else { objects::BYTES };
-        self.bytes + objects + self.patches.blocks() * patches::PATCHED_BLOCK_BYTES
+        self.bytes + self.patches.blocks() * patches::PATCHED_BLOCK_BYTES
     }
 
     /// Rows, patched blocks and ranges.
@@ -143,12 +135,8 @@ impl Memtable {
         }
         self.bytes += row_bytes(&key, value.as_ref());
         let key_len = key.len();
-        self.objects.add(&key);
         if let Some(old) = self.rows.insert(key, Row { value, txn }) {
             self.bytes -= key_len + old.value.map_or(0, |v| v.len()) + ROW_OVERHEAD_BYTES;
-        }
-        if self.objects.is_empty() && self.rows.len() >= LARGE {
-            self.objects = Objects::of(self.rows.iter().map(|(key, _)| key));
         }
     }
 
@@ -211,8 +199,7 @@ impl Memtable {
     }
 
     pub fn get(&self, key: &[u8]) -> Found<'_> {
-        let row = if self.objects.may_hold(key) { self.rows.get(key) } else { None };
-        match row {
+        match self.rows.get(key) {
             Some(Row { value: Some(value), txn }) => return Found::Put { value, txn: *txn },
             Some(Row { value: None, txn }) => return Found::Deleted { txn: *txn },
             None => {}

@@ -219,23 +219,3 @@ proptest! {
         prop_assert_eq!(m.bytes(), bytes);
     }
 }
-
-/// Beyond [`LARGE`] it is asked for objects in another way.
-#[test]
-fn a_large_layer_knows_its_objects() {
-    let key = |n: u64| keys::object(&types::ObjectKey::from_bytes(&n.to_le_bytes()));
-    let (mut m, mut n) = (Memtable::default(), 0);
-    while m.rows().len() < 3 * LARGE {
-        m.put(key(2 * n), (n % 3 > 0).then(|| Bytes::from_static(b"row")), n);
-        n += 1;
-    }
-    assert!(!m.objects.is_empty());
-    for i in 0..n {
-        let found = m.get(&key(2 * i));
-        let there = Found::Put { value: &Bytes::from_static(b"row"), txn: i };
-        assert_eq!(found, if i % 3 > 0 { there } else { Found::Deleted { txn: i } });
-        assert_eq!(m.get(&key(2 * i + 1)), Found::Below);
-    }
-    m.delete_range(Key::from_slice(&[1]), Key::from_slice(&[2]), n);
-    assert!((0..n).all(|i| m.get(&key(i)) == Found::Deleted { txn: n }));
-}
