@@ -188,9 +188,7 @@ impl Kept {
             }
         });
     }
-}
 
-impl Kept {
     fn give_back(&mut self) {
         for same in &mut self.by_length {
             // Those at the front were dropped first.

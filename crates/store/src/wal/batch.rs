@@ -94,6 +94,12 @@ impl Batch {
         (crc, std::iter::once(head.freeze()).chain(self.pieces.iter().cloned()).collect())
     }
 
+    /// The content of no block is wanted any more.
+    pub fn drop_pieces(&mut self) {
+        self.pieces = Vec::new();
+        (self.kept, self.spent) = (0, 0);
+    }
+
     /// The content of a block is not wanted any more; that of its group goes when none of it is.
     pub fn drop_piece(&mut self, index: usize) {
         let group = index / GROUP_BLOCKS;

@@ -409,12 +409,18 @@ impl Wal {
         if batch.state != State::Durable {
             return;
         }
-        batch.pieces = Vec::new();
-        let kept = std::mem::take(&mut batch.kept);
-        let spent = std::mem::take(&mut batch.spent);
-        self.cached -= kept * BLOCK_BYTES;
+        self.drop_content(seq, Batch::drop_pieces);
+    }
+
+    /// Counts what `f` drops of a batch's content.
+    fn drop_content(&mut self, seq: u64, f: impl FnOnce(&mut Batch)) {
+        let batch = self.batch_mut(seq);
+        let (kept, spent) = (batch.kept, batch.spent);
+        f(batch);
+        let (kept_now, spent_now) = (batch.kept, batch.spent);
+        self.cached -= (kept - kept_now) * BLOCK_BYTES;
         if seq < self.kept_before {
-            self.spent -= spent * BLOCK_BYTES;
+            self.spent = self.spent + spent_now * BLOCK_BYTES - spent * BLOCK_BYTES;
         }
     }
 
@@ -441,7 +447,8 @@ impl Wal {
 
     /// The batches before `seq` are being put in place: their content stays in memory, if it is there.
     pub fn keep_before(&mut self, seq: u64) {
-        let batches = self.batches.iter().skip_while(|b| b.seq < self.kept_before);
+        let first = self.index_of(self.kept_before.max(self.tail.seq));
+        let batches = self.batches.iter().skip(first);
         let spent: usize = batches.take_while(|b| b.seq < seq).map(|b| b.spent).sum();
         self.spent += spent * BLOCK_BYTES;
         self.kept_before = self.kept_before.max(seq);
@@ -467,13 +474,7 @@ impl Wal {
         if batch.live == 0 {
             self.drop_buffer(seq);
         } else {
-            let (kept, spent) = (batch.kept, batch.spent);
-            batch.drop_piece(index as usize);
-            let (kept_now, spent_now) = (batch.kept, batch.spent);
-            self.cached -= (kept - kept_now) * BLOCK_BYTES;
-            if seq < self.kept_before {
-                self.spent = self.spent + spent_now * BLOCK_BYTES - spent * BLOCK_BYTES;
-            }
+            self.drop_content(seq, |batch| batch.drop_piece(index as usize));
         }
     }
 
