@@ -197,8 +197,8 @@ pub fn store_logger(c: Counters) -> Logger {
             int(c.overwrites_unseen),
         ),
         (
-            def("pairs_read", Counter, "pairs of blocks read for want of a row of extents"),
-            int(c.pairs_read),
+            def("outlined_blocks_read", Counter, "blocks read whose row of extents was not"),
+            int(c.outlined_blocks_read),
         ),
         (def("fetch_lat", AvgTime, "time of reads"), time(c.fetches, c.fetch_ns)),
         (bytes("data_read_bytes", Counter, "data read"), int(c.data_read_bytes)),

@@ -49,8 +49,8 @@ pub struct Config {
     /// Memory for rows of extents that were used last, beside the nodes that they are in: a row found there
     /// costs no search.
     pub shard_cache_bytes: usize,
-    /// Memory for outlines of rows of extents, which is taken from the other caches as far as it is
-    /// used: rows of what is written and read at random that are not in memory.
+    /// Memory for outlines of rows of extents, as far as the other caches can do without it and log and
+    /// memtables do not need theirs: rows of what is written and read at random that are not in memory.
     pub outline_bytes: usize,
     /// Memory for blocks that are in the log and not yet in place; beyond it they are read back
     /// from the log.
@@ -94,7 +94,7 @@ impl Config {
         Config {
             page_cache_bytes: bytes / 2 - bytes / 16,
             shard_cache_bytes: bytes / 16,
-            outline_bytes: bytes / 16 * 10,
+            outline_bytes: bytes / 16 * 15,
             wal_cache_bytes: bytes / 4,
             memtable_bytes: bytes / 4,
             wal_bytes: 1 << 30,

@@ -110,7 +110,8 @@ pub(super) fn as_json(m: &Measured) -> Value {
             "in_place": c(|c| c.in_place_writes)},
         "checkpoints": c(|c| c.checkpoints), "superblocks": c(|c| c.superblocks),
         "nodes_read": c(|c| c.nodes_read), "overwrites_unseen": c(|c| c.overwrites_unseen),
-        "pairs_read": c(|c| c.pairs_read), "in_place_reads": c(|c| c.in_place_reads),
+        "outlined_blocks_read": c(|c| c.outlined_blocks_read),
+        "in_place_reads": c(|c| c.in_place_reads),
     })
 }
 

@@ -11,9 +11,7 @@
 use super::inflight::DATA;
 use super::{Ended, Life, Store};
 use crate::keys;
-use crate::memtable::Found;
 use crate::mount::walk::is_possible;
-use crate::patch::Patch;
 use crate::superblock::{LogPos, Totals};
 use crate::tree::apply::{Apply, Step};
 use crate::tree::node::{Node, PagePtr};
@@ -206,17 +204,6 @@ impl Store {
         let mut budget = SLICE_ENTRIES;
         let step = checkpoint.apply.step(frozen, &self.rows.pages, &mut self.alloc, &mut budget);
         checkpoint.done += (SLICE_ENTRIES - budget) / 2;
-        for (key, row) in checkpoint.apply.patched.drain(..) {
-            // What was put since is newer; what was patched since is not in this.
-            let above = match self.rows.active.get(&key) {
-                Found::Patched { patch, .. } => patch,
-                Found::Below => Patch::default(),
-                Found::Put { .. } | Found::Deleted { .. } => continue,
-            };
-            if let Some(shard) = keys::shard_of(&key) {
-                self.outlines.merged(shard, &row, &above);
-            }
-        }
         for (ptr, node) in checkpoint.apply.written.drain(..) {
             checkpoint.written_blocks += u64::from(ptr.blocks);
             checkpoint.queue.push((ptr, node));

@@ -45,8 +45,8 @@ pub struct Counters {
     pub node_bytes: u64,
     /// Writes over blocks of which the row of extents was not in memory, and was not read.
     pub overwrites_unseen: u64,
-    /// Pairs of blocks that were read since the row of extents was not in memory.
-    pub pairs_read: u64,
+    /// Blocks that were read by outlines, since the row of extents was not in memory.
+    pub outlined_blocks_read: u64,
     /// Tree nodes read.
     pub nodes_read: u64,
     /// Fetches.

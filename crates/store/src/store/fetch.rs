@@ -5,10 +5,12 @@
 
 use super::inflight::{DATA, MAX_IO_BLOCKS};
 use super::miss::{Fetched, Miss, ReadSet, Want};
+use super::outlines::BriefCrc;
 use super::{Ended, Life, Store, StoreEvent};
 use crate::codec::block_crc;
 use crate::error::StoreError;
 use crate::keys::ShardId;
+use crate::memtable::Memtable;
 use crate::mount::walk::is_possible;
 use crate::tree::node::{Node, PagePtr, node_crc};
 use bytes::Bytes;
@@ -27,7 +29,7 @@ const KEPT_PART: usize = 16;
 pub(crate) enum Piecewise {
     Page(PagePtr),
     Data { object: ObjectKey, offset: u64, step: u64, start: u64, crcs: SmallVec<[u32; 4]> },
-    Pairs { shard: ShardId, start: u64, crcs: SmallVec<[u32; 2]> },
+    Outlined { shard: ShardId, start: u64, crcs: SmallVec<[BriefCrc; 4]> },
     Log { object: ObjectKey, offset: u64, seq: u64, block: u64, place: u64, crc: u32 },
 }
 
@@ -81,8 +83,8 @@ impl Store {
         wants.iter().any(|want| match want {
             Want::Page(ptr) => self.io.writes.overlaps(ptr.block, u64::from(ptr.blocks)),
             Want::Data { start, crcs, .. } => self.io.writes.overlaps(*start, crcs.len() as u64),
-            Want::Pairs { start, crcs, .. } => {
-                self.io.writes.overlaps(*start, 2 * crcs.len() as u64)
+            Want::Outlined { start, crcs, .. } => {
+                self.io.writes.overlaps(*start, crcs.len() as u64)
             }
             Want::Log { seq, .. } => *seq < self.wal.tail().seq,
         })
@@ -97,7 +99,7 @@ impl Store {
             .find_map(|want| match want {
                 Want::Page(ptr) if !is_possible(*ptr, total) => Some(ptr.block),
                 Want::Data { start, crcs, .. } if start + crcs.len() as u64 > total => Some(*start),
-                Want::Pairs { start, crcs, .. } if start + 2 * crcs.len() as u64 > total => {
+                Want::Outlined { start, crcs, .. } if start + crcs.len() as u64 > total => {
                     Some(*start)
                 }
                 _ => None,
@@ -131,12 +133,13 @@ impl Store {
                         self.fetch_data(id, part, fx);
                     }
                 }
-                Want::Pairs { shard, start, crcs } => {
+                Want::Outlined { shard, start, crcs } => {
                     fetch.left += 1;
-                    let blocks = 2 * crcs.len() as u64;
+                    let blocks = crcs.len() as u64;
                     self.count_read(blocks);
-                    self.counters.pairs_read += crcs.len() as u64;
-                    let what = Ended::Fetch { id, part: Piecewise::Pairs { shard, start, crcs } };
+                    self.counters.outlined_blocks_read += blocks;
+                    let part = Piecewise::Outlined { shard, start, crcs };
+                    let what = Ended::Fetch { id, part };
                     self.io.read(fx, DATA, start, blocks, what);
                 }
                 Want::Log { object, offset, seq, block, place, crc } => {
@@ -177,7 +180,7 @@ impl Store {
         }
         let block = match &part {
             Piecewise::Page(ptr) => ptr.block,
-            Piecewise::Data { start, .. } | Piecewise::Pairs { start, .. } => *start,
+            Piecewise::Data { start, .. } | Piecewise::Outlined { start, .. } => *start,
             Piecewise::Log { block, .. } => self.wal.place.base + block,
         };
         let checked = match result {
@@ -189,7 +192,7 @@ impl Store {
                         let object = Some(object.clone());
                         Err(StoreError::Io { object, block, error })
                     }
-                    Piecewise::Pairs { shard, .. } => Ok(self.bad_pair(*shard)),
+                    Piecewise::Outlined { shard, .. } => Ok(self.bad_outlined(*shard)),
                 }
             }
             Ok(bytes) => self.check_part(&part, bytes),
@@ -233,13 +236,13 @@ impl Store {
                 }
                 set.add(Fetched { start: *start, crcs: crcs.clone(), data: bytes });
             }
-            Piecewise::Pairs { shard, start, crcs } => {
-                let mut pairs = bytes.chunks_exact(2 * BLOCK_BYTES).zip(crcs);
-                if !pairs.all(|(pair, crc)| block_crc(pair) == *crc) {
-                    return Ok(self.bad_pair(*shard));
+            Piecewise::Outlined { shard, start, crcs } => {
+                let found: SmallVec<[u32; 4]> =
+                    bytes.chunks_exact(BLOCK_BYTES).map(block_crc).collect();
+                if !found.iter().map(|crc| BriefCrc::of(*crc)).eq(crcs.iter().copied()) {
+                    return Ok(self.bad_outlined(*shard));
                 }
-                let crcs = crcs.iter().flat_map(|crc| [*crc; 2]).collect();
-                set.add(Fetched { start: *start, crcs, data: bytes });
+                set.add(Fetched { start: *start, crcs: found, data: bytes });
             }
             Piecewise::Log { object, offset, block, place, crc, .. } => {
                 if block_crc(&bytes) != *crc {
@@ -253,24 +256,30 @@ impl Store {
         Ok(set)
     }
 
-    /// The memory of outlines is taken from the other caches: first from that of nodes, which are of the
-    /// less use, the more outlines there are.
-    fn share_memory(&mut self) {
-        let (nodes, log) = (self.config.page_cache_bytes, self.config.wal_cache_bytes);
+    /// The memory of outlines is taken from the caches of nodes and of rows, which are of the less use, the
+    /// more outlines there are; and it is what log and memtables do not need at the moment, who get it back
+    /// as they grow.
+    pub(super) fn share_memory(&mut self) {
+        let (nodes, rows) = (self.config.page_cache_bytes, self.config.shard_cache_bytes);
         // Every lookup needs the inner nodes; they stay where leaves have twice as much room.
         let inner = self.rows.tree.inner as usize * BLOCK_BYTES * 3;
         let nodes_room = nodes - (nodes / KEPT_PART).max(inner).min(nodes);
-        let log_room = log - log / KEPT_PART;
-        self.outlines.set_room(self.config.outline_bytes.min(nodes_room + log_room));
+        let rows_room = rows - rows / KEPT_PART;
+        let (log, changes) = (self.config.wal_cache_bytes, self.config.memtable_bytes);
+        let changed =
+            self.rows.active.bytes() + self.rows.frozen.as_ref().map_or(0, Memtable::bytes);
+        let idle = (log - log / KEPT_PART).saturating_sub(self.wal.cached_bytes())
+            + (changes - changes / KEPT_PART).saturating_sub(changed);
+        self.outlines.set_room(self.config.outline_bytes.min(nodes_room + rows_room + idle));
         let taken = self.outlines.bytes();
         let from_nodes = taken.min(nodes_room);
         self.rows.pages.set_budget(nodes - from_nodes);
-        self.wal.set_budget(log - (taken - from_nodes));
+        self.shards.set_room(rows - (taken - from_nodes).min(rows_room));
     }
 
-    /// One of two blocks is damaged, and which one, only their row can tell: it is read, and then the
-    /// block that is wanted.
-    fn bad_pair(&mut self, shard: ShardId) -> ReadSet {
+    /// A block does not have the checksum that its outline knows: its row is read, and the block again, to
+    /// say whose it is.
+    fn bad_outlined(&mut self, shard: ShardId) -> ReadSet {
         self.outlines.forget(shard);
         ReadSet::new()
     }

@@ -4,7 +4,7 @@ use crate::blob::Blob;
 use crate::error::StoreError;
 use crate::keys::ShardId;
 use crate::rows::Slot;
-use crate::store::outlines::Pair;
+use crate::store::outlines::BriefCrc;
 use crate::tree::TreeMiss;
 use crate::tree::node::{Node, PagePtr};
 use bytes::Bytes;
@@ -26,12 +26,11 @@ pub(crate) enum Want {
         start: u64,
         crcs: SmallVec<[u32; 4]>,
     },
-    /// Pairs of blocks that stand together on the device, and the checksum of each, as the outline of
-    /// their shard has them.
-    Pairs {
+    /// Blocks of a shard that stand together on the device, as its outline has them.
+    Outlined {
         shard: ShardId,
         start: u64,
-        crcs: SmallVec<[u32; 2]>,
+        crcs: SmallVec<[BriefCrc; 4]>,
     },
     /// A block in the ring of the log.
     Log {
@@ -122,22 +121,17 @@ impl Wants {
         self.wants.push(Want::Data { object, offset, step, start, crcs });
     }
 
-    /// Adds two blocks that are read together, if they are not wanted already.
-    pub fn pair(&mut self, shard: ShardId, pair: Pair) {
-        let Pair { start, crc } = pair;
-        if let Some(Want::Pairs { shard: known, start: first, crcs }) = self.wants.last_mut()
-            && *known == shard
+    /// Adds a block of which an outline knows where it is, and its brief checksum.
+    pub fn outlined(&mut self, id: ShardId, place: u64, crc: BriefCrc) {
+        if let Some(Want::Outlined { shard, start, crcs }) = self.wants.last_mut()
+            && *shard == id
+            && *start + crcs.len() as u64 == place
         {
-            let end = *first + 2 * crcs.len() as u64;
-            if (*first..end).contains(&start) {
-                return;
-            }
-            if start == end {
-                crcs.push(crc);
-                return;
-            }
+            crcs.push(crc);
+            return;
         }
-        self.wants.push(Want::Pairs { shard, start, crcs: SmallVec::from_slice(&[crc]) });
+        let crcs = SmallVec::from_slice(&[crc]);
+        self.wants.push(Want::Outlined { shard: id, start: place, crcs });
     }
 
     /// The bytes of a blob have their checksums, but cannot be unpacked.
@@ -161,11 +155,10 @@ impl From<TreeMiss> for Wants {
     }
 }
 
-/// Blocks that were read and verified.
+/// Blocks that were read and verified, and their checksums.
 #[derive(Clone, Debug)]
 pub(crate) struct Fetched {
     pub start: u64,
-    /// The checksum of each, or for both of a pair that of the pair.
     pub crcs: SmallVec<[u32; 4]>,
     pub data: Bytes,
 }
@@ -212,13 +205,23 @@ impl ReadSet {
 
     /// Where the wanted content of a block is: which fetched run, which block of it.
     pub(crate) fn find(&self, slot: Slot) -> Option<(usize, usize)> {
-        let end = self.blocks.partition_point(|f| f.start <= slot.phys);
+        self.find_block(slot.phys, |crc| crc == slot.crc)
+    }
+
+    /// The same for a block of which only the brief checksum is known, and its whole checksum.
+    pub(crate) fn find_outlined(&self, place: u64, crc: BriefCrc) -> Option<((usize, usize), u32)> {
+        let (run, at) = self.find_block(place, |c| BriefCrc::of(c) == crc)?;
+        Some(((run, at), *self.blocks[run].crcs.get(at)?))
+    }
+
+    fn find_block(&self, place: u64, is_it: impl Fn(u32) -> bool) -> Option<(usize, usize)> {
+        let end = self.blocks.partition_point(|f| f.start <= place);
         for (i, fetched) in self.blocks.iter().enumerate().take(end).rev() {
-            let at = (slot.phys - fetched.start) as usize;
-            if fetched.crcs.get(at) == Some(&slot.crc) {
+            let at = (place - fetched.start) as usize;
+            if fetched.crcs.get(at).is_some_and(|crc| is_it(*crc)) {
                 return Some((i, at));
             }
-            if fetched.start + self.longest <= slot.phys {
+            if fetched.start + self.longest <= place {
                 break;
             }
         }

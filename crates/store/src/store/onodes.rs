@@ -66,6 +66,11 @@ pub(crate) struct KnownRow {
     pub txn: u64,
 }
 
+/// Rows of a generation, of which there are two in so much memory.
+fn rows_in(bytes: usize) -> usize {
+    (bytes / SHARD_BYTES / GENERATIONS).max(1)
+}
+
 /// Rows of extents.
 #[derive(Debug)]
 pub(crate) struct ShardCache(RefCell<Recent<ShardId, KnownRow>>);
@@ -73,8 +78,12 @@ pub(crate) struct ShardCache(RefCell<Recent<ShardId, KnownRow>>);
 impl ShardCache {
     /// A cache that takes about so much memory.
     pub fn new(bytes: usize) -> Self {
-        let generation = (bytes / SHARD_BYTES / GENERATIONS).max(1);
-        ShardCache(RefCell::new(Recent::new(generation)))
+        ShardCache(RefCell::new(Recent::new(rows_in(bytes))))
+    }
+
+    /// From the next row on it takes about so much memory.
+    pub fn set_room(&mut self, bytes: usize) {
+        self.0.get_mut().set_generation(rows_in(bytes));
     }
 
     /// What `f` says of the row of a shard: known already, or found in `rows` and known from now on.

@@ -3,7 +3,7 @@
 use super::Store;
 use super::miss::{Miss, ReadSet, Want, Wants};
 use super::onodes::KnownRow;
-use super::outlines::Pair;
+use super::outlines::BriefCrc;
 use crate::blob::Blob;
 use crate::keys::{self, Parsed, SHARD_BLOCKS, ShardId};
 use crate::rows::{Onode, Shard, Slot};
@@ -108,7 +108,7 @@ struct Extents {
     /// The blobs that some of them are in.
     blobs: Vec<Blob>,
     /// If the outline of their shard says where they are: which shard, and of which of its slots the
-    /// checksum is that of a pair, bit by bit.
+    /// checksum is a brief one, bit by bit.
     outline: Option<(ShardId, u32)>,
 }
 
@@ -269,41 +269,39 @@ impl Store {
         let places = self.outlines.places(id)?;
         let patch = self.rows.view().patch(&keys::shard(id.0, id.1));
         let mut out = Extents::default();
-        let mut paired = 0;
+        let mut brief = 0;
         for block in first..last {
             let at = (block % SHARD_BLOCKS) as u8;
             let Some(place) = places(at) else { continue };
             let crc = match (patch.get(at), self.wal.pending(place)) {
                 (Some(crc), _) => crc,
                 (None, Some(pending)) => pending.crc,
+                (None, None) if self.direct.run(place).is_some() => return None,
                 (None, None) => {
-                    let pair = self.outlines.pair(id, at)?;
-                    let is_busy = |p| self.wal.pending(p).is_some() || self.direct.run(p).is_some();
-                    if is_busy(pair.start) || is_busy(pair.start + 1) {
-                        return None;
-                    }
-                    paired |= 1 << at;
-                    pair.crc
+                    brief |= 1 << at;
+                    self.outlines.sum(id, at)?.bits()
                 }
             };
             out.slots.push((block, Slot::plain(place, crc)));
         }
-        Some(Extents { outline: Some((id, paired)), ..out })
+        Some(Extents { outline: Some((id, brief)), ..out })
     }
 
-    /// Where a block is to be had of which only the checksum of it and its neighbour is known.
-    fn paired_source(
+    /// Where a block is to be had of which only the brief checksum is known, and its whole checksum.
+    fn outlined_source(
         shard: ShardId,
-        block: u64,
         slot: Slot,
         fetched: &ReadSet,
         wants: &mut Wants,
-    ) -> Source {
-        if let Some((run, at)) = fetched.find(slot) {
-            return Source::Fetched { run, at };
+    ) -> (Source, KnownCrc) {
+        let brief = BriefCrc::of(slot.crc);
+        match fetched.find_outlined(slot.phys, brief) {
+            Some(((run, at), crc)) => (Source::Fetched { run, at }, KnownCrc::of(crc)),
+            None => {
+                wants.outlined(shard, slot.phys, brief);
+                (Source::Missing, KnownCrc::NONE)
+            }
         }
-        wants.pair(shard, Pair { start: slot.phys - block % 2, crc: slot.crc });
-        Source::Missing
     }
 
     /// The bytes of a range, up to the end of the object, as pieces without gaps. Nothing when the
@@ -339,11 +337,13 @@ impl Store {
             if next < block {
                 reading.add(next, Source::Hole);
             }
-            let paired = outline.filter(|(_, paired)| paired >> (block % SHARD_BLOCKS) & 1 == 1);
+            let outlined = outline.filter(|(_, brief)| brief >> (block % SHARD_BLOCKS) & 1 == 1);
             let source = if slot.is_packed() {
                 self.packed_source(slot, &blobs, &mut wants)
-            } else if let Some((shard, _)) = paired {
-                Self::paired_source(shard, block, slot, fetched, &mut wants)
+            } else if let Some((shard, _)) = outlined {
+                let (source, whole) = Self::outlined_source(shard, slot, fetched, &mut wants);
+                crc = whole;
+                source
             } else {
                 let verified = !planted(Bug::NoChecksums);
                 crc = if verified { KnownCrc::of(slot.crc) } else { KnownCrc::NONE };

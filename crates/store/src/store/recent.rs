@@ -22,6 +22,11 @@ impl<K: Eq + Hash, V> Recent<K, V> {
         Recent { generation, young: HashMap::default(), old: HashMap::default() }
     }
 
+    /// From the next entry on, up to so many in each.
+    pub fn set_generation(&mut self, generation: usize) {
+        self.generation = generation;
+    }
+
     /// What `f` says of what is known of `key`.
     pub fn look_at<T>(&mut self, key: &K, f: impl FnOnce(&V) -> T) -> Option<T> {
         if let Some(value) = self.young.get(key) {

@@ -67,6 +67,9 @@ impl Store {
         self.step_checkpoint(fx);
         self.step_commit(fx);
         self.give_credit();
+        if self.outlines.bytes() > 0 {
+            self.share_memory();
+        }
         self.let_go();
         if self.mark_wanted {
             // What the steps above want recorded should not wait for another turn.

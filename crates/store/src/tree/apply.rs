@@ -17,7 +17,6 @@ use super::node::{Entry, Node, NodeSize, PagePtr, Payload, build, separator};
 use crate::keys::{self, Key};
 use crate::memtable::{Change, Changed, Memtable};
 use crate::rows::Shard;
-use bytes::Bytes;
 use io::BLOCK_BYTES;
 use std::sync::Arc;
 use types::HashMap;
@@ -125,8 +124,6 @@ pub(crate) struct Apply {
     pub new: Tree,
     /// New nodes that are to be written; the caller takes them out.
     pub written: Vec<(PagePtr, Arc<Node>)>,
-    /// Rows that were made of patches and what they change; the caller takes them out.
-    pub patched: Vec<(Key, Bytes)>,
     /// Nodes of the old tree that the new one does not need.
     pub freed: Vec<PagePtr>,
     /// Blocks of `freed`.
@@ -150,7 +147,6 @@ impl Apply {
         Apply {
             new: tree,
             written: Vec::new(),
-            patched: Vec::new(),
             freed: Vec::new(),
             freed_blocks: 0,
             generation,
@@ -375,7 +371,7 @@ impl Apply {
         budget: &mut usize,
     ) -> Progress<()> {
         let job = self.job.as_mut().expect("a leaf is being merged");
-        let merged = job.merge(changes, &mut self.pos, &mut self.patched, budget);
+        let merged = job.merge(changes, &mut self.pos, budget);
         let at_end = merged.map_err(|what| {
             let block = job.old.as_ref().map_or(0, |node| node.block());
             Stop::Damaged { block, what }
@@ -563,7 +559,6 @@ impl LeafJob {
         &mut self,
         changes: &Memtable,
         pos: &mut Option<Key>,
-        patched: &mut Vec<(Key, Bytes)>,
         budget: &mut usize,
     ) -> Result<bool, &'static str> {
         let Some(from) = pos.clone() else {
@@ -585,9 +580,7 @@ impl LeafJob {
                 Change::Patch(patch) => {
                     let old = self.old.as_ref().filter(|_| replaced).map(|n| n.value(self.at));
                     let old = old.ok_or("a row that was patched is not there")?;
-                    let value = Shard::patched(old, &patch).map_err(|why| why.0)?;
-                    patched.push((Key::clone(&key), value.clone()));
-                    Some(value)
+                    Some(Shard::patched(old, &patch).map_err(|why| why.0)?)
                 }
             };
             self.at += usize::from(replaced);

@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(wal.cached_bytes(), BLOCKS as usize * BLOCK_BYTES);
         wal.keep_before(2);
         assert_eq!(wal.cached_bytes(), (BLOCKS as usize - 3) * BLOCK_BYTES);
-        wal.set_budget(0);
+        wal.budget = 0;
         wal.keep_before(2);
         let rest: Vec<_> = (100..100 + BLOCKS).map(|place| (place, 1)).collect();
         wal.in_place(&rest);

@@ -440,11 +440,6 @@ impl Wal {
         self.budget
     }
 
-    /// From now on it keeps to another memory budget.
-    pub fn set_budget(&mut self, budget: usize) {
-        self.budget = budget;
-    }
-
     /// The batches before `seq` are being put in place: their content stays in memory, if it is there.
     pub fn keep_before(&mut self, seq: u64) {
         let first = self.index_of(self.kept_before.max(self.tail.seq));

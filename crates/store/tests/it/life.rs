@@ -335,7 +335,7 @@ fn outlines_are_learned_from_all_rows_that_were_read() {
     for i in 0..rows {
         // No leaf is needed twice in a row.
         rig.read(&key(1), i * 37 % rows * ROW_BYTES, 4096).unwrap();
-        at_once += u64::from(rig.store.counters().pairs_read > at_once);
+        at_once += u64::from(rig.store.counters().outlined_blocks_read > at_once);
     }
     let nodes = rig.store.counters().nodes_read;
     // 128 rows are 5 leaves; with each of the first ones the root is read, too.

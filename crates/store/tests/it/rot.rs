@@ -212,8 +212,8 @@ struct Tally {
     unreadable: u64,
     repaired: u64,
     harmless: u64,
-    /// Pairs of blocks that were read.
-    pairs: u64,
+    /// Blocks that were read by outlines.
+    outlined: u64,
     /// Damage to what is needed, all of which must have been found.
     must: u64,
 }
@@ -254,7 +254,7 @@ fn look_at(filled: &Filled, mut bad: Disk, must: bool, tally: &mut Tally, what: 
             Err(why) => assert_named(&report, &why, what),
         }
     }
-    tally.pairs += rig.store.counters().pairs_read;
+    tally.outlined += rig.store.counters().outlined_blocks_read;
     match rig.list() {
         Ok(all) => assert_eq!(all.len(), filled.model.objects.len(), "{what}: objects"),
         Err(why) => assert_named(&report, &why, what),
