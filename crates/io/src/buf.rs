@@ -1,11 +1,12 @@
 //! Memory that a disk can read and write directly.
 //!
-//! Small buffers are kept by their thread when they are dropped, and used again: page-aligned memory
-//! is dear to get from an allocator, and every request needs some.
+//! Buffers are kept by their thread when they are dropped, and used again: page-aligned memory is dear to
+//! get from an allocator, and has to be zeroed; every request needs some.
 
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::fmt;
+use types::HashMap;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// The unit of the store and the alignment of every disk transfer: 4 KiB.
@@ -114,24 +115,27 @@ impl Drop for AlignedBuf {
     }
 }
 
-/// Pages of a buffer for `len` bytes. Longer buffers come in few lengths, so that one that was
+/// Pages of a buffer for `len` bytes. Short buffers come in few lengths, so that one that was
 /// dropped fits the next; at most a third of one is unused.
 fn pages_for(len: usize) -> usize {
     let pages = len.div_ceil(BLOCK_BYTES);
-    if pages > KEPT_PAGES {
+    if pages > SHORT_PAGES {
         return pages;
     }
     let step = (pages.next_power_of_two() / 4).max(1);
     pages.next_multiple_of(step)
 }
 
-/// Buffers of up to so many pages are kept.
-const KEPT_PAGES: usize = 16;
+/// Longer buffers have exactly the pages that they need.
+const SHORT_PAGES: usize = 16;
+/// Buffers of up to so many pages are kept: 4 MiB, as long as most objects are, and what comes with them.
+const KEPT_PAGES: usize = 1032;
 /// Pages that a thread keeps in all: 128 MiB. A log gives back what it held in bursts, and what it needs
 /// next would have to be zeroed and mapped anew.
 const KEPT_IN_ALL: usize = 32768;
-/// Buffers of one length that [`give_back`] drops at a time: a millisecond's work.
+/// Buffers of one length that [`give_back`] drops at a time, and pages of longer ones: a millisecond's work.
 const GIVEN_BACK: usize = 128;
+const GIVEN_BACK_PAGES: usize = GIVEN_BACK * SHORT_PAGES;
 
 /// Drops some of the buffers that this thread keeps and did not need since the last call. To be called every
 /// now and then.
@@ -150,7 +154,8 @@ struct OneLength {
 /// Dropped buffers of this thread, by their length in pages.
 #[derive(Default)]
 struct Kept {
-    by_length: [OneLength; KEPT_PAGES],
+    short: [OneLength; SHORT_PAGES],
+    longer: HashMap<usize, OneLength>,
     pages: usize,
 }
 
@@ -158,13 +163,35 @@ thread_local! {
     static KEPT: RefCell<Kept> = RefCell::default();
 }
 
+impl OneLength {
+    fn take(&mut self) -> Option<Vec<Page>> {
+        let found = self.buffers.pop()?;
+        self.least = self.least.min(self.buffers.len());
+        Some(found)
+    }
+
+    /// Drops some of what was not needed; gives the pages of that.
+    fn give_back(&mut self, pages: usize) -> usize {
+        let most = GIVEN_BACK.min(GIVEN_BACK_PAGES / pages);
+        // Those at the front were dropped first.
+        let dropped = self.buffers.drain(..self.least.min(most)).len();
+        self.least = self.buffers.len();
+        dropped * pages
+    }
+}
+
 impl Kept {
+    /// Those of a length, which is not 0.
+    fn of_length(&mut self, pages: usize) -> Option<&mut OneLength> {
+        match pages {
+            1..=SHORT_PAGES => self.short.get_mut(pages - 1),
+            _ => self.longer.get_mut(&pages),
+        }
+    }
+
     fn take(pages: usize) -> Option<Vec<Page>> {
-        let class = pages.checked_sub(1)?;
         let take = |kept: &mut Kept| {
-            let same = kept.by_length.get_mut(class)?;
-            let found = same.buffers.pop()?;
-            same.least = same.least.min(same.buffers.len());
+            let found = kept.of_length(pages)?.take()?;
             kept.pages -= pages;
             Some(found)
         };
@@ -173,16 +200,20 @@ impl Kept {
 
     fn put(mut pages: Vec<Page>) {
         let count = pages_for(pages.len() * BLOCK_BYTES);
-        let Some(class) = count.checked_sub(1) else { return };
-        if pages.len() < count && count <= KEPT_PAGES {
-            pages.resize(count, Page([0; BLOCK_BYTES]));
+        if count == 0 || count > KEPT_PAGES {
+            return;
         }
+        pages.resize(count, Page([0; BLOCK_BYTES]));
         // When the thread ends there is nowhere to keep it, which is as well.
         let _ = KEPT.try_with(|kept| {
             let kept = &mut *kept.borrow_mut();
-            if kept.pages + count <= KEPT_IN_ALL
-                && let Some(same) = kept.by_length.get_mut(class)
-            {
+            if kept.pages + count > KEPT_IN_ALL {
+                return;
+            }
+            if count > SHORT_PAGES {
+                kept.longer.entry(count).or_default();
+            }
+            if let Some(same) = kept.of_length(count) {
                 same.buffers.push(pages);
                 kept.pages += count;
             }
@@ -190,13 +221,12 @@ impl Kept {
     }
 
     fn give_back(&mut self) {
-        for same in &mut self.by_length {
-            // Those at the front were dropped first.
-            for pages in same.buffers.drain(..same.least.min(GIVEN_BACK)) {
-                self.pages -= pages.len();
-            }
-            same.least = same.buffers.len();
+        let short = self.short.iter_mut().zip(1..).map(|(same, pages)| (pages, same));
+        let longer = self.longer.iter_mut().map(|(pages, same)| (*pages, same));
+        for (pages, same) in short.chain(longer) {
+            self.pages -= same.give_back(pages);
         }
+        self.longer.retain(|_, same| !same.buffers.is_empty());
     }
 }
 
@@ -242,7 +272,7 @@ mod tests {
         let one_more = AlignedBuf::zeroed(4096);
         KEPT.with(|kept| {
             let kept = kept.borrow();
-            let all = kept.by_length.iter().flat_map(|same| &same.buffers);
+            let all = kept.short.iter().flat_map(|same| &same.buffers);
             let counted: usize = all.map(Vec::len).sum();
             assert_eq!((kept.pages, counted), (KEPT_IN_ALL - 1, KEPT_IN_ALL - 1));
         });
@@ -252,7 +282,7 @@ mod tests {
     #[test]
     fn what_is_not_needed_is_given_back() {
         let some = |n| drop((0..n).map(|_| AlignedBuf::zeroed(8192)).collect::<Vec<_>>());
-        let kept = || KEPT.with(|kept| kept.borrow().by_length[1].buffers.len());
+        let kept = || KEPT.with(|kept| kept.borrow().short[1].buffers.len());
         some(1000);
         give_back();
         assert_eq!(kept(), 1000, "all of them were needed until now");
@@ -267,5 +297,35 @@ mod tests {
         assert_eq!(kept(), 300);
         (0..3).for_each(|_| give_back());
         KEPT.with(|kept| assert_eq!(kept.borrow().pages, 0));
+    }
+
+    #[test]
+    fn long_buffers_are_kept_too_and_no_more_than_all() {
+        const LONG: usize = 4 << 20;
+        let kept = || KEPT.with(|kept| kept.borrow().pages * BLOCK_BYTES);
+        let mut buf = AlignedBuf::zeroed(LONG);
+        buf.as_mut_slice().fill(7);
+        drop(buf);
+        assert_eq!(kept(), LONG);
+        let again = AlignedBuf::for_overwrite(LONG);
+        assert_eq!((again.as_slice()[LONG - 1], kept()), (7, 0));
+        drop(again);
+        assert!(AlignedBuf::zeroed(LONG).as_slice().iter().all(|b| *b == 0));
+        // One of another length is none for this.
+        drop(AlignedBuf::for_overwrite(LONG - BLOCK_BYTES));
+        assert_eq!(kept(), 2 * LONG - BLOCK_BYTES);
+        drop(AlignedBuf::zeroed((KEPT_PAGES + 1) * BLOCK_BYTES));
+        assert_eq!(kept(), 2 * LONG - BLOCK_BYTES);
+        drop((0..40).map(|_| AlignedBuf::for_overwrite(LONG)).collect::<Vec<_>>());
+        assert!((120 << 20..=KEPT_IN_ALL * BLOCK_BYTES).contains(&kept()));
+        let mut rounds = 0;
+        while kept() > 0 {
+            let before = kept();
+            give_back();
+            assert!(before - kept() <= 2 * GIVEN_BACK_PAGES * BLOCK_BYTES);
+            rounds += 1;
+        }
+        assert!(rounds >= 10, "{rounds}");
+        KEPT.with(|kept| assert!(kept.borrow().longer.is_empty()));
     }
 }
