@@ -28,6 +28,8 @@ const CHUNK_BYTES: usize = size_of::<Chunk>() + FINDING_BYTES;
 const SUMS_BYTES: usize = size_of::<Sums>();
 /// One part of so many of the memory is for chunks without checksums.
 const CHUNKS_PART: usize = 8;
+/// The table of chunks grows by one part of so many at least.
+const GROWTH_PART: usize = 8;
 
 #[derive(Default)]
 struct Chunks {
@@ -122,7 +124,7 @@ impl Chunks {
     }
 
     fn push(&mut self, id: ChunkId) {
-        if self.chunks.capacity() < self.most() {
+        if self.chunks.len() == self.chunks.capacity() {
             self.reserve();
         }
         self.chunks.push(Chunk::new(id));
@@ -132,9 +134,11 @@ impl Chunks {
         }
     }
 
-    /// Growing bit by bit would take twice the memory at times, and long to find places for all anew.
+    /// Growing bit by bit would take twice the memory at times, and long to find places for all anew. But the
+    /// room may have grown only a little since the last time.
     fn reserve(&mut self) {
-        let more = self.most() - self.chunks.len();
+        let len = self.chunks.len();
+        let more = self.most().saturating_sub(len).max(len / GROWTH_PART);
         self.chunks.reserve_exact(more);
         self.index.reserve(more, |i| fixed_hash(&self.chunks[*i as usize].id()));
     }
