@@ -75,10 +75,10 @@ mod tests {
 
     #[test]
     fn both_ways_give_the_same() {
-        let bytes: Vec<u8> = (0..3 * LONG_BYTES as u32).map(|i| (i * i >> 3) as u8).collect();
+        let bytes: Vec<u8> = (0..3 * LONG_BYTES as u32).map(|i| ((i * i) >> 3) as u8).collect();
         let by_bits = |seed: u32, data: &[u8]| {
             data.iter().fold(seed, |crc, byte| {
-                let bit = |crc: u32, _| crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
+                let bit = |crc: u32, _| (crc >> 1) ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
                 (0..8).fold(crc ^ u32::from(*byte), bit)
             })
         };
