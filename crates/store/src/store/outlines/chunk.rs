@@ -125,7 +125,7 @@ impl Chunk {
         (self.object, self.number)
     }
 
-    pub fn has_room_for_sums(&self) -> bool {
+    pub fn has_sums(&self) -> bool {
         self.sums.is_some()
     }
 
@@ -151,9 +151,10 @@ impl Chunk {
         self.places.get(shard)
     }
 
-    /// Whether nothing more could be known of a shard with the memory that the chunk has.
-    pub fn is_complete(&self, shard: usize) -> bool {
-        self.spans[shard].is_known() && (self.sums.is_none() || self.is_summed(shard))
+    /// Whether nothing more can be known of a shard; `has_room`: the chunk could have memory for checksums.
+    pub fn is_complete(&self, shard: usize, has_room: bool) -> bool {
+        let without = self.sums.is_none() && !has_room;
+        self.spans[shard].is_known() && (without || self.is_summed(shard))
     }
 
     fn is_summed(&self, shard: usize) -> bool {

@@ -56,6 +56,11 @@ impl Chunks {
         self.chunks.len() * CHUNK_BYTES + self.with_sums * SUMS_BYTES
     }
 
+    fn has_room_for_sums(&self) -> bool {
+        self.bytes() + SUMS_BYTES <= self.room_bytes
+    }
+
+    /// So many chunks there may be.
     fn most(&self) -> usize {
         self.room_bytes / CHUNKS_PART / CHUNK_BYTES
     }
@@ -71,7 +76,8 @@ impl Chunks {
     /// Whether nothing more is to be known of a shard, which is not used by that.
     fn is_complete(&self, id: ShardId) -> bool {
         let (chunk, shard) = chunk_of(id);
-        self.find(chunk).is_some_and(|i| self.chunks[i].is_complete(shard))
+        let has_room = self.has_room_for_sums();
+        self.find(chunk).is_some_and(|i| self.chunks[i].is_complete(shard, has_room))
     }
 
     /// The chunk of a shard that is of use now, and which of its shards that is.
@@ -96,10 +102,10 @@ impl Chunks {
             self.replace(at, id);
         }
         let Some(at) = self.find(id) else { return false };
-        if self.chunks[at].has_room_for_sums() {
+        if self.chunks[at].has_sums() {
             return true;
         }
-        if self.bytes() + SUMS_BYTES <= self.room_bytes {
+        if self.has_room_for_sums() {
             self.with_sums += 1;
             self.chunks[at].give_sums(Sums::new());
         } else if !is_new && let Some(other) = self.unused(at_cost) {

@@ -168,7 +168,11 @@ fn checksums_go_first_when_there_is_less_room_and_come_again() {
     // What was changed meanwhile is not mistaken for what is known.
     shards.iter().for_each(|id| known.patch(*id, &patch(9, 4)));
     assert_eq!(summed(&known), 7);
+    let complete =
+        |known: &Outlines| shards.iter().filter(|id| known.0.borrow().is_complete(**id)).count();
+    assert_eq!(complete(&known), 10, "there is no room for more");
     known.set_room(ROOM);
+    assert_eq!(complete(&known), 7, "rows that come with others are looked at for checksums");
     shards.iter().for_each(|id| assert!(known.0.borrow_mut().admit((id.0, 0), false)));
     assert_eq!(summed(&known), 7, "memory for checksums, but not yet what they are");
     assert_eq!(known.0.borrow().with_sums, 10);
