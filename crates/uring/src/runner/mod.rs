@@ -28,6 +28,11 @@ use types::{HashMap, Mono, UTime};
 /// Entries of the submission queue for writes that nobody waits for.
 const LAZY_ENTRIES: u32 = 128;
 
+/// Completions that one turn takes up. What they bring about is on its way before the next are looked at:
+/// a disk that answers much at once would have nothing to do until all of that is dealt with. A turn costs
+/// little, being woken is dear, and for those that are left nobody is woken.
+const TURN_COMPLETIONS: usize = 12;
+
 /// How often memory that nobody needed is given back, at most.
 const GIVE_BACK: Duration = Duration::from_secs(1);
 
@@ -178,7 +183,8 @@ impl Runner {
                 core.handle(now, event, &mut self.fx);
                 told = true;
             }
-            for d in done.drain(..) {
+            let taken = done.len().min(TURN_COMPLETIONS);
+            for d in done.drain(..taken) {
                 if let Some(event) = self.complete(now.mono, d)? {
                     core.handle(now, event, &mut self.fx);
                     told = true;
@@ -194,10 +200,10 @@ impl Runner {
             }
             self.carry_out(now)?;
             if let Some(exit) = self.fx.exit.take() {
-                self.wind_down()?;
+                self.wind_down(done)?;
                 return Ok(exit);
             }
-            self.wait(core, now)?;
+            self.submit(core, now, !done.is_empty())?;
             self.rings().main.take(&mut done);
         }
     }
@@ -209,13 +215,22 @@ impl Runner {
         }
     }
 
-    /// Submits what was started, and waits for something that concerns the core.
+    /// Submits what was started, and waits for something that concerns the core, unless there is already:
+    /// `more` completions that were not looked at.
     ///
     /// Short sends complete while they are submitted. Being woken for that alone would cost as much
     /// as a request, so they are waited for on top of one other event.
-    fn wait<C: Core + ?Sized>(&mut self, core: &C, now: Now) -> Result<(), RunError> {
+    fn submit<C: Core + ?Sized>(
+        &mut self,
+        core: &C,
+        now: Now,
+        more: bool,
+    ) -> Result<(), RunError> {
         self.submit_lazy(now)?;
         let short_sends = std::mem::take(&mut self.short_sends);
+        if more {
+            return Ok(self.rings().main.submit_and_wait(0)?);
+        }
         let lingering = self.lingering.iter().map(|(until, ..)| *until);
         let deadline = lingering.chain(core.next_deadline()).chain(self.lazy.look_at).min();
         let is_due = deadline.is_some_and(|at| at <= now.mono);
@@ -359,12 +374,14 @@ impl Runner {
     }
 
     /// The last sends leave and disk operations end, within the linger time.
-    fn wind_down(&mut self) -> Result<(), RunError> {
+    fn wind_down(&mut self, mut done: Vec<Done>) -> Result<(), RunError> {
         let until = self.now().mono.after(Duration::from_millis(CLOSE_LINGER_MS));
-        let mut done = Vec::new();
         loop {
-            let sending = self.conns.iter().any(|(_, c)| c.sending || c.wants_send());
             let now = self.now();
+            for d in done.drain(..) {
+                self.complete(now.mono, d)?;
+            }
+            let sending = self.conns.iter().any(|(_, c)| c.sending || c.wants_send());
             if (!sending && !self.slots.has_disk()) || now.mono >= until || self.slots.is_empty() {
                 return Ok(());
             }
@@ -375,9 +392,6 @@ impl Runner {
             self.rings().main.take(&mut done);
             let now = self.now();
             self.take_lazy(now, &mut done)?;
-            for d in done.drain(..) {
-                self.complete(now.mono, d)?;
-            }
         }
     }
 }
