@@ -51,7 +51,8 @@ impl Rig {
         Arc::new(Node::parse(bytes).unwrap())
     }
 
-    fn checkpoint(&mut self, changes: &Memtable) {
+    /// Applies changes, in slices of 20 entries; gives the most nodes that one of them wrote.
+    fn checkpoint(&mut self, changes: &Memtable) -> usize {
         for (from, range) in changes.ranges() {
             let span = from.to_vec()..range.end.to_vec();
             let gone: Vec<_> = self.plain.range(span).map(|(k, _)| k.clone()).collect();
@@ -70,9 +71,11 @@ impl Rig {
         self.generation += 1;
         let before = self.all_pages();
         let mut apply = Apply::new(self.tree, self.generation);
+        let mut most = 0;
         loop {
             let mut budget = 20;
             let step = apply.step(changes, &self.pages, &mut self.disk, &mut budget);
+            most = most.max(apply.written.len());
             for (ptr, node) in apply.written.drain(..) {
                 self.disk.pages.insert(ptr.block, node.bytes().clone());
                 self.pages.insert(ptr, node);
@@ -94,6 +97,7 @@ impl Rig {
         let freed: BTreeSet<PagePtr> = apply.freed.iter().copied().collect();
         assert_eq!(freed.len(), apply.freed.len());
         assert_eq!(before.difference(&after).copied().collect::<BTreeSet<_>>(), freed);
+        most
     }
 
     /// Checks the shape of the whole tree; gives its pages.
@@ -222,6 +226,30 @@ fn holds_what_a_map_holds_over_many_checkpoints() {
             rig.check_gets(&keys);
         }
     }
+}
+
+/// Writers wait for a slice.
+#[test]
+fn however_much_is_new_a_slice_writes_few_nodes() {
+    let mut rig = Rig::new(1 << 20);
+    let rows = |first: u32, step: u32, count: u32| {
+        let mut changes = Memtable::default();
+        for n in 0..count {
+            let key = [&[1][..], &(first + step * n).to_be_bytes()].concat();
+            changes.put(Key::from_slice(&key), Some(vec![7; 1300].into()), 1);
+        }
+        changes
+    };
+    // All of it above nothing, then all of it below one inner node.
+    let most = rig.checkpoint(&rows(0, 1 << 18, 9_000));
+    assert!(most <= 20, "{most} of {} nodes in one slice", rig.tree.leaves + rig.tree.inner);
+    rig.check();
+    let mut few = Rig::new(1 << 20);
+    few.checkpoint(&rows(0, 1 << 28, 9));
+    assert_eq!(few.tree.level, 1);
+    let most = few.checkpoint(&rows(1, 7, 4_000));
+    assert!(most <= 20, "{most} of {} nodes in one slice", few.tree.leaves + few.tree.inner);
+    few.check();
 }
 
 #[test]

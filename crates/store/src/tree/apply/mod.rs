@@ -10,14 +10,18 @@
 //! [`Apply::written`]. It works in slices, and neither the old tree nor the memtable may change
 //! meanwhile (the memtable is frozen).
 
+mod fill;
+mod leaf;
+
 use super::Tree;
 use super::cache::PageCache;
 use super::filter::Filter;
 use super::node::{Entry, Node, NodeSize, PagePtr, Payload, build, separator};
-use crate::keys::{self, Key};
-use crate::memtable::{Change, Changed, Memtable};
-use crate::rows::Shard;
+use crate::keys::Key;
+use crate::memtable::Memtable;
+use fill::{dense_end, entry_bytes, even_target, fill_end, split};
 use io::BLOCK_BYTES;
+use leaf::LeafJob;
 use std::sync::Arc;
 use types::HashMap;
 
@@ -78,27 +82,13 @@ impl Frame {
 /// A node, and the range of keys that belong to it.
 type Neighbour = (Arc<Node>, Key, Option<Key>);
 
-/// A leaf being merged with the changes of its range.
-struct LeafJob {
-    old: Option<Arc<Node>>,
-    /// Where the first old leaf is, and what is known of it.
-    place: Option<(PagePtr, Filter)>,
-    at: usize,
-    /// Something is different from that leaf.
-    changed: bool,
-    /// The smallest key that may come here: the separator of the first new leaf.
-    lower: Key,
-    upper: Option<Key>,
-    /// Whether deleted ranges touch the old leaf.
-    deletes: bool,
-    /// A new key came behind all old ones.
-    appended: bool,
-    /// A new key came before an old one.
-    inserted: bool,
-    pending: Vec<Entry>,
-    pending_bytes: usize,
-    /// Last key of the new leaf before.
-    last: Option<Key>,
+/// One more level on top of what is finished.
+struct Growth {
+    /// Children that have no parent yet.
+    rest: std::vec::IntoIter<Entry>,
+    /// Bytes of each parent.
+    target: usize,
+    parents: Vec<Entry>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -111,12 +101,14 @@ enum Phase {
 
 /// Below this a node takes in its right neighbour.
 const MERGE_BYTES: usize = BLOCK_BYTES / 4;
-/// From this on a leaf being merged gives up its first part.
-const STREAM_BYTES: usize = 4 * BLOCK_BYTES;
 /// Leaves to be read together for the walk.
 const READ_AHEAD: usize = 64;
+/// From this many children on an inner node being finished gives up its first ones.
+const STREAM_CHILDREN: usize = 512;
 /// Children an inner node has at least, also when its keys are too long for one block.
 const MIN_CHILDREN: usize = 2;
+/// Children that are put into inner nodes for one entry of the budget.
+const CHILDREN_PER_ENTRY: usize = 4;
 
 /// The walk.
 pub(crate) struct Apply {
@@ -138,6 +130,8 @@ pub(crate) struct Apply {
     /// Finished nodes of the highest level so far.
     top: Vec<Entry>,
     top_level: u8,
+    /// The level that is being built above it.
+    growth: Option<Growth>,
     provided: HashMap<u64, (u32, Arc<Node>)>,
 }
 
@@ -157,6 +151,7 @@ impl Apply {
             drops: Vec::new(),
             top: Vec::new(),
             top_level: 0,
+            growth: None,
             provided: HashMap::default(),
         }
     }
@@ -198,8 +193,9 @@ impl Apply {
     ) -> Progress<()> {
         match self.phase {
             Phase::Start => self.start(changes, pages),
+            Phase::Walk if self.has_many_children() => self.stream_children(space, budget),
             Phase::Walk if self.job.is_some() => self.run_leaf(changes, pages, space, budget),
-            Phase::Walk => self.walk(changes, pages, space),
+            Phase::Walk => self.walk(changes, pages, space, budget),
             Phase::Drops => self.drop_one(pages),
             Phase::Done => Ok(()),
         }
@@ -238,8 +234,9 @@ impl Apply {
         changes: &Memtable,
         pages: &PageCache,
         space: &mut dyn PageSpace,
+        budget: &mut usize,
     ) -> Progress<()> {
-        let Some(frame) = self.frames.last() else { return self.grow_root(space) };
+        let Some(frame) = self.frames.last() else { return self.grow_root(space, budget) };
         let next = self.pos.as_ref().and_then(|pos| changes.change_from(pos));
         match next {
             Some(key) if frame.upper.as_ref().is_none_or(|upper| key < *upper) => {
@@ -323,24 +320,56 @@ impl Apply {
         let frame = self.frames.last_mut().expect("the walk is in a node");
         let level = frame.node.level();
         let out = std::mem::take(&mut frame.out);
-        if self.frames.len() == 1 && out.len() == 1 {
+        if self.frames.len() == 1 && out.len() == 1 && self.top.is_empty() {
             // A root with one child is not needed.
             self.frames.pop();
             (self.top, self.top_level) = (out, level - 1);
             return Ok(());
         }
-        let mut nodes = Vec::new();
         for entries in split(out, MIN_CHILDREN, false) {
-            let ptr = self.write(level, &entries, space)?;
-            let (first, _) = entries.into_iter().next().expect("a node has entries");
-            nodes.push((first, Payload::Child(ptr, Filter::default())));
+            let node = self.write_inner(level, entries, space)?;
+            self.above().push(node);
         }
         self.frames.pop();
-        match self.frames.last_mut() {
-            Some(parent) => parent.out.append(&mut nodes),
-            None => (self.top, self.top_level) = (nodes, level),
+        if self.frames.is_empty() {
+            self.top_level = level;
         }
         Ok(())
+    }
+
+    fn has_many_children(&self) -> bool {
+        self.frames.last().is_some_and(|frame| frame.out.len() >= STREAM_CHILDREN)
+    }
+
+    /// Writes a first node of those that will stand in place of the current one.
+    fn stream_children(&mut self, space: &mut dyn PageSpace, budget: &mut usize) -> Progress<()> {
+        let frame = self.frames.last_mut().expect("the walk is in a node");
+        let level = frame.node.level();
+        let rest = frame.out.split_off(fill_end(&frame.out, MIN_CHILDREN, BLOCK_BYTES));
+        let first = std::mem::replace(&mut frame.out, rest);
+        *budget = budget.saturating_sub(first.len() / CHILDREN_PER_ENTRY);
+        let node = self.write_inner(level, first, space)?;
+        self.above().push(node);
+        Ok(())
+    }
+
+    /// Where finished nodes of the current one's level go.
+    fn above(&mut self) -> &mut Vec<Entry> {
+        match self.frames.as_mut_slice() {
+            [.., parent, _] => &mut parent.out,
+            _ => &mut self.top,
+        }
+    }
+
+    fn write_inner(
+        &mut self,
+        level: u8,
+        children: Vec<Entry>,
+        space: &mut dyn PageSpace,
+    ) -> Progress<Entry> {
+        let ptr = self.write(level, &children, space)?;
+        let (first, _) = children.into_iter().next().expect("a node has entries");
+        Ok((first, Payload::Child(ptr, Filter::default())))
     }
 
     /// The right neighbour, under the same parent, of the node or leaf being finished: it is taken
@@ -464,18 +493,26 @@ impl Apply {
         self.freed.push(ptr);
     }
 
-    /// The walk is over: builds levels until one node is left.
-    fn grow_root(&mut self, space: &mut dyn PageSpace) -> Progress<()> {
-        let mut top = std::mem::take(&mut self.top);
-        while top.len() > 1 {
-            let level = self.top_level + 1;
-            let mut nodes = Vec::new();
-            for entries in split(top, MIN_CHILDREN, false) {
-                let ptr = self.write(level, &entries, space)?;
-                let (first, _) = entries.into_iter().next().expect("a node has entries");
-                nodes.push((first, Payload::Child(ptr, Filter::default())));
+    /// The walk is over: builds levels, a node at a time, until one node is left.
+    fn grow_root(&mut self, space: &mut dyn PageSpace, budget: &mut usize) -> Progress<()> {
+        if let Some(mut growth) = self.growth.take() {
+            let count = fill_end(growth.rest.as_slice(), MIN_CHILDREN, growth.target);
+            let children: Vec<Entry> = growth.rest.by_ref().take(count).collect();
+            *budget = budget.saturating_sub(count / CHILDREN_PER_ENTRY);
+            let parent = self.write_inner(self.top_level + 1, children, space)?;
+            growth.parents.push(parent);
+            if growth.rest.len() > 0 {
+                self.growth = Some(growth);
+            } else {
+                (self.top, self.top_level) = (growth.parents, self.top_level + 1);
             }
-            (top, self.top_level) = (nodes, level);
+            return Ok(());
+        }
+        let mut top = std::mem::take(&mut self.top);
+        if top.len() > 1 {
+            let target = even_target(&top, MIN_CHILDREN);
+            self.growth = Some(Growth { rest: top.into_iter(), target, parents: Vec::new() });
+            return Ok(());
         }
         match top.pop() {
             Some((_, Payload::Child(ptr, _))) => {
@@ -522,177 +559,7 @@ impl Tree {
     }
 }
 
-impl LeafJob {
-    fn new(
-        old: Option<(PagePtr, Filter, Arc<Node>)>,
-        lower: Key,
-        upper: Option<Key>,
-        changes: &Memtable,
-    ) -> Self {
-        let deletes = changes.deletes_in(&lower, upper.as_deref());
-        let (place, old) = old.map(|(ptr, filter, node)| ((ptr, filter), node)).unzip();
-        LeafJob {
-            old,
-            place,
-            at: 0,
-            changed: false,
-            lower,
-            upper,
-            deletes,
-            appended: false,
-            inserted: false,
-            pending: Vec::new(),
-            pending_bytes: 0,
-            last: None,
-        }
-    }
-
-    /// Takes in the next leaf.
-    fn go_on(&mut self, node: Arc<Node>, upper: Option<Key>, changes: &Memtable) {
-        self.deletes = changes.deletes_in(&node.key(0), upper.as_deref());
-        (self.old, self.at, self.upper) = (Some(node), 0, upper);
-        (self.changed, self.inserted) = (true, true);
-    }
-
-    /// Merges; true when the end of the leaf's range is reached. An error is what cannot be.
-    fn merge(
-        &mut self,
-        changes: &Memtable,
-        pos: &mut Option<Key>,
-        budget: &mut usize,
-    ) -> Result<bool, &'static str> {
-        let Some(from) = pos.clone() else {
-            return Ok(self.take_old_until(None, changes, budget));
-        };
-        let mut rows = changes.rows_from(&from);
-        loop {
-            let next = rows.next().filter(|c| self.upper.as_ref().is_none_or(|u| *c.key < *u));
-            let Some(Changed { key, change, .. }) = next else {
-                return Ok(self.take_old_until(None, changes, budget));
-            };
-            if !self.take_old_until(Some(&key), changes, budget) {
-                return Ok(false);
-            }
-            let replaced = self.old_key().is_some_and(|old| old == *key);
-            let value = match change {
-                Change::Put(value) => Some(value.clone()),
-                Change::Delete => None,
-                Change::Patch(patch) => {
-                    let old = self.old.as_ref().filter(|_| replaced).map(|n| n.value(self.at));
-                    let old = old.ok_or("a row that was patched is not there")?;
-                    Some(Shard::patched(old, &patch).map_err(|why| why.0)?)
-                }
-            };
-            self.at += usize::from(replaced);
-            self.changed |= replaced || value.is_some();
-            if let Some(value) = value {
-                if !replaced {
-                    let inside = self.old_key().is_some();
-                    self.inserted |= inside;
-                    self.appended |= !inside;
-                }
-                self.push((Key::clone(&key), Payload::Value(value)));
-            }
-            *pos = Some(keys::after(&key));
-            *budget = budget.saturating_sub(1);
-            if *budget == 0 || self.is_long() {
-                return Ok(false);
-            }
-        }
-    }
-
-    /// Enough for a first new leaf. An unchanged leaf gives nothing away: it may yet stay.
-    fn is_long(&self) -> bool {
-        self.changed && self.pending_bytes >= STREAM_BYTES
-    }
-
-    fn old_key(&self) -> Option<Key> {
-        let node = self.old.as_ref()?;
-        (self.at < node.count()).then(|| node.key(self.at))
-    }
-
-    /// Takes over the old entries below `end` that are not deleted; true when all are.
-    fn take_old_until(
-        &mut self,
-        end: Option<&Key>,
-        changes: &Memtable,
-        budget: &mut usize,
-    ) -> bool {
-        let Some(node) = self.old.clone() else { return true };
-        while self.at < node.count() {
-            let key = node.key(self.at);
-            if end.is_some_and(|end| key >= *end) {
-                return true;
-            }
-            if self.is_long() {
-                return false;
-            }
-            if self.deletes && changes.covering(&key).is_some() {
-                self.changed = true;
-            } else {
-                self.push((key, Payload::Value(node.value(self.at))));
-            }
-            self.at += 1;
-            *budget = budget.saturating_sub(1);
-        }
-        true
-    }
-
-    fn push(&mut self, entry: Entry) {
-        self.pending_bytes += entry_bytes(&entry);
-        self.pending.push(entry);
-    }
-}
-
 fn has_rows(changes: &Memtable, from: &[u8], to: Option<&[u8]>) -> bool {
     let first = changes.rows_from(from).next();
     first.is_some_and(|changed| to.is_none_or(|to| changed.key.as_slice() < to))
-}
-
-fn entry_bytes((key, payload): &Entry) -> usize {
-    key.len() + payload.len() + 4
-}
-
-/// How many of the first entries fill one node.
-fn dense_end(entries: &[Entry]) -> usize {
-    fill_end(entries, 1, BLOCK_BYTES)
-}
-
-/// How many of the first entries make a node of up to `target` bytes, and of one block unless
-/// there are fewer than `min`.
-fn fill_end(entries: &[Entry], min: usize, target: usize) -> usize {
-    let mut size = NodeSize::default();
-    for entry in entries {
-        let next = size.with(entry);
-        let full = next.bytes() > BLOCK_BYTES || size.bytes() >= target;
-        if full && size.count() >= min {
-            break;
-        }
-        size = next;
-    }
-    size.count()
-}
-
-/// Cuts entries into nodes: evenly, or each but the last full (`dense`).
-fn split(entries: Vec<Entry>, min: usize, dense: bool) -> Vec<Vec<Entry>> {
-    let target = if dense { BLOCK_BYTES } else { even_target(&entries, min) };
-    let mut out = Vec::new();
-    let mut rest = entries;
-    while !rest.is_empty() {
-        let tail = rest.split_off(fill_end(&rest, min, target));
-        out.push(std::mem::replace(&mut rest, tail));
-    }
-    out
-}
-
-/// The size of each of the fewest nodes that hold `entries`.
-fn even_target(entries: &[Entry], min: usize) -> usize {
-    let (mut rest, mut nodes) = (entries, 0usize);
-    while !rest.is_empty() {
-        let n = fill_end(rest, min, BLOCK_BYTES);
-        rest = rest.get(n..).unwrap_or_default();
-        nodes += 1;
-    }
-    let bytes: usize = entries.iter().map(entry_bytes).sum();
-    if nodes < 2 { BLOCK_BYTES } else { bytes / nodes }
 }
