@@ -220,12 +220,7 @@ impl Runner {
     ///
     /// Short sends complete while they are submitted. Being woken for that alone would cost as much
     /// as a request, so they are waited for on top of one other event.
-    fn submit<C: Core + ?Sized>(
-        &mut self,
-        core: &C,
-        now: Now,
-        more: bool,
-    ) -> Result<(), RunError> {
+    fn submit<C: Core + ?Sized>(&mut self, core: &C, now: Now, more: bool) -> Result<(), RunError> {
         self.submit_lazy(now)?;
         let short_sends = std::mem::take(&mut self.short_sends);
         if more {
