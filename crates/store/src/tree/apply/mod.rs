@@ -2,9 +2,10 @@
 //!
 //! One walk from left to right: nodes whose keys no change touches are taken over by pointer, the
 //! others are rewritten. The walk keeps one [`Frame`] per level, collecting the children of the new
-//! nodes; a level's new nodes are written when the old node's key range is behind the walk. A node
-//! that got too small takes in its right neighbour. Subtrees that a deleted range covers are not
-//! read, only their inner nodes, to learn which blocks become free.
+//! nodes; a level's new nodes are written when the old node's key range is behind the walk, or, where
+//! there are many, the first of them before. A node that got too small takes in its right neighbour.
+//! Subtrees that a deleted range covers are not read, only their inner nodes, to learn which blocks
+//! become free.
 //!
 //! The walk does no I/O: [`Apply::step`] says which nodes it needs, and leaves new nodes in
 //! [`Apply::written`]. It works in slices, and neither the old tree nor the memtable may change
