@@ -176,6 +176,10 @@ pub fn store_logger(c: Counters) -> Logger {
         (bytes("data_bytes", Counter, "data in transactions"), int(c.data_bytes)),
         (def("log_batches", Counter, "batches written to the log"), int(c.log_batches)),
         (bytes("log_bytes", Counter, "written to the log"), int(c.log_bytes)),
+        (
+            def("log_answer_us", Gauge, "microseconds that the quickest of the last batches took"),
+            int(c.log_answer_ns / 1000),
+        ),
         (def("logged_blocks", Counter, "blocks in the log"), int(c.logged_blocks)),
         (bytes("direct_bytes", Counter, "written beside the log"), int(c.direct_bytes)),
         (def("direct_writes", Counter, "writes beside the log"), int(c.direct_writes)),

@@ -66,6 +66,9 @@ pub struct Config {
     /// Log batches in flight at a time. More of them cut the wait of a transaction that comes while
     /// one is in flight; fewer make larger batches.
     pub wal_inflight_batches: usize,
+    /// A batch of fewer blocks waits until the one before it is written, if the disk is quick. It is worth
+    /// it up to where moving the blocks takes longer than what a write costs besides; 0: never.
+    pub wal_gather_blocks: u64,
     /// Bytes of big writes in flight before writers have to wait.
     pub direct_inflight_bytes: u64,
     /// Share of the device, in thousandths, that only transactions marked so may use.
@@ -100,6 +103,7 @@ impl Config {
             wal_bytes: 1 << 30,
             small_write_bytes: 64 << 10,
             wal_inflight_batches: 4,
+            wal_gather_blocks: 64,
             direct_inflight_bytes: 128 << 20,
             reserve_per_mille: 5,
             reserve_max_bytes: 4 << 30,

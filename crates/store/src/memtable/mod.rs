@@ -88,6 +88,9 @@ const ROW_OVERHEAD_BYTES: usize = 120;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memtable {
     rows: Table<Key, Row>,
+    /// Whether a shard may be among the rows. Where blocks are written over in place there is none, and
+    /// looking for it would be a search through all of them for each block.
+    has_shards: bool,
     /// Of shards that are not among the rows.
     patches: Patches,
     ranges: Table<Key, Range>,
@@ -128,10 +131,11 @@ impl Memtable {
     }
 
     pub fn put(&mut self, key: Key, value: Option<Bytes>, txn: u64) {
-        if !self.patches.is_empty()
-            && let Some(id) = keys::shard_of(&key)
-        {
-            self.patches.remove(id);
+        if let Some(id) = keys::shard_of(&key) {
+            self.has_shards = true;
+            if !self.patches.is_empty() {
+                self.patches.remove(id);
+            }
         }
         self.bytes += row_bytes(&key, value.as_ref());
         let key_len = key.len();
@@ -145,7 +149,8 @@ impl Memtable {
         let deleted = Malformed("a patch of a row that is not there");
         let key = keys::shard(id.0, id.1);
         let covered = self.covering(&key).is_some();
-        match self.rows.get_mut(&key) {
+        let row = if self.has_shards { self.rows.get_mut(&key) } else { None };
+        match row {
             Some(Row { value: None, .. }) => return Err(deleted),
             Some(Row { value: Some(value), txn: last }) => {
                 // The row's length stays.
@@ -199,13 +204,15 @@ impl Memtable {
     }
 
     pub fn get(&self, key: &[u8]) -> Found<'_> {
-        match self.rows.get(key) {
+        let shard = keys::shard_of(key);
+        let row = if shard.is_none() || self.has_shards { self.rows.get(key) } else { None };
+        match row {
             Some(Row { value: Some(value), txn }) => return Found::Put { value, txn: *txn },
             Some(Row { value: None, txn }) => return Found::Deleted { txn: *txn },
             None => {}
         }
         if !self.patches.is_empty()
-            && let Some((patch, txn)) = keys::shard_of(key).and_then(|id| self.patches.get(id))
+            && let Some((patch, txn)) = shard.and_then(|id| self.patches.get(id))
         {
             return Found::Patched { patch, txn };
         }

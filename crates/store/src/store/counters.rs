@@ -21,6 +21,8 @@ pub struct Counters {
     pub log_batches: u64,
     /// Bytes of log batches.
     pub log_bytes: u64,
+    /// How long the log's disk took for the quickest of the last batches, in nanoseconds.
+    pub log_answer_ns: u64,
     /// Blocks that small writes put into the log.
     pub logged_blocks: u64,
     /// Bytes of big writes, beside the log.

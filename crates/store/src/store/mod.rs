@@ -21,6 +21,7 @@ mod commit;
 mod counters;
 pub(crate) mod direct;
 mod fetch;
+mod gather;
 pub(crate) mod inflight;
 pub(crate) mod miss;
 pub(crate) mod onodes;
@@ -61,6 +62,7 @@ use commit::Commit;
 use denc::Arena;
 use direct::DirectWrites;
 use fetch::{Fetches, Piecewise};
+use gather::Gather;
 use inflight::Io;
 use io::disk::{DevId, DiskError};
 use outlines::Outlines;
@@ -156,6 +158,7 @@ pub struct Store {
     checkpoint: Option<Checkpoint>,
     writeback: WriteBack,
     pace: Pace,
+    gather: Gather,
     commit: Option<Commit>,
     /// The memtable that the last checkpoint applied, on its way out.
     garbage: Garbage,
@@ -236,6 +239,7 @@ impl Store {
             checkpoint: None,
             writeback: WriteBack::default(),
             pace: Pace::default(),
+            gather: Gather::default(),
             commit: None,
             garbage: Garbage::default(),
             old_pages: VecDeque::new(),
@@ -290,7 +294,8 @@ impl Store {
     /// Performance counters since the mount.
     pub fn counters(&self) -> Counters {
         let (page_hits, page_misses) = self.rows.pages.hits_and_misses();
-        Counters { page_hits, page_misses, ..self.counters }
+        let log_answer_ns = self.gather.quickest_ns();
+        Counters { page_hits, page_misses, log_answer_ns, ..self.counters }
     }
 
     /// The largest transaction: bytes that its rows and small writes may take in the log.

@@ -134,8 +134,9 @@ impl Store {
 
     /// Whether a batch can be closed now.
     fn can_seal(&self) -> bool {
-        let max = self.config.wal_inflight_batches.max(1);
-        self.wal.writing() < max && (self.wal.has_open() || self.wal.has_room_for_mark())
+        let (blocks, writing) = (self.wal.open_blocks(), self.wal.writing());
+        let goes = self.gather.lets_go(blocks, writing, &self.config);
+        goes && (self.wal.has_open() || self.wal.has_room_for_mark())
     }
 
     fn issue_direct(&mut self, fx: &mut Effects) {
@@ -156,7 +157,7 @@ impl Store {
         }
     }
 
-    /// Writes the turn's batch, unless enough are in flight: then it grows until one is done.
+    /// Writes the turn's batch, or lets it grow until one that is in flight is done.
     fn issue_batches(&mut self, fx: &mut Effects) {
         let max = self.config.wal_inflight_batches.max(1);
         let unannounced = self.txns.decided() > self.announced;
@@ -172,6 +173,7 @@ impl Store {
             self.mark_wanted = false;
             self.mark_due = None;
             self.counters.log_batches += 1;
+            self.gather.issued(issue.seq, self.now);
             let dev = self.log_dev();
             for (block, pieces) in issue.writes {
                 self.counters.log_bytes += pieces.iter().map(|p| p.len() as u64).sum::<u64>();
@@ -186,6 +188,7 @@ impl Store {
         if !self.must("writing to the log", result) {
             return;
         }
+        self.gather.written(seq, self.now);
         let mut decided = Vec::new();
         for txn in self.wal.written(seq) {
             self.txns.logged(txn, &mut decided);

@@ -290,6 +290,11 @@ impl Wal {
         self.batches.back().is_some_and(|b| !b.is_empty())
     }
 
+    /// Blocks of the open batch.
+    pub fn open_blocks(&self) -> u64 {
+        self.batches.back().map_or(0, |b| b.total_blocks())
+    }
+
     /// Closes the open batch, so that what comes next is in another one. Gives the position of what
     /// comes next.
     pub fn seal(&mut self) -> LogPos {

@@ -170,6 +170,7 @@ fn any_config(rng: &mut Rng) -> Config {
         wal_bytes: [256 << 10, 512 << 10, 1 << 20][rng.usize(0..3)],
         small_write_bytes: [4 << 10, 16 << 10, 64 << 10][rng.usize(0..3)],
         wal_inflight_batches: rng.usize(1..5),
+        wal_gather_blocks: [0, 4, 64][rng.usize(0..3)],
         discard: rng.bool(),
         ..tiny_config()
     }

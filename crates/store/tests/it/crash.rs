@@ -217,7 +217,11 @@ fn workload(
     steps: usize,
 ) -> (u64, u64) {
     let mut rng = Rng::with_seed(seed);
-    let config = Config { wal_inflight_batches: rng.usize(1..5), ..config.clone() };
+    let config = Config {
+        wal_inflight_batches: rng.usize(1..5),
+        wal_gather_blocks: [0, 4, 64][rng.usize(0..3)],
+        ..config.clone()
+    };
     let rig = Rig::new(seed, sizes, &config);
     let mut crashes = Crashes::new(config, 3, generator.clone());
     crashes.run(rig, &mut rng, steps, &format!("seed {seed}"));
@@ -292,7 +296,11 @@ fn a_thousand_operations() {
     let (mut points, mut lives) = (0, 0);
     for seed in 120..120 + rounds(1) {
         let mut rng = Rng::with_seed(seed);
-        let config = Config { wal_inflight_batches: rng.usize(1..5), ..tiny_config() };
+        let config = Config {
+            wal_inflight_batches: rng.usize(1..5),
+            wal_gather_blocks: [0, 4, 64][rng.usize(0..3)],
+            ..tiny_config()
+        };
         let mut rig = Rig::new(seed, &[10 << 20], &config);
         let mut crashes = Crashes::new(config, 3, generator.clone());
         crashes.generator.flavour = Flavour::any(&mut rng);

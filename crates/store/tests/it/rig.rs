@@ -28,6 +28,8 @@ pub fn tiny_config() -> Config {
         memtable_bytes: 128 << 10,
         wal_bytes: 512 << 10,
         small_write_bytes: 16 << 10,
+        // What is in flight together can be lost in more ways.
+        wal_gather_blocks: 0,
         ..Config::for_memory(1 << 20)
     }
 }
