@@ -407,3 +407,28 @@ fn a_store_can_move_between_threads() {
     fn is_send<T: Send>() {}
     is_send::<Store>();
 }
+
+/// What comes while a small batch of the log is on its way goes together when that one is done.
+#[test]
+fn small_transactions_are_gathered_behind_a_batch() {
+    for (wal_gather_blocks, at_once) in [(64, 1), (0, 6)] {
+        let config = Config { wal_gather_blocks, wal_inflight_batches: 8, ..tiny_config() };
+        let mut rig = Rig::new(9, &[8 << 20], &config);
+        let before = rig.store.counters().log_batches;
+        let written = |rig: &Rig| rig.store.counters().log_batches - before;
+        let ids: Vec<_> = (0..6)
+            .map(|n| {
+                let mut txn = Transaction::new(n);
+                txn.write(&key(n), 0, vec![1; 4096].into());
+                let id = rig.must(&txn);
+                rig.end_turn();
+                id
+            })
+            .collect();
+        assert_eq!(written(&rig), at_once, "{wal_gather_blocks}");
+        while !ids.iter().all(|id| rig.durable.contains(id)) {
+            assert!(rig.turn(), "a transaction never gets durable");
+        }
+        assert_eq!(written(&rig), at_once.max(2), "{wal_gather_blocks}");
+    }
+}
