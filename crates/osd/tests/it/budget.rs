@@ -7,7 +7,7 @@ use sim::Work;
 use wire::msg::OsdOp;
 
 /// What the OSDs do for a request when nothing else goes on: the least of many. Heartbeats and
-/// reports come beside some of them, and most messages arrive in pieces: 2 % of the writes are not disturbed.
+/// reports come beside some of them, and many messages arrive in pieces: one write in a hundred is not disturbed.
 fn least(c: &mut Cluster, mut op: impl FnMut() -> OsdOp, write: bool) -> Work {
     let all = |c: &Cluster| {
         let each = c.osds.iter().map(|node| c.world.work(*node));
