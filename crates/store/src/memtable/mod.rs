@@ -204,16 +204,14 @@ impl Memtable {
     }
 
     pub fn get(&self, key: &[u8]) -> Found<'_> {
-        let shard = keys::shard_of(key);
+        let shard = if self.patches.is_empty() { None } else { keys::shard_of(key) };
         let row = if shard.is_none() || self.has_shards { self.rows.get(key) } else { None };
         match row {
             Some(Row { value: Some(value), txn }) => return Found::Put { value, txn: *txn },
             Some(Row { value: None, txn }) => return Found::Deleted { txn: *txn },
             None => {}
         }
-        if !self.patches.is_empty()
-            && let Some((patch, txn)) = shard.and_then(|id| self.patches.get(id))
-        {
+        if let Some((patch, txn)) = shard.and_then(|id| self.patches.get(id)) {
             return Found::Patched { patch, txn };
         }
         match self.covering(key) {

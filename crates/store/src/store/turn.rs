@@ -163,7 +163,7 @@ impl Store {
         let unannounced = self.txns.decided() > self.announced;
         let due = self.mark_due.is_some_and(|due| due <= self.now);
         let mark = unannounced && (due || self.mark_wanted);
-        if self.can_seal() && (self.wal.has_open() || mark) {
+        if (self.wal.has_open() || mark) && self.can_seal() {
             self.wal.seal();
         }
         while self.wal.writing() < max {
