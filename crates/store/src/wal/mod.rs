@@ -1,8 +1,8 @@
-//! The log: a ring of blocks that takes one batch per turn.
+//! The log: a ring of blocks that takes batches, at most one a turn as a rule.
 //!
 //! Batches are numbered and follow each other in an endless log of blocks, of which the ring holds
-//! the part that is still needed. A batch holds the records of the turn's transactions and, for
-//! small writes, the new blocks. It is needed until its records are in the tree and its blocks in
+//! the part that is still needed. A batch holds the records of transactions, of one turn or a few,
+//! and, for small writes, the new blocks. It is needed until its records are in the tree and its blocks in
 //! place (or something newer is), and a superblock says so.
 //!
 //! **Order.** Batches are written in order but complete in any; a batch counts as durable only with

@@ -209,6 +209,15 @@ impl Crashes {
     }
 }
 
+/// The same with any number of log batches on their way.
+fn any_batches(rng: &mut Rng, config: Config) -> Config {
+    Config {
+        wal_inflight_batches: rng.usize(1..5),
+        wal_gather_blocks: [0, 4, 64][rng.usize(0..3)],
+        ..config
+    }
+}
+
 fn workload(
     seed: u64,
     sizes: &[u64],
@@ -217,11 +226,7 @@ fn workload(
     steps: usize,
 ) -> (u64, u64) {
     let mut rng = Rng::with_seed(seed);
-    let config = Config {
-        wal_inflight_batches: rng.usize(1..5),
-        wal_gather_blocks: [0, 4, 64][rng.usize(0..3)],
-        ..config.clone()
-    };
+    let config = any_batches(&mut rng, config.clone());
     let rig = Rig::new(seed, sizes, &config);
     let mut crashes = Crashes::new(config, 3, generator.clone());
     crashes.run(rig, &mut rng, steps, &format!("seed {seed}"));
@@ -296,11 +301,7 @@ fn a_thousand_operations() {
     let (mut points, mut lives) = (0, 0);
     for seed in 120..120 + rounds(1) {
         let mut rng = Rng::with_seed(seed);
-        let config = Config {
-            wal_inflight_batches: rng.usize(1..5),
-            wal_gather_blocks: [0, 4, 64][rng.usize(0..3)],
-            ..tiny_config()
-        };
+        let config = any_batches(&mut rng, tiny_config());
         let mut rig = Rig::new(seed, &[10 << 20], &config);
         let mut crashes = Crashes::new(config, 3, generator.clone());
         crashes.generator.flavour = Flavour::any(&mut rng);
