@@ -15,8 +15,9 @@ use crate::sizes::Bytes;
 use crate::store_tool::{self, MIN_DISK_BYTES, NewStore};
 use crate::sync_client::SyncClient;
 use crate::wait::Deadline;
-use client::{ClientError, Object, ObjectOp};
+use client::{ClientError, Completion, Object, ObjectOp, Outcome, RequestId};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::time::Duration;
 use types::{Errno, OsdId};
@@ -315,25 +316,48 @@ impl BringUp<'_> {
         })
     }
 
+    /// Until each OSD that the map has as up has answered. A process that was killed may seem to run
+    /// for a while, and the map still has it as up: it never answers.
     fn wait_for_osds(&mut self, client: &mut SyncClient) -> Result<(), Failure> {
-        let wanted: Vec<u32> = self.state.osds.iter().map(|o| o.id).collect();
+        let ids = self.state.osds.iter().map(|o| OsdId(o.id.cast_signed()));
+        let mut silent: BTreeMap<OsdId, Option<RequestId>> = ids.map(|id| (id, None)).collect();
         self.wait(|| {
-            let ids = wanted.clone();
-            let down: Vec<String> = client.call(move |now, c| {
-                let Some(map) = c.map().cloned() else { return Vec::new() };
-                let down = ids.into_iter().filter(|id| map.is_down(OsdId(*id as i32)));
-                let down: Vec<String> = down.map(|id| format!("osd.{id}")).collect();
+            // Also completions of waits for a map, for which nobody asked.
+            while let Some(Completion { id, outcome }) = client.next(Duration::ZERO)? {
+                let osd = silent.iter().find(|(_, asked)| **asked == Some(id)).map(|(osd, _)| *osd);
+                match (osd, outcome) {
+                    (Some(osd), Outcome::Command(Ok(_))) => drop(silent.remove(&osd)),
+                    (Some(osd), _) => drop(silent.insert(osd, None)),
+                    (None, _) => {}
+                }
+            }
+            let mut asked = silent.clone();
+            let (asked, down) = client.call(move |now, c| {
+                let Some(map) = c.map().cloned() else { return (asked, Vec::new()) };
+                let down: Vec<OsdId> = asked.keys().copied().filter(|o| map.is_down(*o)).collect();
                 if !down.is_empty() {
                     c.wait_for_map(now, map.epoch.next());
                 }
-                down
+                for (osd, id) in
+                    asked.iter_mut().filter(|(osd, id)| id.is_none() && map.is_up(**osd))
+                {
+                    *id = Some(c.tell(now, *osd, r#"{"prefix": "version"}"#, ""));
+                }
+                (asked, down)
             })?;
-            // Nobody asked for the completions of those waits.
-            while client.next(Duration::ZERO)?.is_some() {}
-            if down.is_empty() {
-                return Ok(Ok(()));
+            silent = asked;
+            let names = |osds: &[OsdId]| {
+                let names: Vec<String> = osds.iter().map(|osd| format!("osd.{osd}")).collect();
+                names.join(", ")
+            };
+            if silent.is_empty() {
+                Ok(Ok(()))
+            } else if down.is_empty() {
+                let silent: Vec<OsdId> = silent.keys().copied().collect();
+                Ok(Err(format!("waiting for {} to answer", names(&silent))))
+            } else {
+                Ok(Err(format!("waiting for {} to be up", names(&down))))
             }
-            Ok(Err(format!("waiting for {} to be up", down.join(", "))))
         })
     }
 

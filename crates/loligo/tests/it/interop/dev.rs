@@ -3,6 +3,7 @@
 use super::cluster::{BINARY, Cluster, free_port, is_foreign, pattern};
 use super::tool::Tool;
 use loligo::wait::Deadline;
+use rustix::process::Signal;
 use serde_json::Value;
 use std::net::TcpListener;
 use std::path::Path;
@@ -110,6 +111,23 @@ fn it_is_up_soon_and_idle_osds_are_small() {
         }
     }
     panic!("it took {best} s at best");
+}
+
+/// The map has it as up, and its process holds its pid file, but it is at its end.
+#[test]
+fn an_osd_that_does_not_answer_is_not_taken_for_up() {
+    if is_foreign() {
+        return;
+    }
+    const SOON: Duration = Duration::from_secs(2);
+    let c = Cluster::start(3, SMALL);
+    c.signal("osd.2", Signal::STOP);
+    let mut start = c.dev("start").start();
+    assert!(!Deadline::after(SOON).until(Duration::from_millis(20), || !start.is_running()));
+    c.kill("osd.2");
+    let said = start.wait();
+    assert!(said.status.success(), "{said:?}");
+    assert!(String::from_utf8_lossy(&said.out).contains("3 up of 3"), "{said:?}");
 }
 
 #[test]
