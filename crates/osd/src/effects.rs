@@ -116,6 +116,7 @@ impl Daemon {
         let reads = ReadSet::new();
         let scene = Scene {
             request: &request,
+            head_key: &request.object.head().to_key(),
             writes: true,
             sender: Sender { name: key.0, addr: Default::default() },
             snaps: &snaps,

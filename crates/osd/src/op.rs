@@ -14,7 +14,7 @@ use io::Effects;
 use maps::{OsdMapFlags, PgIdExt, PoolFlags};
 use peer::mapping;
 use store::ReadSet;
-use types::{Errno, HObject, OsdId, PgId, ReqId};
+use types::{Errno, HObject, ObjectKey, OsdId, PgId, ReqId};
 use wire::LinkId;
 use wire::msg::{MOsdOp, MOsdOpReply, Message, OpCode, Payload, flags};
 
@@ -59,6 +59,8 @@ pub struct ClientOp {
     pub is_reading: bool,
     /// Counts its attempts: what was fetched for an earlier one is of no interest.
     pub attempt: u32,
+    /// The key of its object's head, from the first attempt on.
+    pub head_key: Option<ObjectKey>,
     /// It stands in [`Daemon::waiting_ops`], for a newer map or for its PG to be made.
     pub waits_for_map: bool,
     /// A write in flight: what is answered when it is committed.
@@ -128,6 +130,7 @@ impl Daemon {
             bytes,
             is_reading: false,
             attempt: 0,
+            head_key: None,
             waits_for_map: false,
             answer: None,
         };

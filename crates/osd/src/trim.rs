@@ -316,6 +316,7 @@ impl Daemon {
         let request = MOsdOp { object: head.clone(), ..MOsdOp::default() };
         let scene = Scene {
             request: &request,
+            head_key: &head.to_key(),
             writes: true,
             sender: Sender::default(),
             snaps: &snaps,

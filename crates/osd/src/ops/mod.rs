@@ -89,6 +89,8 @@ pub struct Sender {
 pub struct Scene<'a> {
     /// The request.
     pub request: &'a MOsdOp,
+    /// The key of its object's head.
+    pub head_key: &'a ObjectKey,
     /// It may change something.
     pub writes: bool,
     /// Who sent it.
@@ -213,7 +215,7 @@ impl<'a> Run<'a> {
     fn begin(reader: Reader<'a>, scene: &'a Scene<'a>, sequencer: u64) -> Result<Self, Stop> {
         let request = scene.request;
         let head = request.object.head();
-        let head_key = head.to_key();
+        let head_key = scene.head_key.clone();
         let stored = reader.object(&head_key)?;
         let snapset = match &stored {
             Some(s) if s.meta.has_clones => reader.snapset(&head_key)?,
