@@ -198,10 +198,9 @@ impl Daemon {
             Readiness::Degraded => !op.class.writes,
             Readiness::Missing => planted(Bug::MissingServedAbsent) && !op.class.writes,
         };
-        let head_key = op.head_key.get_or_insert_with(|| head.to_key()).clone();
         let scene = Scene {
             request: &op.request,
-            head_key: &head_key,
+            head_key: op.head_key.get_or_insert_with(|| head.to_key()),
             writes: op.class.writes,
             sender: op.sender,
             snaps: &snaps,

@@ -324,40 +324,35 @@ impl BringUp<'_> {
         self.wait(|| {
             // Also completions of waits for a map, for which nobody asked.
             while let Some(Completion { id, outcome }) = client.next(Duration::ZERO)? {
-                let osd = silent.iter().find(|(_, asked)| **asked == Some(id)).map(|(osd, _)| *osd);
-                match (osd, outcome) {
+                let asked = silent.iter().find(|(_, asked)| **asked == Some(id));
+                match (asked.map(|(osd, _)| *osd), outcome) {
                     (Some(osd), Outcome::Command(Ok(_))) => drop(silent.remove(&osd)),
                     (Some(osd), _) => drop(silent.insert(osd, None)),
                     (None, _) => {}
                 }
             }
-            let mut asked = silent.clone();
-            let (asked, down) = client.call(move |now, c| {
+            let mut asked = std::mem::take(&mut silent);
+            let down: Vec<OsdId>;
+            (silent, down) = client.call(move |now, c| {
                 let Some(map) = c.map().cloned() else { return (asked, Vec::new()) };
+                for (osd, id) in asked.iter_mut().filter(|(osd, _)| map.is_up(**osd)) {
+                    id.get_or_insert_with(|| c.tell(now, *osd, r#"{"prefix": "version"}"#, ""));
+                }
                 let down: Vec<OsdId> = asked.keys().copied().filter(|o| map.is_down(*o)).collect();
                 if !down.is_empty() {
                     c.wait_for_map(now, map.epoch.next());
                 }
-                for (osd, id) in
-                    asked.iter_mut().filter(|(osd, id)| id.is_none() && map.is_up(**osd))
-                {
-                    *id = Some(c.tell(now, *osd, r#"{"prefix": "version"}"#, ""));
-                }
                 (asked, down)
             })?;
-            silent = asked;
-            let names = |osds: &[OsdId]| {
-                let names: Vec<String> = osds.iter().map(|osd| format!("osd.{osd}")).collect();
-                names.join(", ")
-            };
             if silent.is_empty() {
-                Ok(Ok(()))
-            } else if down.is_empty() {
-                let silent: Vec<OsdId> = silent.keys().copied().collect();
-                Ok(Err(format!("waiting for {} to answer", names(&silent))))
-            } else {
-                Ok(Err(format!("waiting for {} to be up", names(&down))))
+                return Ok(Ok(()));
             }
+            let (osds, what) = match down.is_empty() {
+                true => (silent.keys().copied().collect(), "answer"),
+                false => (down, "be up"),
+            };
+            let osds: Vec<String> = osds.iter().map(|osd| format!("osd.{osd}")).collect();
+            Ok(Err(format!("waiting for {} to {what}", osds.join(", "))))
         })
     }
 
