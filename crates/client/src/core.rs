@@ -35,7 +35,7 @@ where
             Event::Net(event) => drop(self.client.handle(now, event, fx)),
             Event::Timer => self.client.tick(now, fx),
             Event::Stop => fx.exit(0, "stopped"),
-            Event::Disk(_) | Event::Kv(_) => {}
+            Event::Disk(_) | Event::Kv(_) | Event::Memory(_) => {}
         }
     }
 

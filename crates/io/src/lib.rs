@@ -49,6 +49,9 @@ pub enum Event {
     Kv(KvDone),
     /// The time of [`Core::next_deadline`] has come.
     Timer,
+    /// Memory that the process takes, in bytes. A real runner says so about once a second; a simulated one
+    /// never.
+    Memory(u64),
     /// The operator asks for an orderly end (SIGTERM, SIGINT). The core says when it is done by
     /// [`Effects::exit`].
     Stop,

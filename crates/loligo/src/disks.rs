@@ -106,7 +106,7 @@ impl<W: DiskWork> Core for Worker<W> {
         self.outcome = match event {
             Event::Start => self.work.start(fx),
             Event::Disk(done) => self.work.handle(done, fx),
-            Event::Net(_) | Event::Kv(_) | Event::Timer | Event::Stop => None,
+            Event::Net(_) | Event::Kv(_) | Event::Timer | Event::Memory(_) | Event::Stop => None,
         };
         if self.outcome.is_some() {
             fx.exit(0, "done");

@@ -74,7 +74,7 @@ impl Core for Driver {
                 self.images.tick(now, &mut self.client);
             }
             Event::Stop => fx.exit(0, "stopped"),
-            Event::Disk(_) | Event::Kv(_) => {}
+            Event::Disk(_) | Event::Kv(_) | Event::Memory(_) => {}
         }
     }
 

@@ -221,7 +221,7 @@ impl Core for Mon {
                     server.on_net(now, event, fx);
                 }
             }
-            Event::Timer | Event::Disk(_) => {}
+            Event::Timer | Event::Disk(_) | Event::Memory(_) => {}
         }
     }
 

@@ -32,6 +32,7 @@ mod image_io;
 mod lease;
 mod links;
 mod mapstate;
+mod memory;
 mod merge;
 mod object;
 mod object_queue;
@@ -113,7 +114,7 @@ impl Core for Osd {
                 *stop = true;
                 None
             }
-            Event::Net(_) | Event::Kv(_) | Event::Timer => None,
+            Event::Net(_) | Event::Kv(_) | Event::Timer | Event::Memory(_) => None,
         };
         match mounted {
             None => {}

@@ -79,7 +79,7 @@ pub(crate) fn read_part(
         );
         part.extents = if len == 0 { Vec::new() } else { store.extents(&key, from, len)? };
         for (offset, len) in &part.extents {
-            let pieces = store.read(&key, *offset, *len, reader.set)?;
+            let pieces = store.read_once(&key, *offset, *len, reader.set)?;
             part.data.extend(contents(pieces));
         }
         next.data_offset = from + len;
@@ -185,7 +185,7 @@ impl Part {
         let mut lacks: Option<Miss> = None;
         for (offset, len) in ranges.iter() {
             let len = len.min(self.size.saturating_sub(offset));
-            match reader.store.read(key, offset, len, reader.set) {
+            match reader.store.read_once(key, offset, len, reader.set) {
                 Ok(pieces) => {
                     self.extents.push((offset, len));
                     self.data.extend(contents(pieces));

@@ -66,6 +66,8 @@ pub struct Perf {
     pub own_checks: u64,
     /// Objects with such records that the last of them found damaged.
     pub own_damaged: u64,
+    /// Memory of the process, as it was last told.
+    pub resident_bytes: u64,
     /// Messages that made no sense.
     pub odd_messages: u64,
     /// Sessions with other OSDs that were lost.
@@ -155,6 +157,7 @@ impl Perf {
                 def("own_damaged", Gauge, "objects with its own records that are damaged"),
                 int(self.own_damaged),
             ),
+            (bytes("resident_bytes", Gauge, "memory of the process"), int(self.resident_bytes)),
             (def("odd_messages", Counter, "messages without sense"), int(self.odd_messages)),
             (def("lost_sessions", Counter, "lost sessions with OSDs"), int(self.lost_sessions)),
             (def("no_space", Counter, "writes stopped by lack of space"), int(self.no_space)),
@@ -204,6 +207,11 @@ pub fn store_logger(c: Counters) -> Logger {
             def("outlined_blocks_read", Counter, "blocks read whose row of extents was not"),
             int(c.outlined_blocks_read),
         ),
+        (
+            def("kept_blocks_read", Counter, "blocks found in memory from an earlier read"),
+            int(c.kept_blocks_read),
+        ),
+        (bytes("kept_bytes", Gauge, "memory for blocks that were read"), int(c.kept_bytes)),
         (def("fetch_lat", AvgTime, "time of reads"), time(c.fetches, c.fetch_ns)),
         (bytes("data_read_bytes", Counter, "data read"), int(c.data_read_bytes)),
         (def("bad_blocks", Counter, "data with a wrong checksum"), int(c.bad_blocks)),

@@ -39,7 +39,7 @@ impl Core for User {
             Event::Start => self.client.start(now),
             Event::Net(event) => drop(self.client.handle(now, event, fx)),
             Event::Timer => self.client.tick(now, fx),
-            Event::Stop | Event::Disk(_) | Event::Kv(_) => {}
+            Event::Stop | Event::Disk(_) | Event::Kv(_) | Event::Memory(_) => {}
         }
     }
     fn end_turn(&mut self, now: Now, fx: &mut Effects) {

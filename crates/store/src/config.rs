@@ -52,6 +52,8 @@ pub struct Config {
     /// Memory for outlines of rows of extents, as far as the other caches can do without it and log and
     /// memtables do not need theirs: rows of what is written and read at random that are not in memory.
     pub outline_bytes: usize,
+    /// Memory for blocks that were read, as far as none of the others needs it.
+    pub block_cache_bytes: usize,
     /// Memory for blocks that are in the log and not yet in place; beyond it they are read back
     /// from the log.
     pub wal_cache_bytes: usize,
@@ -98,6 +100,7 @@ impl Config {
             page_cache_bytes: bytes / 2 - bytes / 16,
             shard_cache_bytes: bytes / 16,
             outline_bytes: bytes / 16 * 15,
+            block_cache_bytes: usize::MAX,
             wal_cache_bytes: bytes / 4,
             memtable_bytes: bytes / 4,
             wal_bytes: 1 << 30,

@@ -1,5 +1,28 @@
 //! The memory of the process, as the kernel gives it and takes it back.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Memory that the process takes.
+pub(crate) struct Resident(Option<File>);
+
+impl Resident {
+    pub fn open() -> Self {
+        Resident(File::open("/proc/self/statm").ok())
+    }
+
+    /// In bytes, if the kernel says. The second figure of `statm` counts pages (proc(5)).
+    pub fn bytes(&self) -> Option<u64> {
+        let mut text = [0; 128];
+        let len = self.0.as_ref()?.read_at(&mut text, 0).ok()?;
+        let pages = std::str::from_utf8(text.get(..len)?).ok()?.split(' ').nth(1)?;
+        pages.parse::<u64>().ok()?.checked_mul(PAGE_BYTES)
+    }
+}
+
+/// The kernel's pages on x86-64.
+const PAGE_BYTES: u64 = 4096;
+
 /// Number of mimalloc's option `purge_delay` (`enum mi_option_e` in its `mimalloc.h`).
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;
 

@@ -561,7 +561,7 @@ impl Core for Job {
                 self.target.tick(now, &mut self.client);
             }
             Event::Stop => self.stop(fx),
-            Event::Disk(_) | Event::Kv(_) => {}
+            Event::Disk(_) | Event::Kv(_) | Event::Memory(_) => {}
         }
     }
 

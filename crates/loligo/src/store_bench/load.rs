@@ -465,7 +465,7 @@ impl Core for Load {
                 self.mount = Some(mount);
             }
             Event::Disk(done) => self.disk(now, done, fx),
-            Event::Net(_) | Event::Kv(_) | Event::Timer | Event::Stop => {}
+            Event::Net(_) | Event::Kv(_) | Event::Timer | Event::Memory(_) | Event::Stop => {}
         }
     }
 

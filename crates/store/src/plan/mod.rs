@@ -15,10 +15,10 @@ mod values;
 use crate::accounts::PackedDelta;
 use crate::alloc::{Allocator, Run, push_run};
 use crate::compress::Codec;
-use crate::error::StoreError;
 use crate::keys::{self, Key};
 use crate::memtable::{Found, Memtable};
 use crate::rows::{Onode, Slot};
+use crate::store::blocks::BlockCache;
 use crate::store::direct::DirectWrites;
 use crate::store::miss::{ReadSet, Wants};
 use crate::store::onodes::{KnownRow, OnodeCache, ShardCache};
@@ -100,6 +100,7 @@ pub(crate) struct Context<'a> {
     pub onodes: &'a OnodeCache,
     pub shards: &'a ShardCache,
     pub outlines: &'a Outlines,
+    pub kept: &'a BlockCache,
     pub wal: &'a Wal,
     pub direct: &'a DirectWrites,
     pub txns: &'a Txns,
@@ -455,8 +456,9 @@ impl<'a> Plan<'a> {
     }
 
     fn problem<T>(&self, what: &'static str) -> Planned<T> {
-        let problem = Some(StoreError::BadMetadata { block: 0, what });
-        Err(Wants { wants: Vec::new(), problem }.into())
+        let mut wants = Wants::default();
+        wants.damaged(0, what);
+        Err(wants.into())
     }
 
     /// Frees what slots refer to; blobs are given up when it is known that no slot is in them

@@ -49,6 +49,10 @@ pub struct Counters {
     pub overwrites_unseen: u64,
     /// Blocks that were read by outlines, since the row of extents was not in memory.
     pub outlined_blocks_read: u64,
+    /// Blocks that were not read, since they were in memory from an earlier read.
+    pub kept_blocks_read: u64,
+    /// Memory of such blocks, in bytes.
+    pub kept_bytes: u64,
     /// Tree nodes read.
     pub nodes_read: u64,
     /// Fetches.

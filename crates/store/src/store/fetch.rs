@@ -10,7 +10,6 @@ use super::{Ended, Life, Store, StoreEvent};
 use crate::codec::block_crc;
 use crate::error::StoreError;
 use crate::keys::ShardId;
-use crate::memtable::Memtable;
 use crate::mount::walk::is_possible;
 use crate::tree::node::{Node, PagePtr, node_crc};
 use bytes::Bytes;
@@ -20,9 +19,6 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 use types::testing::{Bug, planted};
 use types::{HashMap, Mono, ObjectKey};
-
-/// What is left of a cache that gives its memory away: one part of so many.
-const KEPT_PART: usize = 16;
 
 /// Which part of a fetch a read is.
 #[derive(Debug)]
@@ -40,6 +36,8 @@ struct Fetch {
     set: ReadSet,
     error: Option<StoreError>,
     since: Mono,
+    /// Whether blocks that it brings are kept for others.
+    keep: bool,
 }
 
 /// Fetches under way.
@@ -61,17 +59,17 @@ pub(crate) fn check_node(ptr: PagePtr, bytes: Bytes) -> Result<Node, &'static st
 impl Store {
     /// Gets what `miss` names. [`StoreEvent::Fetched`] with `waiter` follows, at once or when the
     /// device has answered.
-    pub fn fetch(&mut self, miss: Miss, waiter: u64, fx: &mut Effects) {
+    pub fn fetch(&mut self, mut miss: Miss, waiter: u64, fx: &mut Effects) {
         if matches!(self.life, Life::Dead | Life::Closed) {
             return;
         }
         self.counters.fetches += 1;
-        let result = match miss.problem.or_else(|| self.impossible(&miss.wants)) {
+        let result = match miss.problem.take().or_else(|| self.impossible(&miss.wants)) {
             Some(problem) => Err(problem),
             // What it names may have moved: the operation finds out by running again.
             None if miss.epoch != self.epoch || self.is_stale(&miss.wants) => Ok(ReadSet::new()),
             None => {
-                self.start_fetch(miss.wants, waiter, fx);
+                self.start_fetch(miss, waiter, fx);
                 return;
             }
         };
@@ -107,12 +105,13 @@ impl Store {
             .map(|block| StoreError::BadMetadata { block, what })
     }
 
-    fn start_fetch(&mut self, wants: Vec<Want>, waiter: u64, fx: &mut Effects) {
+    fn start_fetch(&mut self, miss: Miss, waiter: u64, fx: &mut Effects) {
         let id = self.fetches.next;
         self.fetches.next += 1;
         let since = self.now;
-        let mut fetch = Fetch { waiter, left: 0, set: ReadSet::new(), error: None, since };
-        for want in wants {
+        let keep = !miss.once && self.keeps(&miss.wants);
+        let mut fetch = Fetch { waiter, left: 0, set: ReadSet::new(), error: None, since, keep };
+        for want in miss.wants {
             match want {
                 Want::Page(ptr) => match self.rows.pages.get(ptr) {
                     Some(node) => fetch.set.pages.push(node),
@@ -161,6 +160,20 @@ impl Store {
         self.fetches.running.insert(id, fetch);
     }
 
+    /// Whether the blocks among what is wanted are to be kept for others.
+    fn keeps(&mut self, wants: &[Want]) -> bool {
+        let blocks = wants.iter().map(|want| match want {
+            Want::Data { crcs, .. } => crcs.len() as u64,
+            Want::Outlined { crcs, .. } => crcs.len() as u64,
+            Want::Page(_) | Want::Log { .. } => 0,
+        });
+        let blocks = blocks.sum();
+        if blocks > 0 && self.blocks.bytes() == 0 {
+            self.share_memory();
+        }
+        self.blocks.keeps(blocks)
+    }
+
     fn fetch_data(&mut self, id: u64, part: Piecewise, fx: &mut Effects) {
         let Piecewise::Data { start, crcs, .. } = &part else { return };
         let (start, blocks) = (*start, crcs.len() as u64);
@@ -197,10 +210,17 @@ impl Store {
             }
             Ok(bytes) => self.check_part(&part, bytes),
         };
+        // What comes from the log can be older than what is at its place by now.
+        let is_of_place = matches!(&part, Piecewise::Data { .. } | Piecewise::Outlined { .. });
         let fetch = self.fetches.running.get_mut(&id).expect("a fetch that is under way");
         fetch.left -= 1;
         match checked {
-            Ok(set) => fetch.set.merge(set),
+            Ok(set) => {
+                if fetch.keep && is_of_place {
+                    set.blocks().for_each(|f| self.blocks.put(f.start, &f.crcs, &f.data));
+                }
+                fetch.set.merge(set);
+            }
             Err(error) => drop(fetch.error.get_or_insert(error)),
         }
         if fetch.left > 0 {
@@ -254,27 +274,6 @@ impl Store {
             }
         }
         Ok(set)
-    }
-
-    /// The memory of outlines is taken from the caches of nodes and of rows, which are of the less use, the
-    /// more outlines there are; and it is what log and memtables do not need at the moment, who get it back
-    /// as they grow.
-    pub(super) fn share_memory(&mut self) {
-        let (nodes, rows) = (self.config.page_cache_bytes, self.config.shard_cache_bytes);
-        // Every lookup needs the inner nodes; they stay where leaves have twice as much room.
-        let inner = self.rows.tree.inner as usize * BLOCK_BYTES * 3;
-        let nodes_room = nodes - (nodes / KEPT_PART).max(inner).min(nodes);
-        let rows_room = rows - rows / KEPT_PART;
-        let (log, changes) = (self.config.wal_cache_bytes, self.config.memtable_bytes);
-        let changed =
-            self.rows.active.bytes() + self.rows.frozen.as_ref().map_or(0, Memtable::bytes);
-        let idle = (log - log / KEPT_PART).saturating_sub(self.wal.cached_bytes())
-            + (changes - changes / KEPT_PART).saturating_sub(changed);
-        self.outlines.set_room(self.config.outline_bytes.min(nodes_room + rows_room + idle));
-        let taken = self.outlines.bytes();
-        let from_nodes = taken.min(nodes_room);
-        self.rows.pages.set_budget(nodes - from_nodes);
-        self.shards.set_room(rows - (taken - from_nodes).min(rows_room));
     }
 
     /// A block does not have the checksum that its outline knows: its row is read, and the block again, to

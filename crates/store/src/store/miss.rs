@@ -53,6 +53,8 @@ pub struct Miss {
     pub(crate) problem: Option<StoreError>,
     /// The store's epoch when it was found: later, the places may be something else.
     pub(crate) epoch: u64,
+    /// What is fetched is not kept in memory for others.
+    pub(crate) once: bool,
 }
 
 impl Miss {
@@ -64,6 +66,7 @@ impl Miss {
         }
         self.wants.extend(other.wants);
         self.problem = self.problem.take().or(other.problem);
+        self.once &= other.once;
     }
 
     /// How many reads it stands for.
@@ -77,9 +80,22 @@ impl Miss {
 pub(crate) struct Wants {
     pub wants: Vec<Want>,
     pub problem: Option<StoreError>,
+    /// See [`Wants::once`].
+    pub once: bool,
+    /// The checksums of blocks in memory that follow what is wanted last, on the device and in the object.
+    at_hand: SmallVec<[u32; MAX_AT_HAND]>,
 }
 
+/// Blocks in memory between two that are wanted are read with them, up to so many: one read of all takes
+/// less than two.
+const MAX_AT_HAND: usize = 16;
+
 impl Wants {
+    /// What is wanted is wanted from the disk, and not to be kept.
+    pub fn once() -> Self {
+        Wants { once: true, ..Wants::default() }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.wants.is_empty() && self.problem.is_none()
     }
@@ -106,19 +122,36 @@ impl Wants {
 
     /// Adds a block of an object that is in its place on the device.
     pub fn data(&mut self, object: &ObjectKey, offset: u64, step: u64, slot: Slot) {
-        if let Some(Want::Data { object: o, start, crcs, offset: first, step: s }) =
-            self.wants.last_mut()
-            && *start + crcs.len() as u64 == slot.phys
-            && *first + crcs.len() as u64 * step == offset
-            && *s == step
-            && o == object
+        if self.follows(object, offset, step, slot)
+            && let Some(Want::Data { crcs, .. }) = self.wants.last_mut()
         {
+            crcs.extend(self.at_hand.drain(..));
             crcs.push(slot.crc);
             return;
         }
+        self.at_hand.clear();
         let crcs = SmallVec::from_slice(&[slot.crc]);
         let (object, start) = (object.clone(), slot.phys);
         self.wants.push(Want::Data { object, offset, step, start, crcs });
+    }
+
+    /// Notes a block as [`Wants::data`] would add it, that is in memory.
+    pub fn at_hand(&mut self, object: &ObjectKey, offset: u64, step: u64, slot: Slot) {
+        if self.at_hand.len() < MAX_AT_HAND && self.follows(object, offset, step, slot) {
+            self.at_hand.push(slot.crc);
+        } else {
+            self.at_hand.clear();
+        }
+    }
+
+    /// Whether a block comes right after what is wanted last, and what is at hand behind that.
+    fn follows(&self, object: &ObjectKey, offset: u64, step: u64, slot: Slot) -> bool {
+        let Some(Want::Data { object: o, start, crcs, offset: first, step: s }) = self.wants.last()
+        else {
+            return false;
+        };
+        let blocks = (crcs.len() + self.at_hand.len()) as u64;
+        (*start + blocks, *first + blocks * step, *s) == (slot.phys, offset, step) && o == object
     }
 
     /// Adds a block of which an outline knows where it is, and its brief checksum.
@@ -140,8 +173,8 @@ impl Wants {
         self.problem.get_or_insert(StoreError::BadBlock { object, offset, block });
     }
 
-    /// Adds everything of `other`.
-    pub fn merge(&mut self, other: Wants) {
+    /// Adds what another part of the operation lacks.
+    pub fn merge(&mut self, other: Miss) {
         self.wants.extend(other.wants);
         self.problem = self.problem.take().or(other.problem);
     }
@@ -201,6 +234,11 @@ impl ReadSet {
         self.longest = self.longest.max(fetched.crcs.len() as u64);
         let at = self.blocks.partition_point(|f| f.start <= fetched.start);
         self.blocks.insert(at, fetched);
+    }
+
+    /// The blocks in it.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &Fetched> {
+        self.blocks.iter()
     }
 
     /// Where the wanted content of a block is: which fetched run, which block of it.
@@ -268,5 +306,35 @@ mod tests {
         }
         wants.data(&key, 9 * 4096, 4096, Slot::plain(103, 0));
         assert_eq!(wants.wants.len(), 2);
+    }
+
+    #[test]
+    fn a_few_blocks_at_hand_are_read_with_their_neighbours() {
+        let key = ObjectKey::from_bytes(b"o");
+        // Of blocks that stand one after the other those of `wanted` are wanted, the others at hand.
+        let reads = |blocks: u64, wanted: &[u64], place: &dyn Fn(u64) -> u64| {
+            let mut wants = Wants::default();
+            for n in 0..blocks {
+                let slot = Slot::plain(place(n), n as u32);
+                match wanted.contains(&n) {
+                    true => wants.data(&key, n * 4096, 4096, slot),
+                    false => wants.at_hand(&key, n * 4096, 4096, slot),
+                }
+            }
+            let crcs = |want: Want| match want {
+                Want::Data { start, crcs, .. } => (start, crcs.to_vec()),
+                other => panic!("{other:?}"),
+            };
+            wants.wants.into_iter().map(crcs).collect::<Vec<_>>()
+        };
+        let straight = |n: u64| 100 + n;
+        assert_eq!(reads(6, &[1, 4], &straight), [(101, vec![1, 2, 3, 4])]);
+        let far = MAX_AT_HAND as u64 + 2;
+        assert_eq!(reads(20, &[0, far - 1], &straight)[0].1.len() as u64, far);
+        let two = [(100, vec![0]), (100 + far, vec![far as u32])];
+        assert_eq!(reads(20, &[0, far], &straight), two);
+        // What is at hand stands elsewhere: it is not between them.
+        let aside = |n: u64| if n == 1 { 50 } else { 100 + n.min(1) + n.saturating_sub(2) };
+        assert_eq!(reads(3, &[0, 2], &aside), [(100, vec![0]), (101, vec![2])]);
     }
 }

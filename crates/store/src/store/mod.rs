@@ -16,6 +16,7 @@
 //! or wrong read fails the fetch it was for. A checkpoint that cannot read the tree is fatal too,
 //! after some tries: the store cannot go on without it.
 
+pub(crate) mod blocks;
 mod checkpoint;
 mod commit;
 mod counters;
@@ -23,6 +24,7 @@ pub(crate) mod direct;
 mod fetch;
 mod gather;
 pub(crate) mod inflight;
+mod memory;
 pub(crate) mod miss;
 pub(crate) mod onodes;
 pub(crate) mod outlines;
@@ -57,6 +59,7 @@ use crate::store::onodes::{OnodeCache, ShardCache};
 use crate::superblock::{Superblock, Totals};
 use crate::tree::node::PagePtr;
 use crate::wal::Wal;
+use blocks::BlockCache;
 use checkpoint::Checkpoint;
 use commit::Commit;
 use denc::Arena;
@@ -143,6 +146,9 @@ pub struct Store {
     onodes: OnodeCache,
     shards: ShardCache,
     outlines: Outlines,
+    blocks: BlockCache,
+    /// See [`Store::set_memory_beyond`].
+    beyond_bytes: isize,
     wal: Wal,
     direct: DirectWrites,
     alloc: Allocator,
@@ -224,6 +230,8 @@ impl Store {
             onodes: OnodeCache::new(),
             shards: ShardCache::new(parts.config.shard_cache_bytes),
             outlines: Outlines::new(parts.config.outline_bytes),
+            blocks: BlockCache::default(),
+            beyond_bytes: 0,
             config: parts.config,
             wal: parts.wal,
             direct: DirectWrites::default(),
@@ -295,7 +303,14 @@ impl Store {
     pub fn counters(&self) -> Counters {
         let (page_hits, page_misses) = self.rows.pages.hits_and_misses();
         let log_answer_ns = self.gather.quickest_ns();
-        Counters { page_hits, page_misses, log_answer_ns, ..self.counters }
+        Counters {
+            page_hits,
+            page_misses,
+            log_answer_ns,
+            kept_blocks_read: self.blocks.hits(),
+            kept_bytes: self.blocks.bytes() as u64,
+            ..self.counters
+        }
     }
 
     /// The largest transaction: bytes that its rows and small writes may take in the log.
@@ -308,10 +323,11 @@ impl Store {
         self.config.discard = discard;
     }
 
-    /// Drops nodes of the tree and rows of extents that are kept in memory only to be at hand.
+    /// Drops nodes of the tree, rows of extents and blocks that are kept in memory only to be at hand.
     pub fn drop_caches(&mut self) {
         self.rows.pages.clear();
         self.shards.clear();
+        self.blocks.clear();
     }
 
     fn log_dev(&self) -> DevId {

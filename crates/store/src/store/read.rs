@@ -126,7 +126,7 @@ struct Reading<'a> {
 
 impl Store {
     pub(super) fn miss(&self, wants: Wants) -> Miss {
-        Miss { wants: wants.wants, problem: wants.problem, epoch: self.epoch }
+        Miss { wants: wants.wants, problem: wants.problem, epoch: self.epoch, once: wants.once }
     }
 
     pub(super) fn damaged(&self, what: &'static str) -> Miss {
@@ -289,19 +289,32 @@ impl Store {
 
     /// Where a block is to be had of which only the brief checksum is known, and its whole checksum.
     fn outlined_source(
+        &self,
         shard: ShardId,
         slot: Slot,
         fetched: &ReadSet,
         wants: &mut Wants,
     ) -> (Source, KnownCrc) {
         let brief = BriefCrc::of(slot.crc);
-        match fetched.find_outlined(slot.phys, brief) {
-            Some(((run, at), crc)) => (Source::Fetched { run, at }, KnownCrc::of(crc)),
-            None => {
-                wants.outlined(shard, slot.phys, brief);
-                (Source::Missing, KnownCrc::NONE)
-            }
+        if let Some(((run, at), crc)) = fetched.find_outlined(slot.phys, brief) {
+            return (Source::Fetched { run, at }, KnownCrc::of(crc));
         }
+        let is_it = |crc| BriefCrc::of(crc) == brief;
+        if let Some((bytes, crc)) = self.kept(slot.phys, is_it, wants) {
+            return (Source::Block(bytes), KnownCrc::of(crc));
+        }
+        wants.outlined(shard, slot.phys, brief);
+        (Source::Missing, KnownCrc::NONE)
+    }
+
+    /// The block at a place from the memory of what was read, and its checksum.
+    fn kept(
+        &self,
+        place: u64,
+        is_it: impl FnOnce(u32) -> bool,
+        wants: &Wants,
+    ) -> Option<(Bytes, u32)> {
+        if wants.once { None } else { self.blocks.get(place, is_it) }
     }
 
     /// The bytes of a range, up to the end of the object, as pieces without gaps. Nothing when the
@@ -316,6 +329,31 @@ impl Store {
         len: u64,
         fetched: &ReadSet,
     ) -> Result<Vec<Piece>, Miss> {
+        self.read_for(object, (offset, len), fetched, Wants::default())
+    }
+
+    /// The same for one who goes through all of something, once: what is not in the log's memory comes from
+    /// the disk, and is not kept in memory.
+    ///
+    /// # Errors
+    /// What must be fetched first; `fetched` is what was.
+    pub fn read_once(
+        &self,
+        object: &ObjectKey,
+        offset: u64,
+        len: u64,
+        fetched: &ReadSet,
+    ) -> Result<Vec<Piece>, Miss> {
+        self.read_for(object, (offset, len), fetched, Wants::once())
+    }
+
+    fn read_for(
+        &self,
+        object: &ObjectKey,
+        (offset, len): (u64, u64),
+        fetched: &ReadSet,
+        mut wants: Wants,
+    ) -> Result<Vec<Piece>, Miss> {
         let Some(body) = self.body(object)? else { return Ok(Vec::new()) };
         let end = offset.saturating_add(len).min(body.size);
         if offset >= end {
@@ -323,7 +361,6 @@ impl Store {
         }
         let Extents { slots, blobs, outline } =
             self.slots(body, offset / BLOCK, end.div_ceil(BLOCK), fetched)?;
-        let mut wants = Wants::default();
         let unpacked = self.unpack(object, &slots, &blobs, fetched, &mut wants);
         let growing = Growing::None;
         let pieces = Vec::new();
@@ -341,7 +378,7 @@ impl Store {
             let source = if slot.is_packed() {
                 self.packed_source(slot, &blobs, &mut wants)
             } else if let Some((shard, _)) = outlined {
-                let (source, whole) = Self::outlined_source(shard, slot, fetched, &mut wants);
+                let (source, whole) = self.outlined_source(shard, slot, fetched, &mut wants);
                 crc = whole;
                 source
             } else {
@@ -454,6 +491,10 @@ impl Store {
         }
         if let Some((run, at)) = fetched.find(slot) {
             return Source::Fetched { run, at };
+        }
+        if let Some((bytes, _)) = self.kept(slot.phys, |crc| crc == slot.crc, wants) {
+            wants.at_hand(object, offset, step, slot);
+            return Source::Block(bytes);
         }
         wants.data(object, offset, step, slot);
         Source::Missing

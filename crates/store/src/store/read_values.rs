@@ -112,7 +112,7 @@ impl Store {
         for key in keys {
             match self.value_of(onode.id, Kind::Omap, key) {
                 Ok(value) => out.push(value),
-                Err(miss) => wants.merge(Wants { wants: miss.wants, problem: miss.problem }),
+                Err(miss) => wants.merge(miss),
             }
         }
         if wants.is_empty() { Ok(Some(out)) } else { Err(self.miss(wants)) }
@@ -191,7 +191,7 @@ impl Store {
             };
             match self.value(id, kind, name, &row) {
                 Ok(value) => out.push((Bytes::copy_from_slice(name), value)),
-                Err(miss) => wants.merge(Wants { wants: miss.wants, problem: miss.problem }),
+                Err(miss) => wants.merge(miss),
             }
         }
         if wants.is_empty() { Ok(out) } else { Err(self.miss(wants)) }

@@ -177,7 +177,7 @@ impl Store {
         limits: &ScrubLimits,
         fetched: &ReadSet,
     ) -> Result<(), Miss> {
-        let pieces = self.read(object, begun.at, limits.data_bytes.max(1), fetched)?;
+        let pieces = self.read_once(object, begun.at, limits.data_bytes.max(1), fetched)?;
         for piece in pieces {
             begun.at = piece.offset + piece.len;
             if let Some(data) = piece.data {

@@ -35,6 +35,7 @@ impl Store {
             outlines: &self.outlines,
             wal: &self.wal,
             direct: &self.direct,
+            kept: &self.blocks,
             txns: &self.txns,
             fetched,
             small_write_bytes: self.small_write_bytes(),

@@ -67,7 +67,7 @@ impl Store {
         self.step_checkpoint(fx);
         self.step_commit(fx);
         self.give_credit();
-        if self.outlines.bytes() > 0 {
+        if self.outlines.bytes() > 0 || self.blocks.bytes() > 0 {
             self.share_memory();
         }
         self.let_go();
@@ -146,6 +146,7 @@ impl Store {
         for write in self.direct.take_queue() {
             self.counters.direct_writes += 1;
             self.counters.direct_bytes += write.data.len() as u64;
+            self.blocks.forget(write.start, (write.data.len() / BLOCK_BYTES) as u64);
             let what = Ended::Direct { start: write.start };
             let mode = if write.durable { WriteMode::Durable } else { WriteMode::Plain };
             self.io.write(fx, (DATA, write.start), smallvec![write.data], mode, what);

@@ -51,6 +51,11 @@ impl PageCache {
         }
     }
 
+    /// Memory in use.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Whether nodes are thrown out for others, or soon will be.
     pub fn is_full(&self) -> bool {
         self.bytes >= self.budget - self.budget / 8

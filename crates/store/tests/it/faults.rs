@@ -206,6 +206,7 @@ fn a_failing_read_fails_only_what_needs_it() {
     for (dev, block) in rig.disk.written() {
         rig.disk.unreadable.insert((dev, block));
         for n in 0..8 {
+            rig.store.drop_caches();
             match rig.read(&key(n), 0, 100_000) {
                 Ok(data) => assert_eq!(data, vec![n as u8; 100_000]),
                 Err(StoreError::Io { .. }) => failed += 1,
@@ -330,6 +331,7 @@ fn a_short_read_is_an_error_and_the_next_one_is_not() {
     rig.commit(&txn);
     rig.sleep();
     for error in errors() {
+        rig.store.drop_caches();
         rig.disk.error = error;
         rig.disk.fail_after = Some(0);
         match rig.read(&key(1), 0, 100_000) {

@@ -10,6 +10,7 @@ mod enumerate;
 mod faults;
 mod forge;
 mod r#gen;
+mod kept;
 mod life;
 mod pace;
 mod rig;

@@ -5,6 +5,7 @@ mod lone;
 mod sockets;
 
 use crate::device::Device;
+use crate::memory::Resident;
 use crate::net::{Conn, Listener};
 use crate::pool::ReadPool;
 use crate::ring::{Done, Ring};
@@ -33,7 +34,7 @@ const LAZY_ENTRIES: u32 = 128;
 /// little, being woken is dear, and for those that are left nobody is woken.
 const TURN_COMPLETIONS: usize = 12;
 
-/// How often memory that nobody needed is given back, at most.
+/// How often memory that nobody needed is given back, and the core told how much the process takes, at most.
 const GIVE_BACK: Duration = Duration::from_secs(1);
 
 /// Settings of a run.
@@ -99,6 +100,7 @@ pub fn run<C: Core + ?Sized>(
         kv,
         signal: None,
         give_back_at: Mono(0),
+        resident: Resident::open(),
     };
     if options.handle_signals {
         runner.watch_signals()?;
@@ -157,6 +159,7 @@ struct Runner {
     kv: Option<Box<dyn ClusterStore>>,
     signal: Option<UnixStream>,
     give_back_at: Mono,
+    resident: Resident,
 }
 
 impl Drop for Runner {
@@ -212,6 +215,7 @@ impl Runner {
         if now >= self.give_back_at {
             self.give_back_at = now.after(GIVE_BACK);
             io::give_back();
+            self.pending.extend(self.resident.bytes().map(Event::Memory));
         }
     }
 

@@ -38,3 +38,13 @@ pub fn run(devices: Vec<uring::Device>, step: impl FnMut(Now, Event, &mut Effect
     let exit = uring::run(&mut core, devices, None, &options).unwrap();
     assert_eq!(exit.code, 0, "{}", exit.why);
 }
+
+#[test]
+fn the_core_is_told_what_the_process_takes() {
+    run(Vec::new(), |_, event, fx| {
+        if let Event::Memory(bytes) = event {
+            assert!((1 << 20..1 << 36).contains(&bytes), "{bytes}");
+            fx.exit(0, "told");
+        }
+    });
+}

@@ -1,0 +1,310 @@
+//! Objects' data that was read, kept in memory in a byte budget.
+//!
+//! A block is found by its place and what its checksum must be, as everything that is read. What is written
+//! to a place ends what is known of it ([`BlockCache::forget`]), before the write begins: [`super::inflight`]
+//! lets no read and write of a place meet, so that nothing older can come later.
+//!
+//! Blocks stand in *chunks* of memory in the order in which they came, and go chunk by chunk, the oldest
+//! first: so memory that is given back is whole, whatever size it is wanted in next. What was used more than
+//! once since it came, or since it was last carried over, is carried over into the newest chunk, up to half
+//! of each chunk, so that room for so many chunks costs copies of at most as many.
+//!
+//! Where others must go for it, only one in some reads is kept. What is read often is soon among these all
+//! the same, and whoever goes through more than there is room for, again and again, finds most of what is
+//! kept, where he would find nothing if it always went for the next (Qureshi et al., "Adaptive insertion
+//! policies for high performance caching", ISCA 2007).
+
+use bytes::{Bytes, BytesMut};
+use io::BLOCK_BYTES;
+use smallvec::SmallVec;
+use std::cell::Cell;
+use std::collections::VecDeque;
+use types::HashMap;
+
+/// Blocks of a chunk.
+const CHUNK_BLOCKS: usize = 16;
+/// Bytes that what is known of a block takes beside it.
+const ENTRY_BYTES: usize = 96;
+/// Bytes of memory that a chunk takes with all that is known of it.
+pub(crate) const CHUNK_BYTES: usize = CHUNK_BLOCKS * (BLOCK_BYTES + ENTRY_BYTES);
+/// Blocks of a chunk that are carried over at most.
+const CARRIED: usize = CHUNK_BLOCKS / 2;
+/// Times that a block must have been used to be carried over.
+const CARRIED_USES: u8 = 2;
+/// A read of more blocks is a long one.
+const LONG_BLOCKS: u64 = 32;
+/// Of the short reads that find no room, one of so many is kept.
+const SHORT_KEPT: u32 = 4;
+/// And of the long ones.
+const LONG_KEPT: u32 = 16;
+
+#[derive(Debug)]
+struct Entry {
+    data: Bytes,
+    crc: u32,
+    /// The number of its chunk.
+    chunk: u64,
+    /// Times that it was wanted since it came there, as far as they count.
+    uses: Cell<u8>,
+}
+
+/// The cache of blocks.
+#[derive(Debug, Default)]
+pub(crate) struct BlockCache {
+    entries: HashMap<u64, Entry>,
+    /// The places of the blocks of each chunk, the oldest first.
+    chunks: VecDeque<SmallVec<[u64; CHUNK_BLOCKS]>>,
+    /// The number of the oldest chunk.
+    oldest: u64,
+    /// What is left of the newest chunk's memory.
+    rest: BytesMut,
+    /// Memory of a chunk that went, for the next one.
+    spare: BytesMut,
+    /// Chunks, at most.
+    room: usize,
+    /// Short and long reads that found no room.
+    refused: (u32, u32),
+    hits: Cell<u64>,
+}
+
+impl BlockCache {
+    /// From now on it takes so many bytes, at most.
+    pub fn set_room(&mut self, bytes: usize) {
+        self.room = bytes / CHUNK_BYTES;
+        while self.chunks.len() > self.room {
+            self.drop_oldest();
+            self.spare = BytesMut::new();
+        }
+    }
+
+    /// Memory taken, but for that of one chunk which waits to be used again.
+    pub fn bytes(&self) -> usize {
+        self.chunks.len() * CHUNK_BYTES
+    }
+
+    /// Blocks that were found.
+    pub fn hits(&self) -> u64 {
+        self.hits.get()
+    }
+
+    /// The block at `place`, if it is the wanted one, and its checksum.
+    pub fn get(&self, place: u64, is_it: impl FnOnce(u32) -> bool) -> Option<(Bytes, u32)> {
+        let entry = self.entries.get(&place).filter(|entry| is_it(entry.crc))?;
+        entry.uses.set(CARRIED_USES.min(entry.uses.get() + 1));
+        self.hits.set(self.hits.get() + 1);
+        Some((entry.data.clone(), entry.crc))
+    }
+
+    /// Whether what a read of so many blocks brings is to be kept.
+    pub fn keeps(&mut self, blocks: u64) -> bool {
+        let fits =
+            self.chunks.len() as u64 + blocks.div_ceil(CHUNK_BLOCKS as u64) <= self.room as u64;
+        if fits || self.room == 0 {
+            return fits;
+        }
+        let (refused, one_in) = match blocks {
+            0..=LONG_BLOCKS => (&mut self.refused.0, SHORT_KEPT),
+            _ => (&mut self.refused.1, LONG_KEPT),
+        };
+        *refused = refused.wrapping_add(1);
+        refused.is_multiple_of(one_in)
+    }
+
+    /// Keeps verified blocks that stand one after the other from `place` on.
+    pub fn put(&mut self, place: u64, crcs: &[u32], data: &[u8]) {
+        for ((place, crc), block) in (place..).zip(crcs).zip(data.chunks_exact(BLOCK_BYTES)) {
+            if self.room > 0 && self.entries.get(&place).is_none_or(|known| known.crc != *crc) {
+                self.add(place, *crc, block);
+            }
+        }
+    }
+
+    /// Knows nothing of so many blocks from `place` on.
+    pub fn forget(&mut self, place: u64, blocks: u64) {
+        if self.entries.is_empty() {
+            return;
+        }
+        for place in place..place + blocks {
+            self.entries.remove(&place);
+        }
+    }
+
+    /// Gives all memory back.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.oldest += self.chunks.len() as u64;
+        self.chunks.clear();
+        (self.rest, self.spare) = Default::default();
+    }
+
+    fn add(&mut self, place: u64, crc: u32, block: &[u8]) {
+        while self.newest_is_full() && self.chunks.len() >= self.room {
+            self.drop_oldest();
+        }
+        self.append(place, crc, block);
+    }
+
+    fn newest_is_full(&self) -> bool {
+        self.chunks.back().is_some_and(|newest| newest.len() == CHUNK_BLOCKS)
+    }
+
+    fn append(&mut self, place: u64, crc: u32, block: &[u8]) {
+        if self.chunks.is_empty() || self.newest_is_full() {
+            self.chunks.push_back(SmallVec::new());
+            self.rest = std::mem::take(&mut self.spare);
+            if self.rest.capacity() < CHUNK_BLOCKS * BLOCK_BYTES {
+                self.rest = BytesMut::with_capacity(CHUNK_BLOCKS * BLOCK_BYTES);
+            }
+        }
+        let chunk = self.oldest + self.chunks.len() as u64 - 1;
+        self.rest.extend_from_slice(block);
+        let data = self.rest.split().freeze();
+        self.entries.insert(place, Entry { data, crc, chunk, uses: Cell::new(0) });
+        if let Some(newest) = self.chunks.back_mut() {
+            newest.push(place);
+        }
+    }
+
+    /// Ends the oldest chunk, except for some of what was used.
+    fn drop_oldest(&mut self) {
+        let Some(places) = self.chunks.pop_front() else { return };
+        let number = self.oldest;
+        self.oldest += 1;
+        let mut carried = 0;
+        let mut last = None;
+        for place in places {
+            // Others are at that place by now, in a newer chunk.
+            let Some(entry) = self.entries.get(&place).filter(|e| e.chunk == number) else {
+                continue;
+            };
+            let (data, crc, uses) = (entry.data.clone(), entry.crc, entry.uses.get());
+            if uses == CARRIED_USES && carried < CARRIED && !self.chunks.is_empty() {
+                carried += 1;
+                self.append(place, crc, &data);
+            } else {
+                self.entries.remove(&place);
+            }
+            last = Some(data);
+        }
+        self.reuse(last);
+    }
+
+    /// Keeps the memory of a chunk for the next one, if nobody else holds any of it.
+    fn reuse(&mut self, last: Option<Bytes>) {
+        let Some(Ok(mut memory)) = last.map(Bytes::try_into_mut) else { return };
+        memory.clear();
+        if memory.try_reclaim(CHUNK_BLOCKS * BLOCK_BYTES) {
+            self.spare = memory;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOM: usize = 8;
+
+    fn block(n: u64) -> Vec<u8> {
+        vec![n as u8; BLOCK_BYTES]
+    }
+
+    fn cache() -> BlockCache {
+        let mut cache = BlockCache::default();
+        cache.set_room(ROOM * CHUNK_BYTES);
+        cache
+    }
+
+    fn put(cache: &mut BlockCache, n: u64) {
+        cache.put(n, &[n as u32], &block(n));
+        assert!(cache.bytes() <= ROOM * CHUNK_BYTES);
+    }
+
+    fn has(cache: &BlockCache, n: u64) -> bool {
+        let found = cache.get(n, |crc| crc == n as u32);
+        found.inspect(|(data, _)| assert_eq!(data[..], block(n))).is_some()
+    }
+
+    #[test]
+    fn what_was_used_stays_and_the_rest_goes_in_the_order_it_came() {
+        let mut cache = cache();
+        let all = (ROOM * CHUNK_BLOCKS) as u64;
+        for n in 0..all {
+            put(&mut cache, n);
+        }
+        assert!((0..all).step_by(2).all(|n| has(&cache, n)), "all of it has room");
+        assert!((0..all).step_by(4).all(|n| has(&cache, n)));
+        for n in all..all * 3 / 2 {
+            put(&mut cache, n);
+        }
+        let (stayed, gone): (Vec<u64>, Vec<u64>) = (0..all / 2).partition(|n| has(&cache, *n));
+        assert!(stayed.iter().all(|n| n % 4 == 0) && stayed.len() == all as usize / 8);
+        assert_eq!(gone.len(), all as usize * 3 / 8);
+        assert!(has(&cache, all * 3 / 2 - 1));
+    }
+
+    /// However much was used, room is made by copying no more than what it is made for.
+    #[test]
+    fn of_what_is_all_in_use_half_goes() {
+        let mut cache = cache();
+        let all = (ROOM * CHUNK_BLOCKS) as u64;
+        for n in 0..all {
+            put(&mut cache, n);
+            assert!(has(&cache, n) && has(&cache, n));
+        }
+        cache.set_room(ROOM / 2 * CHUNK_BYTES);
+        assert_eq!(cache.bytes(), ROOM / 2 * CHUNK_BYTES);
+        assert_eq!((0..all).filter(|n| has(&cache, *n)).count(), all as usize / 2);
+        cache.set_room(0);
+        assert_eq!((cache.bytes(), cache.entries.len()), (0, 0));
+        put(&mut cache, 1);
+        assert!(!has(&cache, 1));
+    }
+
+    #[test]
+    fn what_was_written_over_is_not_known() {
+        let mut cache = cache();
+        cache.put(10, &[10, 11, 12], &[block(10), block(11), block(12)].concat());
+        assert!((10..13).all(|n| has(&cache, n)));
+        assert!(cache.get(11, |crc| crc == 99).is_none(), "it is another one that is wanted");
+        cache.forget(11, 5);
+        assert!(has(&cache, 10) && !has(&cache, 11) && !has(&cache, 12));
+        // A chunk goes whose blocks are known from a newer one.
+        put(&mut cache, 11);
+        for n in 100..100 + ((ROOM - 1) * CHUNK_BLOCKS) as u64 {
+            put(&mut cache, n);
+        }
+        cache.forget(11, 1);
+        put(&mut cache, 11);
+        assert!(has(&cache, 11));
+        cache.clear();
+        assert!(!has(&cache, 11) && cache.bytes() == 0);
+    }
+
+    #[test]
+    fn reads_are_kept_where_there_is_room_and_some_of_them_otherwise() {
+        let mut cache = cache();
+        let (short, long) = (LONG_BLOCKS, LONG_BLOCKS + 1);
+        assert!((0..10).all(|_| cache.keeps(short) && cache.keeps(long)));
+        for n in 0..(ROOM * CHUNK_BLOCKS) as u64 {
+            put(&mut cache, n);
+        }
+        assert_eq!((0..10 * SHORT_KEPT).filter(|_| cache.keeps(short)).count(), 10);
+        assert_eq!((0..10 * LONG_KEPT).filter(|_| cache.keeps(long)).count(), 10);
+        cache.set_room(0);
+        assert!((0..2 * LONG_KEPT).all(|_| !cache.keeps(long) && !cache.keeps(short)));
+    }
+
+    /// Memory of chunks is used again, if nobody holds what was in it.
+    #[test]
+    fn a_chunk_that_goes_leaves_its_memory_to_the_next_one() {
+        let mut cache = cache();
+        let all = (ROOM * CHUNK_BLOCKS) as u64;
+        (0..=all).for_each(|n| put(&mut cache, n));
+        let (held, _) = cache.get(CHUNK_BLOCKS as u64, |_| true).unwrap();
+        let first = cache.get(2 * CHUNK_BLOCKS as u64, |_| true).unwrap().0.as_ptr();
+        (all + 1..all + 3 * CHUNK_BLOCKS as u64).for_each(|n| put(&mut cache, n));
+        assert_eq!(cache.get(all + 2 * CHUNK_BLOCKS as u64, |_| true).unwrap().0.as_ptr(), first);
+        assert_eq!(held[..], block(CHUNK_BLOCKS as u64));
+    }
+}
