@@ -4,9 +4,11 @@ use super::{Run, Stop};
 use bytes::Bytes;
 use types::Errno;
 use wire::msg::OsdOp;
-use wire::msg::op::{Extent, checksum_kind};
+use wire::msg::op::{Extent, checksum_kind, op_flags};
 use wire::msg::op_data::{Extents, SparseReadOut, StatOut, checksum_in, checksum_out};
 
+/// Flags of a client that will not read the same again (`BlueStore::_do_read`).
+const READ_ONCE: [u32; 2] = [op_flags::FADVISE_DONTNEED, op_flags::FADVISE_NOCACHE];
 /// The largest error number; a mismatch at byte `i` is answered as minus this minus `i`.
 const MAX_ERRNO: i64 = 4095;
 
@@ -27,8 +29,13 @@ impl Run<'_> {
         let out = &mut self.results[i];
         out.args = Extent { length: len, ..e }.into();
         if len > 0 {
-            (out.outdata, out.outdata_crc) =
-                self.reader.read_summed(&self.source_key, e.offset, len)?;
+            let read = self.reader.read_summed(&self.source_key, e.offset, len);
+            let read = if READ_ONCE.iter().any(|f| op.has_flag(*f)) {
+                read.map_err(Stop::not_kept)
+            } else {
+                read
+            };
+            (out.outdata, out.outdata_crc) = read?;
         }
         Ok(0)
     }

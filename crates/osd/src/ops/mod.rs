@@ -57,6 +57,16 @@ pub enum Stop {
     Copy(CopySource),
 }
 
+impl Stop {
+    /// The same for a client that will not read again what must be fetched.
+    pub fn not_kept(self) -> Stop {
+        match self {
+            Stop::Miss(miss) => Stop::Miss(miss.not_kept()),
+            other => other,
+        }
+    }
+}
+
 impl From<Errno> for Stop {
     fn from(e: Errno) -> Self {
         Stop::Fail(e)

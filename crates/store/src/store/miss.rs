@@ -69,6 +69,11 @@ impl Miss {
         self.once &= other.once;
     }
 
+    /// The same for one who will not read it again: what is fetched is not kept in memory for others.
+    pub fn not_kept(self) -> Miss {
+        Miss { once: true, ..self }
+    }
+
     /// How many reads it stands for.
     pub fn reads(&self) -> usize {
         self.wants.len()
