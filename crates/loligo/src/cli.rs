@@ -331,8 +331,8 @@ pub enum StoreCommand {
     /// Make a store and measure it: reads and durable writes, 4 KiB and 4 MiB
     #[command(after_help = "\
 Half of the device, at most 8 GiB, is filled with objects of 4 MiB; then each test runs for the \
-given time. A file that was made for it is removed in the end. bench/store-against-fio compares \
-with fio.")]
+given time. What is read is not kept in memory: it is the device that is measured. A file that was \
+made for it is removed in the end. bench/store-against-fio compares with fio.")]
     Bench(StoreBench),
 }
 

@@ -249,6 +249,7 @@ impl Daemon {
                 let write = op.class.writes;
                 op.is_reading = !write;
                 let waiter = Waiter::Op(id, op.attempt);
+                let miss = if self.limits.keep_reads { miss } else { miss.not_kept() };
                 self.fetch(miss, waiter, fx);
                 if write { Ran::Stalled } else { Ran::Fetching }
             }

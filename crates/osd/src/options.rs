@@ -12,7 +12,8 @@ pub const OSD: &[OptionDef] = &[
         "osd_memory_target",
         Size,
         "512M",
-        "memory the OSD may use: half for the store, a quarter for requests in flight",
+        "memory the OSD may use: half for the store, a quarter for requests in flight; what of three \
+         quarters nobody takes has data that was read",
     )
     .at_least(32.0 * 1048576.0)
     .basic()
@@ -128,6 +129,12 @@ pub const OSD: &[OptionDef] = &[
     )
     .within(0.1, 1.0),
     OptionDef::new(
+        "bluestore_default_buffered_read",
+        Bool,
+        "true",
+        "keep in memory what clients read, if they do not say that they read it once",
+    ),
+    OptionDef::new(
         "bdev_enable_discard",
         Bool,
         "false",
@@ -200,6 +207,8 @@ pub struct Limits {
     pub complaint: Duration,
     /// An OSD as full as this is full.
     pub failsafe_full_ratio: f64,
+    /// What clients read is kept in memory.
+    pub keep_reads: bool,
     /// The disk is told which space is free.
     pub discard: bool,
     /// How often other OSDs are asked whether they are there.
@@ -255,6 +264,7 @@ impl Limits {
             },
             complaint: seconds("osd_op_complaint_time"),
             failsafe_full_ratio: settings.float("osd_failsafe_full_ratio"),
+            keep_reads: settings.bool("bluestore_default_buffered_read"),
             discard: settings.bool("bdev_enable_discard"),
             heartbeat_interval: seconds("osd_heartbeat_interval"),
             heartbeat_grace: seconds("osd_heartbeat_grace"),

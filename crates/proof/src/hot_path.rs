@@ -27,10 +27,14 @@ pub enum HotPath {
     Write4kQ1,
     /// Sixteen at a time.
     Write4kQ16,
-    /// Random reads of 4 KiB, one at a time.
+    /// Random reads of 4 KiB of the disk, one at a time.
     Read4kQ1,
     /// Sixteen at a time.
     Read4kQ16,
+    /// Random reads of 4 KiB that are in memory, one at a time.
+    Kept4kQ1,
+    /// Sixteen at a time.
+    Kept4kQ16,
 }
 
 impl HotPath {
@@ -40,9 +44,13 @@ impl HotPath {
 
     fn depth(self) -> u64 {
         match self {
-            HotPath::Write4kQ1 | HotPath::Read4kQ1 => 1,
-            HotPath::Write4kQ16 | HotPath::Read4kQ16 => 16,
+            HotPath::Write4kQ1 | HotPath::Read4kQ1 | HotPath::Kept4kQ1 => 1,
+            HotPath::Write4kQ16 | HotPath::Read4kQ16 | HotPath::Kept4kQ16 => 16,
         }
+    }
+
+    fn is_kept(self) -> bool {
+        matches!(self, HotPath::Kept4kQ1 | HotPath::Kept4kQ16)
     }
 }
 
@@ -58,7 +66,10 @@ fn object(number: u64) -> Object {
 
 /// Runs it.
 pub fn run(path: HotPath, operations: u64) {
-    let options = BTreeMap::from([("osd_memory_target".to_owned(), "512M".to_owned())]);
+    let options = BTreeMap::from([
+        ("osd_memory_target".to_owned(), "512M".to_owned()),
+        ("bluestore_default_buffered_read".to_owned(), path.is_kept().to_string()),
+    ]);
     let mut rig = Rig::new(1, 3, 1, DISK_BYTES, &options);
     let up = rig.wait(PATIENCE, TICK, |rig| rig.osds_up() == 3);
     assert!(up, "the OSDs come up");
@@ -77,6 +88,10 @@ pub fn run(path: HotPath, operations: u64) {
     let mut fills = fills.map(|(n, at)| ObjectOp::new(object(n)).write(at, content.clone()));
     let count = OBJECTS * OBJECT_BYTES / FILL_BYTES as u64;
     pump(&mut rig, 4, count, || fills.next().expect("as many as are counted"));
+    if path.is_kept() {
+        let mut reads = (0..OBJECTS).map(|n| ObjectOp::new(object(n)).read(0, OBJECT_BYTES));
+        pump(&mut rig, 4, OBJECTS, || reads.next().expect("as many as are counted"));
+    }
     let (block, mut rng) = (data(BLOCK_BYTES), Rng::with_seed(1));
     let mut op = || {
         let at = rng.u64(0..OBJECT_BYTES / BLOCK_BYTES as u64) * BLOCK_BYTES as u64;

@@ -203,7 +203,8 @@ struct Outcome {
 
 fn measure(args: &StoreBench, plan: Plan) -> Result<Outcome, Failure> {
     let memory = usize::try_from(args.memory.0).unwrap_or(usize::MAX);
-    let config = Config::for_memory(memory);
+    // It is the device that is measured.
+    let config = Config { block_cache_bytes: 0, ..Config::for_memory(memory) };
     let object_bytes = plan.object_bytes;
     let disks = Disks::open(&args.path, args.wal.as_deref(), Open::Existing)?;
     let devices: Devices = disks.devices.clone();
