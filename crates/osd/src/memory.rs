@@ -1,33 +1,31 @@
 //! The memory of the process, kept to `osd_memory_target`.
 //!
-//! The store's budget is half of it ([`crate::OsdConfig::store_bytes`]); requests, logs of PGs, sessions and what
-//! the allocator holds back take what they need. What all of that leaves has blocks that clients read
-//! (`store::store::blocks`), and when it is more than there is, they give way. Ceph's counterpart is
-//! `bluestore_cache_autotune`.
+//! Half of it is the store's ([`crate::OsdConfig::store_bytes`]). Blocks that clients read may take an eighth
+//! beyond that: requests, logs of PGs, sessions and what the allocator holds back do with the rest, which
+//! in bursts of 4 MiB is 200 MiB of 512. When they do not, blocks give way by as much as is too much, for a
+//! while. By no more: what they free the allocator keeps for seconds, so that the process seems to need it.
 
 use crate::daemon::Daemon;
 
-/// Of the target so much, one part of so many, is left for what comes before it is next looked at: requests and
-/// answers of 4 MiB, with buffers that are used again (`io::buf`), can be 150 MiB within a second.
-const SPARE_PART: u64 = 4;
-/// What was needed beside the store is thought to be needed again; a part of so many less with each second.
+/// Of the target blocks may take so much beyond the store's half, one part of so many.
+const BEYOND_PART: u64 = 8;
+/// What was too much is thought to be so again; a part of so many less with each second.
 const DECAY_PART: u64 = 8;
 
 /// What is known of the memory of the process.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
-    /// The most, of late, that was not the store's.
-    others: u64,
+    /// Bytes beyond the target, of late.
+    over: u64,
 }
 
 impl Memory {
-    /// Bytes that the store may take beyond its budget, or must leave of it, when the process takes
-    /// `resident`, the store `in_use` of them.
-    fn beyond(&mut self, resident: u64, in_use: u64, budget: u64, target: u64) -> i64 {
-        let others = resident.saturating_sub(in_use);
-        self.others = others.max(self.others - self.others / DECAY_PART);
-        let goal = target - target / SPARE_PART;
-        goal as i64 - budget as i64 - self.others as i64
+    /// Bytes that blocks may take beyond the store's budget, or must leave of it, when the process takes
+    /// `resident`.
+    fn beyond(&mut self, resident: u64, target: u64) -> i64 {
+        let over = resident.saturating_sub(target);
+        self.over = over.max(self.over - self.over.div_ceil(DECAY_PART));
+        (target / BEYOND_PART) as i64 - self.over as i64
     }
 }
 
@@ -35,9 +33,8 @@ impl Daemon {
     /// The process takes so many bytes.
     pub(crate) fn on_memory(&mut self, resident: u64) {
         self.perf.resident_bytes = resident;
-        let (in_use, budget) = (self.store.memory_in_use(), self.store.memory_budget());
         let target = self.admin.settings.uint("osd_memory_target");
-        let beyond = self.memory.beyond(resident, in_use as u64, budget as u64, target);
+        let beyond = self.memory.beyond(resident, target);
         self.store.set_memory_beyond(isize::try_from(beyond).unwrap_or(0));
     }
 }
@@ -49,17 +46,15 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn blocks_get_what_is_left_and_give_way() {
+    fn blocks_give_way_by_what_is_too_much_and_for_a_while() {
         let mut memory = Memory::default();
-        let mut beyond = |resident: u64, in_use: u64| {
-            memory.beyond(resident * MIB, in_use * MIB, 256 * MIB, 512 * MIB) / MIB as i64
-        };
-        assert_eq!(beyond(30, 10), 384 - 256 - 20);
-        // What the store takes itself, blocks too, changes nothing.
-        assert_eq!(beyond(400, 380), 384 - 256 - 20);
-        // A burst of requests: more than there is, and still remembered a moment later.
-        assert_eq!(beyond(604, 380), 384 - 256 - 224);
-        assert_eq!(beyond(400, 380), 384 - 256 - (224 - 28));
-        assert_eq!((0..100).map(|_| beyond(400, 380)).last(), Some(384 - 256 - 20));
+        let mut beyond = |resident: u64| memory.beyond(resident * MIB, 512 * MIB) / MIB as i64;
+        assert_eq!((beyond(30), beyond(512)), (64, 64));
+        assert_eq!(beyond(512 + 80), 64 - 80);
+        // The allocator has not given back what they freed: that is no reason to free more.
+        assert_eq!(beyond(512 + 80), 64 - 80);
+        assert_eq!(beyond(500), 64 - 70);
+        assert_eq!(beyond(512 + 65), 64 - 65);
+        assert_eq!((0..300).map(|_| beyond(500)).last(), Some(64));
     }
 }

@@ -12,8 +12,8 @@ pub const OSD: &[OptionDef] = &[
         "osd_memory_target",
         Size,
         "512M",
-        "memory the OSD may use: half for the store, a quarter for requests in flight; what of three \
-         quarters nobody takes has data that was read",
+        "memory the OSD may use: half for the store, a quarter for requests in flight; data that was \
+         read has what of five eighths nobody else needs",
     )
     .at_least(32.0 * 1048576.0)
     .basic()

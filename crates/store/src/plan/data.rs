@@ -151,9 +151,9 @@ impl Plan<'_> {
         if let Some((run, at)) = self.cx.fetched.find(slot) {
             return Some(self.fetched(run, at));
         }
-        if let Some((bytes, _)) = self.cx.kept.get(slot.phys, |crc| crc == slot.crc) {
+        if let Some(kept) = self.cx.kept.get(slot.phys, |crc| crc == slot.crc) {
             wants.at_hand(object, offset, step, slot);
-            return Some(bytes);
+            return Some(kept.bytes());
         }
         wants.data(object, offset, step, slot);
         None

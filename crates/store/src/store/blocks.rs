@@ -40,12 +40,32 @@ const LONG_KEPT: u32 = 16;
 
 #[derive(Debug)]
 struct Entry {
-    data: Bytes,
+    /// Blocks that came together, and which of them it is.
+    piece: Bytes,
+    at: u8,
     crc: u32,
     /// The number of its chunk.
     chunk: u64,
     /// Times that it was wanted since it came there, as far as they count.
     uses: Cell<u8>,
+}
+
+/// A block that is kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept<'a> {
+    /// Blocks that came together.
+    pub piece: &'a Bytes,
+    /// Which of them it is.
+    pub at: usize,
+    /// Its checksum.
+    pub crc: u32,
+}
+
+impl Kept<'_> {
+    /// Its bytes.
+    pub fn bytes(&self) -> Bytes {
+        self.piece.slice(self.at * BLOCK_BYTES..(self.at + 1) * BLOCK_BYTES)
+    }
 }
 
 /// The cache of blocks.
@@ -87,12 +107,12 @@ impl BlockCache {
         self.hits.get()
     }
 
-    /// The block at `place`, if it is the wanted one, and its checksum.
-    pub fn get(&self, place: u64, is_it: impl FnOnce(u32) -> bool) -> Option<(Bytes, u32)> {
+    /// The block at `place`, if it is the wanted one.
+    pub fn get(&self, place: u64, is_it: impl FnOnce(u32) -> bool) -> Option<Kept<'_>> {
         let entry = self.entries.get(&place).filter(|entry| is_it(entry.crc))?;
         entry.uses.set(CARRIED_USES.min(entry.uses.get() + 1));
         self.hits.set(self.hits.get() + 1);
-        Some((entry.data.clone(), entry.crc))
+        Some(Kept { piece: &entry.piece, at: entry.at.into(), crc: entry.crc })
     }
 
     /// Whether what a read of so many blocks brings is to be kept.
@@ -112,10 +132,24 @@ impl BlockCache {
 
     /// Keeps verified blocks that stand one after the other from `place` on.
     pub fn put(&mut self, place: u64, crcs: &[u32], data: &[u8]) {
-        for ((place, crc), block) in (place..).zip(crcs).zip(data.chunks_exact(BLOCK_BYTES)) {
-            if self.room > 0 && self.entries.get(&place).is_none_or(|known| known.crc != *crc) {
-                self.add(place, *crc, block);
+        if self.room == 0 {
+            return;
+        }
+        let is_new = |all: &Self, at: usize| {
+            let known = all.entries.get(&(place + at as u64));
+            known.is_none_or(|known| known.crc != crcs[at])
+        };
+        let mut next = 0;
+        while next < crcs.len() {
+            if !is_new(self, next) {
+                next += 1;
+                continue;
             }
+            let end = crcs.len().min(next + self.make_room());
+            let piece = next..(next + 1..end).find(|at| !is_new(self, *at)).unwrap_or(end);
+            let bytes = &data[piece.start * BLOCK_BYTES..piece.end * BLOCK_BYTES];
+            self.append(place + next as u64, &crcs[piece.clone()], bytes);
+            next = piece.end;
         }
     }
 
@@ -137,19 +171,24 @@ impl BlockCache {
         (self.rest, self.spare) = Default::default();
     }
 
-    fn add(&mut self, place: u64, crc: u32, block: &[u8]) {
-        while self.newest_is_full() && self.chunks.len() >= self.room {
+    /// Makes room for one block, or for some; says for how many.
+    fn make_room(&mut self) -> usize {
+        while self.left_in_newest() == 0 && self.chunks.len() >= self.room.max(1) {
             self.drop_oldest();
         }
-        self.append(place, crc, block);
+        match self.left_in_newest() {
+            0 => CHUNK_BLOCKS,
+            left => left,
+        }
     }
 
-    fn newest_is_full(&self) -> bool {
-        self.chunks.back().is_some_and(|newest| newest.len() == CHUNK_BLOCKS)
+    fn left_in_newest(&self) -> usize {
+        self.chunks.back().map_or(0, |newest| CHUNK_BLOCKS - newest.len())
     }
 
-    fn append(&mut self, place: u64, crc: u32, block: &[u8]) {
-        if self.chunks.is_empty() || self.newest_is_full() {
+    /// Adds blocks that stand one after the other, no more than there is room for in one chunk.
+    fn append(&mut self, first: u64, crcs: &[u32], data: &[u8]) {
+        if self.left_in_newest() == 0 {
             self.chunks.push_back(SmallVec::new());
             self.rest = std::mem::take(&mut self.spare);
             if self.rest.capacity() < CHUNK_BLOCKS * BLOCK_BYTES {
@@ -157,11 +196,14 @@ impl BlockCache {
             }
         }
         let chunk = self.oldest + self.chunks.len() as u64 - 1;
-        self.rest.extend_from_slice(block);
-        let data = self.rest.split().freeze();
-        self.entries.insert(place, Entry { data, crc, chunk, uses: Cell::new(0) });
+        self.rest.extend_from_slice(data);
+        let piece = self.rest.split().freeze();
+        for ((place, crc), at) in (first..).zip(crcs).zip(0..) {
+            let entry = Entry { piece: piece.clone(), at, crc: *crc, chunk, uses: Cell::new(0) };
+            self.entries.insert(place, entry);
+        }
         if let Some(newest) = self.chunks.back_mut() {
-            newest.push(place);
+            newest.extend(first..first + crcs.len() as u64);
         }
     }
 
@@ -177,14 +219,15 @@ impl BlockCache {
             let Some(entry) = self.entries.get(&place).filter(|e| e.chunk == number) else {
                 continue;
             };
-            let (data, crc, uses) = (entry.data.clone(), entry.crc, entry.uses.get());
-            if uses == CARRIED_USES && carried < CARRIED && !self.chunks.is_empty() {
+            if entry.uses.get() == CARRIED_USES && carried < CARRIED && !self.chunks.is_empty() {
                 carried += 1;
-                self.append(place, crc, &data);
+                let (crc, at) = (entry.crc, usize::from(entry.at) * BLOCK_BYTES);
+                let piece = entry.piece.clone();
+                self.append(place, &[crc], &piece[at..at + BLOCK_BYTES]);
+                last = Some(piece);
             } else {
-                self.entries.remove(&place);
+                last = self.entries.remove(&place).map(|entry| entry.piece);
             }
-            last = Some(data);
         }
         self.reuse(last);
     }
@@ -222,7 +265,7 @@ mod tests {
 
     fn has(cache: &BlockCache, n: u64) -> bool {
         let found = cache.get(n, |crc| crc == n as u32);
-        found.inspect(|(data, _)| assert_eq!(data[..], block(n))).is_some()
+        found.inspect(|kept| assert_eq!(kept.bytes()[..], block(n))).is_some()
     }
 
     #[test]
@@ -295,16 +338,36 @@ mod tests {
         assert!((0..2 * LONG_KEPT).all(|_| !cache.keeps(long) && !cache.keeps(short)));
     }
 
+    /// Blocks that came together stand together, as far as they were not known before.
+    #[test]
+    fn a_long_run_is_kept_in_long_pieces() {
+        let mut cache = cache();
+        put(&mut cache, 30);
+        let blocks: Vec<u64> = (10..60).collect();
+        let crcs: Vec<u32> = blocks.iter().map(|n| *n as u32).collect();
+        let data: Vec<u8> = blocks.iter().flat_map(|n| block(*n)).collect();
+        cache.put(10, &crcs, &data);
+        assert!(blocks.iter().all(|n| has(&cache, *n)));
+        let piece = |n| {
+            let kept = cache.get(n, |_| true).unwrap();
+            (kept.piece.len() / BLOCK_BYTES, kept.at)
+        };
+        // One block stood in the first chunk; then to its end, up to the known one, and so on.
+        assert_eq!([10, 24, 25, 29, 30].map(piece), [(15, 0), (15, 14), (5, 0), (5, 4), (1, 0)]);
+        assert_eq!([31, 41, 42, 57, 58].map(piece), [(11, 0), (11, 10), (16, 0), (16, 15), (2, 0)]);
+    }
+
     /// Memory of chunks is used again, if nobody holds what was in it.
     #[test]
     fn a_chunk_that_goes_leaves_its_memory_to_the_next_one() {
         let mut cache = cache();
         let all = (ROOM * CHUNK_BLOCKS) as u64;
         (0..=all).for_each(|n| put(&mut cache, n));
-        let (held, _) = cache.get(CHUNK_BLOCKS as u64, |_| true).unwrap();
-        let first = cache.get(2 * CHUNK_BLOCKS as u64, |_| true).unwrap().0.as_ptr();
+        let held = cache.get(CHUNK_BLOCKS as u64, |_| true).unwrap().bytes();
+        let memory = |cache: &BlockCache, n| cache.get(n, |_| true).unwrap().bytes().as_ptr();
+        let first = memory(&cache, 2 * CHUNK_BLOCKS as u64);
         (all + 1..all + 3 * CHUNK_BLOCKS as u64).for_each(|n| put(&mut cache, n));
-        assert_eq!(cache.get(all + 2 * CHUNK_BLOCKS as u64, |_| true).unwrap().0.as_ptr(), first);
+        assert_eq!(memory(&cache, all + 2 * CHUNK_BLOCKS as u64), first);
         assert_eq!(held[..], block(CHUNK_BLOCKS as u64));
     }
 }

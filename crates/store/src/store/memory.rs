@@ -42,19 +42,6 @@ impl Store {
         self.rows.active.bytes() + self.rows.frozen.as_ref().map_or(0, Memtable::bytes)
     }
 
-    /// The memory of all budgets, in bytes.
-    pub fn memory_budget(&self) -> usize {
-        let config = &self.config;
-        let read = config.page_cache_bytes + config.shard_cache_bytes;
-        read + config.wal_cache_bytes + config.memtable_bytes
-    }
-
-    /// Memory in use of what the budgets are for, but for rows of extents, and for blocks; in bytes.
-    pub fn memory_in_use(&self) -> usize {
-        let read = self.rows.pages.bytes() + self.outlines.bytes() + self.blocks.bytes();
-        read + self.wal.cached_bytes() + self.changed_bytes()
-    }
-
     /// From now on blocks that were read may take so many bytes beyond what the budgets leave, or must
     /// leave as many of these alone.
     pub fn set_memory_beyond(&mut self, bytes: isize) {

@@ -29,6 +29,7 @@ pub(crate) mod miss;
 pub(crate) mod onodes;
 pub(crate) mod outlines;
 mod pace;
+mod pieces;
 mod read;
 mod read_values;
 mod recent;
@@ -44,7 +45,8 @@ pub(crate) use fetch::check_node;
 
 pub use counters::{Compressed, Counters, Usage};
 pub use miss::{Miss, ReadSet};
-pub use read::{ObjectStat, Piece};
+pub use pieces::Piece;
+pub use read::ObjectStat;
 pub use read_values::{OmapPage, OmapRange};
 pub use scrub::{ObjectDigest, ScrubCursor, ScrubLimits, Scrubbed};
 

@@ -1,9 +1,11 @@
 //! Reading objects' bytes and records, from memory or with a miss.
 
 use super::Store;
+use super::blocks::Kept;
 use super::miss::{Miss, ReadSet, Want, Wants};
 use super::onodes::KnownRow;
 use super::outlines::BriefCrc;
+use super::pieces::{Piece, Reading, Source};
 use crate::blob::Blob;
 use crate::keys::{self, Parsed, SHARD_BLOCKS, ShardId};
 use crate::rows::{Onode, Shard, Slot};
@@ -41,19 +43,6 @@ impl From<Onode> for ObjectStat {
     }
 }
 
-/// Contiguous bytes of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
-    /// First byte.
-    pub offset: u64,
-    /// Number of bytes, not 0.
-    pub len: u64,
-    /// The bytes, verified; `None` for a hole, which reads as zeros.
-    pub data: Option<Bytes>,
-    /// Their checksum, if it is at hand.
-    pub crc: KnownCrc,
-}
-
 /// Of an object's record, what reads of its bytes need.
 #[derive(Clone, Copy, Debug)]
 struct Body {
@@ -71,36 +60,6 @@ impl Body {
 /// Blocks of an object and where they are; most reads are of one.
 type Slots = SmallVec<[(u64, Slot); 2]>;
 
-/// Where a block's content was found.
-enum Source {
-    Hole,
-    /// In a run of contiguous bytes in memory: which (for joining), offset, and its bytes.
-    Fetched {
-        run: usize,
-        at: usize,
-    },
-    Direct {
-        start: u64,
-        at: usize,
-    },
-    /// In a blob: which, and which block of its content.
-    Unpacked {
-        blob: usize,
-        at: usize,
-    },
-    Block(Bytes),
-    Missing,
-}
-
-/// A piece being put together of blocks that follow each other in memory.
-enum Growing {
-    None,
-    Hole { from: u64 },
-    Fetched { from: u64, run: usize, first: usize, blocks: usize },
-    Direct { from: u64, start: u64, first: usize, blocks: usize },
-    Unpacked { from: u64, blob: usize, first: usize, blocks: usize },
-}
-
 /// Where blocks of an object are.
 #[derive(Default)]
 struct Extents {
@@ -110,18 +69,6 @@ struct Extents {
     /// If the outline of their shard says where they are: which shard, and of which of its slots the
     /// checksum is a brief one, bit by bit.
     outline: Option<(ShardId, u32)>,
-}
-
-/// A read in progress: cuts to the wanted range and joins neighbours.
-struct Reading<'a> {
-    store: &'a Store,
-    fetched: &'a ReadSet,
-    /// The contents of blobs.
-    unpacked: Vec<Bytes>,
-    start: u64,
-    end: u64,
-    pieces: Vec<Piece>,
-    growing: Growing,
 }
 
 impl Store {
@@ -294,26 +241,21 @@ impl Store {
         slot: Slot,
         fetched: &ReadSet,
         wants: &mut Wants,
-    ) -> (Source, KnownCrc) {
+    ) -> (Source<'_>, KnownCrc) {
         let brief = BriefCrc::of(slot.crc);
         if let Some(((run, at), crc)) = fetched.find_outlined(slot.phys, brief) {
             return (Source::Fetched { run, at }, KnownCrc::of(crc));
         }
         let is_it = |crc| BriefCrc::of(crc) == brief;
-        if let Some((bytes, crc)) = self.kept(slot.phys, is_it, wants) {
-            return (Source::Block(bytes), KnownCrc::of(crc));
+        if let Some(kept) = self.kept(slot.phys, is_it, wants) {
+            return (Source::Kept(kept), KnownCrc::of(kept.crc));
         }
         wants.outlined(shard, slot.phys, brief);
         (Source::Missing, KnownCrc::NONE)
     }
 
-    /// The block at a place from the memory of what was read, and its checksum.
-    fn kept(
-        &self,
-        place: u64,
-        is_it: impl FnOnce(u32) -> bool,
-        wants: &Wants,
-    ) -> Option<(Bytes, u32)> {
+    /// The block at a place from the memory of what was read.
+    fn kept(&self, place: u64, is_it: impl FnOnce(u32) -> bool, wants: &Wants) -> Option<Kept<'_>> {
         if wants.once { None } else { self.blocks.get(place, is_it) }
     }
 
@@ -362,10 +304,7 @@ impl Store {
         let Extents { slots, blobs, outline } =
             self.slots(body, offset / BLOCK, end.div_ceil(BLOCK), fetched)?;
         let unpacked = self.unpack(object, &slots, &blobs, fetched, &mut wants);
-        let growing = Growing::None;
-        let pieces = Vec::new();
-        let mut reading =
-            Reading { store: self, fetched, unpacked, start: offset, end, pieces, growing };
+        let mut reading = Reading::new(self, fetched, unpacked, offset..end);
         // One block as a whole has its own.
         let is_block = offset.is_multiple_of(BLOCK) && end - offset == BLOCK;
         let mut crc = KnownCrc::NONE;
@@ -395,11 +334,11 @@ impl Store {
         if !wants.is_empty() {
             return Err(self.miss(wants));
         }
-        reading.finish(end);
-        if let ([piece], true) = (&mut reading.pieces[..], is_block) {
+        let mut pieces = reading.done();
+        if let ([piece], true) = (&mut pieces[..], is_block) {
             piece.crc = crc;
         }
-        Ok(reading.pieces)
+        Ok(pieces)
     }
 
     /// The contents of blobs; nothing when something of them must be read first.
@@ -419,6 +358,7 @@ impl Store {
             for slot in blob.blocks() {
                 match self.source(object, (offset, 0), slot, fetched, wants) {
                     Source::Block(bytes) => packed.extend_from_slice(&bytes),
+                    Source::Kept(kept) => packed.extend_from_slice(&kept.bytes()),
                     Source::Fetched { run, at } => {
                         let bytes = fetched.bytes(run, at * BLOCK_BYTES, (at + 1) * BLOCK_BYTES);
                         packed.extend_from_slice(&bytes);
@@ -447,7 +387,7 @@ impl Store {
         out
     }
 
-    fn packed_source(&self, slot: Slot, blobs: &[Blob], wants: &mut Wants) -> Source {
+    fn packed_source(&self, slot: Slot, blobs: &[Blob], wants: &mut Wants) -> Source<'_> {
         let at = usize::from(slot.part.saturating_sub(1));
         let found = blobs.iter().position(|b| b.start() == slot.phys);
         match found.filter(|i| at < usize::from(blobs[*i].content)) {
@@ -468,7 +408,7 @@ impl Store {
         slot: Slot,
         fetched: &ReadSet,
         wants: &mut Wants,
-    ) -> Source {
+    ) -> Source<'_> {
         if let Some(pending) = self.wal.pending(slot.phys) {
             if pending.crc != slot.crc {
                 wants.damaged(slot.phys, "the log and the extents disagree about a block");
@@ -492,9 +432,9 @@ impl Store {
         if let Some((run, at)) = fetched.find(slot) {
             return Source::Fetched { run, at };
         }
-        if let Some((bytes, _)) = self.kept(slot.phys, |crc| crc == slot.crc, wants) {
+        if let Some(kept) = self.kept(slot.phys, |crc| crc == slot.crc, wants) {
             wants.at_hand(object, offset, step, slot);
-            return Source::Block(bytes);
+            return Source::Kept(kept);
         }
         wants.data(object, offset, step, slot);
         Source::Missing
@@ -525,79 +465,5 @@ impl Store {
             }
         }
         Ok(out)
-    }
-}
-
-impl Reading<'_> {
-    /// Adds a block; a hole goes on until the next block.
-    fn add(&mut self, block: u64, source: Source) {
-        match (&mut self.growing, &source) {
-            (Growing::Fetched { run, first, blocks, .. }, Source::Fetched { run: r, at })
-                if *run == *r && *first + *blocks == *at =>
-            {
-                *blocks += 1;
-                return;
-            }
-            (Growing::Direct { start, first, blocks, .. }, Source::Direct { start: s, at })
-                if *start == *s && *first + *blocks == *at =>
-            {
-                *blocks += 1;
-                return;
-            }
-            (Growing::Unpacked { blob, first, blocks, .. }, Source::Unpacked { blob: b, at })
-                if *blob == *b && *first + *blocks == *at =>
-            {
-                *blocks += 1;
-                return;
-            }
-            _ => {}
-        }
-        let from = block * BLOCK;
-        self.finish(from);
-        self.growing = match source {
-            Source::Hole => Growing::Hole { from },
-            Source::Fetched { run, at } => Growing::Fetched { from, run, first: at, blocks: 1 },
-            Source::Direct { start, at } => Growing::Direct { from, start, first: at, blocks: 1 },
-            Source::Unpacked { blob, at } => Growing::Unpacked { from, blob, first: at, blocks: 1 },
-            Source::Block(bytes) => {
-                self.push(from, Some(bytes), BLOCK);
-                Growing::None
-            }
-            Source::Missing => Growing::None,
-        };
-    }
-
-    /// Ends the growing piece; a hole ends at `until`.
-    fn finish(&mut self, until: u64) {
-        match std::mem::replace(&mut self.growing, Growing::None) {
-            Growing::None => {}
-            Growing::Hole { from } => self.push(from, None, until - from.min(until)),
-            Growing::Fetched { from, run, first, blocks } => {
-                let (a, b) = (first * BLOCK_BYTES, (first + blocks) * BLOCK_BYTES);
-                let bytes = self.fetched.bytes(run, a, b);
-                self.push(from, Some(bytes), blocks as u64 * BLOCK);
-            }
-            Growing::Direct { from, start, first, blocks } => {
-                let (a, b) = (first * BLOCK_BYTES, (first + blocks) * BLOCK_BYTES);
-                let run = self.store.direct.run(start).map(|(_, data)| data.slice(a..b));
-                self.push(from, run, blocks as u64 * BLOCK);
-            }
-            Growing::Unpacked { from, blob, first, blocks } => {
-                let (a, b) = (first * BLOCK_BYTES, (first + blocks) * BLOCK_BYTES);
-                let bytes = self.unpacked.get(blob).map(|content| content.slice(a..b));
-                self.push(from, bytes, blocks as u64 * BLOCK);
-            }
-        }
-    }
-
-    /// Adds a piece, cut to the wanted range.
-    fn push(&mut self, from: u64, data: Option<Bytes>, len: u64) {
-        let (offset, end) = (from.max(self.start), (from + len).min(self.end));
-        if offset >= end {
-            return;
-        }
-        let cut = (offset - from) as usize..(end - from) as usize;
-        let data = data.map(|d| d.slice(cut));
-        self.pieces.push(Piece { offset, len: end - offset, data, crc: KnownCrc::NONE });
     }
 }
