@@ -165,7 +165,7 @@ impl BlockCache {
 
     /// Gives all memory back.
     pub fn clear(&mut self) {
-        self.entries.clear();
+        self.entries = HashMap::default();
         self.oldest += self.chunks.len() as u64;
         self.chunks.clear();
         (self.rest, self.spare) = Default::default();
