@@ -143,6 +143,11 @@ pub fn give_back() {
     let _ = KEPT.try_with(|kept| kept.borrow_mut().give_back());
 }
 
+/// Memory of the buffers that this thread keeps to use them again, in bytes.
+pub fn spare_bytes() -> usize {
+    KEPT.try_with(|kept| kept.borrow().pages * BLOCK_BYTES).unwrap_or(0)
+}
+
 /// Dropped buffers of one length.
 #[derive(Default)]
 struct OneLength {

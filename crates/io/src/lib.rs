@@ -18,7 +18,7 @@ pub mod net;
 mod buf;
 mod timers;
 
-pub use buf::{AlignedBuf, BLOCK_BYTES, give_back};
+pub use buf::{AlignedBuf, BLOCK_BYTES, give_back, spare_bytes};
 pub use fastrand::Rng;
 pub use timers::{TimerId, Timers};
 
@@ -36,6 +36,15 @@ pub struct Now {
     pub wall: UTime,
 }
 
+/// Memory of a process, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// All that it takes.
+    pub resident: u64,
+    /// Of that, buffers that wait to be used again.
+    pub spare: u64,
+}
+
 /// Something that happened to a core.
 #[derive(Debug)]
 pub enum Event {
@@ -49,9 +58,8 @@ pub enum Event {
     Kv(KvDone),
     /// The time of [`Core::next_deadline`] has come.
     Timer,
-    /// Memory that the process takes, in bytes. A real runner says so about once a second; a simulated one
-    /// never.
-    Memory(u64),
+    /// What the process takes. A real runner says so about once a second; a simulated one never.
+    Memory(Memory),
     /// The operator asks for an orderly end (SIGTERM, SIGINT). The core says when it is done by
     /// [`Effects::exit`].
     Stop,

@@ -14,7 +14,7 @@ use crate::image_io::ImagesIo;
 use crate::lease::Leases;
 use crate::links::{MonLink, PeerLinks, Sessions};
 use crate::mapstate::Maps;
-use crate::memory::Memory;
+use crate::memory::Beyond;
 use crate::op::ClientOp;
 use crate::options::Limits;
 use crate::pace::{Held, Pacer};
@@ -146,7 +146,7 @@ pub struct Daemon {
     pub(crate) limits: Limits,
     pub(crate) history: History,
     pub(crate) perf: Perf,
-    pub(crate) memory: Memory,
+    pub(crate) beyond: Beyond,
     pub(crate) images_io: ImagesIo,
     /// Where clients and OSDs reach us, once both sockets listen.
     pub(crate) client_addrs: AddrVec,
@@ -224,7 +224,7 @@ impl Daemon {
             sessions: Sessions::default(),
             history: History::default(),
             perf: Perf::default(),
-            memory: Memory::default(),
+            beyond: Beyond::default(),
             images_io: ImagesIo::default(),
             client_addrs: AddrVec::default(),
             cluster_addrs: AddrVec::default(),
@@ -259,7 +259,7 @@ impl Daemon {
             Event::Net(event) => self.on_net(event, fx),
             Event::Disk(done) => self.on_disk(done, fx),
             Event::Stop => self.leave(),
-            Event::Memory(bytes) => self.on_memory(bytes),
+            Event::Memory(memory) => self.on_memory(memory),
             Event::Start | Event::Timer | Event::Kv(_) => {}
         }
         self.drain_store(fx);

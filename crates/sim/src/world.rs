@@ -784,7 +784,7 @@ fn event_kind(event: &Event) -> u64 {
         Event::Start => 1,
         Event::Timer => 2,
         Event::Stop => 3,
-        Event::Memory(bytes) => 12 ^ bytes << 8,
+        Event::Memory(memory) => 8 ^ memory.resident << 8,
         Event::Disk(d) => 4 ^ d.token.0 << 8,
         Event::Kv(k) => 5 ^ k.token.0 << 8,
         Event::Net(NetEvent::Received { conn, data }) => {

@@ -16,7 +16,7 @@ use disk::{Lazy, transferred};
 use io::disk::DiskDone;
 use io::kv::ClusterStore;
 use io::net::{CLOSE_LINGER_MS, ConnId};
-use io::{Core, Effects, Event, Exit, Now};
+use io::{Core, Effects, Event, Exit, Memory, Now};
 use io_uring::{opcode, squeue, types as ring_types};
 use lone::Lone;
 use slab::Slab;
@@ -215,7 +215,9 @@ impl Runner {
         if now >= self.give_back_at {
             self.give_back_at = now.after(GIVE_BACK);
             io::give_back();
-            self.pending.extend(self.resident.bytes().map(Event::Memory));
+            let spare = io::spare_bytes() as u64;
+            let memory = self.resident.bytes().map(|resident| Memory { resident, spare });
+            self.pending.extend(memory.map(Event::Memory));
         }
     }
 

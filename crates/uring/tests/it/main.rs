@@ -42,8 +42,9 @@ pub fn run(devices: Vec<uring::Device>, step: impl FnMut(Now, Event, &mut Effect
 #[test]
 fn the_core_is_told_what_the_process_takes() {
     run(Vec::new(), |_, event, fx| {
-        if let Event::Memory(bytes) = event {
-            assert!((1 << 20..1 << 36).contains(&bytes), "{bytes}");
+        if let Event::Memory(memory) = event {
+            assert!((1 << 20..1 << 36).contains(&memory.resident), "{memory:?}");
+            assert!(memory.spare < memory.resident, "{memory:?}");
             fx.exit(0, "told");
         }
     });
