@@ -32,7 +32,7 @@ const CARRIED: usize = CHUNK_BLOCKS / 2;
 /// Times that a block must have been used to be carried over.
 const CARRIED_USES: u8 = 2;
 /// A read of more blocks is a long one.
-const LONG_BLOCKS: u64 = 32;
+pub(crate) const LONG_BLOCKS: u64 = 32;
 /// Of the short reads that find no room, one of so many is kept.
 const SHORT_KEPT: u32 = 4;
 /// And of the long ones.

@@ -55,6 +55,8 @@ pub struct Miss {
     pub(crate) epoch: u64,
     /// What is fetched is not kept in memory for others.
     pub(crate) once: bool,
+    /// Some of what was wanted is kept in memory.
+    pub(crate) partly: bool,
 }
 
 impl Miss {
@@ -67,6 +69,7 @@ impl Miss {
         self.wants.extend(other.wants);
         self.problem = self.problem.take().or(other.problem);
         self.once &= other.once;
+        self.partly |= other.partly;
     }
 
     /// The same for one who will not read it again: what is fetched is not kept in memory for others.
@@ -85,10 +88,14 @@ impl Miss {
 pub(crate) struct Wants {
     pub wants: Vec<Want>,
     pub problem: Option<StoreError>,
-    /// See [`Wants::once`].
+    /// What is kept in memory is not looked at.
+    pub from_disk: bool,
+    /// What is fetched is not kept.
     pub once: bool,
+    /// Something was found that is kept.
+    pub partly: bool,
     /// The checksums of blocks in memory that follow what is wanted last, on the device and in the object.
-    at_hand: SmallVec<[u32; MAX_AT_HAND]>,
+    at_hand: Vec<u32>,
 }
 
 /// Blocks in memory between two that are wanted are read with them, up to so many: one read of all takes
@@ -98,7 +105,12 @@ const MAX_AT_HAND: usize = 16;
 impl Wants {
     /// What is wanted is wanted from the disk, and not to be kept.
     pub fn once() -> Self {
-        Wants { once: true, ..Wants::default() }
+        Wants { once: true, ..Wants::from_disk() }
+    }
+
+    /// What is wanted is wanted from the disk.
+    pub fn from_disk() -> Self {
+        Wants { from_disk: true, ..Wants::default() }
     }
 
     pub fn is_empty(&self) -> bool {

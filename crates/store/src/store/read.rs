@@ -1,7 +1,7 @@
 //! Reading objects' bytes and records, from memory or with a miss.
 
 use super::Store;
-use super::blocks::Kept;
+use super::blocks::{Kept, LONG_BLOCKS};
 use super::miss::{Miss, ReadSet, Want, Wants};
 use super::onodes::KnownRow;
 use super::outlines::BriefCrc;
@@ -73,7 +73,8 @@ struct Extents {
 
 impl Store {
     pub(super) fn miss(&self, wants: Wants) -> Miss {
-        Miss { wants: wants.wants, problem: wants.problem, epoch: self.epoch, once: wants.once }
+        let Wants { wants, problem, once, partly, .. } = wants;
+        Miss { wants, problem, epoch: self.epoch, once, partly }
     }
 
     pub(super) fn damaged(&self, what: &'static str) -> Miss {
@@ -255,8 +256,15 @@ impl Store {
     }
 
     /// The block at a place from the memory of what was read.
-    fn kept(&self, place: u64, is_it: impl FnOnce(u32) -> bool, wants: &Wants) -> Option<Kept<'_>> {
-        if wants.once { None } else { self.blocks.get(place, is_it) }
+    fn kept(
+        &self,
+        place: u64,
+        is_it: impl FnOnce(u32) -> bool,
+        wants: &mut Wants,
+    ) -> Option<Kept<'_>> {
+        let kept = if wants.from_disk { None } else { self.blocks.get(place, is_it) };
+        wants.partly |= kept.is_some();
+        kept
     }
 
     /// The bytes of a range, up to the end of the object, as pieces without gaps. Nothing when the
@@ -271,7 +279,14 @@ impl Store {
         len: u64,
         fetched: &ReadSet,
     ) -> Result<Vec<Piece>, Miss> {
-        self.read_for(object, (offset, len), fetched, Wants::default())
+        match self.read_for(object, (offset, len), fetched, Wants::default()) {
+            // One long read costs no more than to read what lies between the blocks in memory, and its
+            // buffer has the length of others, which can be used again.
+            Err(miss) if miss.partly && len > LONG_BLOCKS * BLOCK => {
+                self.read_for(object, (offset, len), fetched, Wants::from_disk())
+            }
+            result => result,
+        }
     }
 
     /// The same for one who goes through all of something, once: what is not in the log's memory comes from

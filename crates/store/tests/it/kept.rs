@@ -71,14 +71,18 @@ fn a_write_of_a_part_finds_the_rest_in_memory() {
 
 #[test]
 fn a_long_read_goes_through_what_is_in_memory() {
-    let mut rig = filled(60, &tiny_config());
+    let mut rig = filled(60, &Config { page_cache_bytes: 1 << 20, ..tiny_config() });
     for n in [2, 3, 20, 59] {
         assert_eq!(asked_for(&mut rig, n, 1), BLOCK);
     }
     let reads = rig.store.counters().data_reads;
     // The first two stand in memory; one read brings the others, with the one at 20.
-    assert_eq!(asked_for(&mut rig, 2, 40), 38 * BLOCK);
+    assert_eq!(asked_for(&mut rig, 2, 30), 28 * BLOCK);
     assert_eq!(rig.store.counters().data_reads, reads + 1);
+    // Of a long one all is read, unless all is in memory.
+    assert_eq!(asked_for(&mut rig, 2, 40), 40 * BLOCK);
+    assert_eq!(rig.store.counters().data_reads, reads + 2);
+    assert_eq!(asked_for(&mut rig, 2, 40), 0);
 }
 
 /// Who looks for damage does not find what memory still has.
