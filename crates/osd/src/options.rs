@@ -13,7 +13,7 @@ pub const OSD: &[OptionDef] = &[
         Size,
         "512M",
         "memory the OSD may use: half for the store, a quarter for requests in flight; data that was \
-         read has what of five eighths nobody else needs",
+         read has what of nine sixteenths nobody else needs",
     )
     .at_least(32.0 * 1048576.0)
     .basic()
