@@ -23,5 +23,5 @@ mod slots;
 mod timer;
 
 pub use device::{Device, DeviceError, Open, Unusable, open};
-pub use memory::{avoid_huge_pages, keep_freed_memory};
+pub use memory::{avoid_huge_pages, keep_freed_memory, resident_bytes};
 pub use runner::{Options, RunError, run};

@@ -1,27 +1,11 @@
 //! The memory of the process, as the kernel gives it and takes it back.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-
-/// Memory that the process takes.
-pub(crate) struct Resident(Option<File>);
-
-impl Resident {
-    pub fn open() -> Self {
-        Resident(File::open("/proc/self/statm").ok())
-    }
-
-    /// In bytes, if the kernel says. The second figure of `statm` counts pages (proc(5)).
-    pub fn bytes(&self) -> Option<u64> {
-        let mut text = [0; 128];
-        let len = self.0.as_ref()?.read_at(&mut text, 0).ok()?;
-        let pages = std::str::from_utf8(text.get(..len)?).ok()?.split(' ').nth(1)?;
-        pages.parse::<u64>().ok()?.checked_mul(PAGE_BYTES)
-    }
+/// `VmRSS` of a process (proc(5)), in bytes; `None` when there is no such process.
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
-
-/// The kernel's pages on x86-64.
-const PAGE_BYTES: u64 = 4096;
 
 /// Number of mimalloc's option `purge_delay` (`enum mi_option_e` in its `mimalloc.h`).
 const PURGE_DELAY: libmimalloc_sys::mi_option_t = 15;

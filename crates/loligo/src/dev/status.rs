@@ -37,15 +37,8 @@ struct Process {
 
 fn look_at(layout: &Layout, daemon: DaemonId) -> Process {
     let pid = process::running(layout, daemon).map(|p| p.as_raw_nonzero().get());
-    Process { daemon, pid, memory: pid.map_or(0, resident_bytes) }
-}
-
-/// `VmRSS` of a process.
-fn resident_bytes(pid: i32) -> u64 {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = text.lines().find_map(|l| l.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|l| l.split_whitespace().next()).and_then(|n| n.parse::<u64>().ok());
-    kib.unwrap_or(0).saturating_mul(1024)
+    let memory = pid.and_then(|pid| uring::resident_bytes(u32::try_from(pid).ok()?));
+    Process { daemon, pid, memory: memory.unwrap_or(0) }
 }
 
 fn ask(layout: &Layout) -> Result<Health, String> {

@@ -125,14 +125,6 @@ pub(crate) struct Load {
     pub measured: Vec<Measured>,
 }
 
-/// Memory of the process.
-fn resident_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-    kib.unwrap_or(0).saturating_mul(1024)
-}
-
 fn patterns(rng: &mut Rng, bytes: usize, number: usize) -> Vec<Bytes> {
     let one = |rng: &mut Rng| {
         let mut buf = AlignedBuf::zeroed(bytes);
@@ -443,7 +435,7 @@ impl Load {
             longest_wait: running.longest_wait,
             longest_pause: running.longest_pause,
             by_second: running.by_second,
-            resident_bytes: resident_bytes(),
+            resident_bytes: uring::resident_bytes(std::process::id()).unwrap_or(0),
             seconds: running.ended.since(running.began).as_secs_f64(),
             cpu_seconds: running.cpu_end.saturating_sub(running.cpu).as_secs_f64(),
             drain_seconds: now.mono.since(running.ended).as_secs_f64(),

@@ -5,7 +5,7 @@ mod lone;
 mod sockets;
 
 use crate::device::Device;
-use crate::memory::Resident;
+use crate::memory::resident_bytes;
 use crate::net::{Conn, Listener};
 use crate::pool::ReadPool;
 use crate::ring::{Done, Ring};
@@ -100,7 +100,6 @@ pub fn run<C: Core + ?Sized>(
         kv,
         signal: None,
         give_back_at: Mono(0),
-        resident: Resident::open(),
     };
     if options.handle_signals {
         runner.watch_signals()?;
@@ -159,7 +158,6 @@ struct Runner {
     kv: Option<Box<dyn ClusterStore>>,
     signal: Option<UnixStream>,
     give_back_at: Mono,
-    resident: Resident,
 }
 
 impl Drop for Runner {
@@ -216,7 +214,8 @@ impl Runner {
             self.give_back_at = now.after(GIVE_BACK);
             io::give_back();
             let spare = io::spare_bytes() as u64;
-            let memory = self.resident.bytes().map(|resident| Memory { resident, spare });
+            let memory =
+                resident_bytes(std::process::id()).map(|resident| Memory { resident, spare });
             self.pending.extend(memory.map(Event::Memory));
         }
     }
