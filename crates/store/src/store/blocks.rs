@@ -26,7 +26,7 @@ const CHUNK_BLOCKS: usize = 16;
 /// Bytes that what is known of a block takes beside it.
 const ENTRY_BYTES: usize = 96;
 /// Bytes of memory that a chunk takes with all that is known of it.
-pub(crate) const CHUNK_BYTES: usize = CHUNK_BLOCKS * (BLOCK_BYTES + ENTRY_BYTES);
+const CHUNK_BYTES: usize = CHUNK_BLOCKS * (BLOCK_BYTES + ENTRY_BYTES);
 /// Blocks of a chunk that are carried over at most.
 const CARRIED: usize = CHUNK_BLOCKS / 2;
 /// Times that a block must have been used to be carried over.

@@ -283,6 +283,11 @@ impl ReadSet {
         None
     }
 
+    /// One fetched run.
+    pub(crate) fn run(&self, run: usize) -> &Bytes {
+        &self.blocks[run].data
+    }
+
     /// Bytes of one fetched run.
     pub(crate) fn bytes(&self, run: usize, from: usize, to: usize) -> Bytes {
         self.blocks[run].data.slice(from..to)

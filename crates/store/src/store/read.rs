@@ -236,20 +236,20 @@ impl Store {
     }
 
     /// Where a block is to be had of which only the brief checksum is known, and its whole checksum.
-    fn outlined_source(
-        &self,
+    fn outlined_source<'a>(
+        &'a self,
         shard: ShardId,
         slot: Slot,
-        fetched: &ReadSet,
+        fetched: &'a ReadSet,
         wants: &mut Wants,
-    ) -> (Source<'_>, KnownCrc) {
+    ) -> (Source<'a>, KnownCrc) {
         let brief = BriefCrc::of(slot.crc);
         if let Some(((run, at), crc)) = fetched.find_outlined(slot.phys, brief) {
-            return (Source::Fetched { run, at }, KnownCrc::of(crc));
+            return (Source::Run { bytes: fetched.run(run), at }, KnownCrc::of(crc));
         }
         let is_it = |crc| BriefCrc::of(crc) == brief;
         if let Some(kept) = self.kept(slot.phys, is_it, wants) {
-            return (Source::Kept(kept), KnownCrc::of(kept.crc));
+            return (Source::Run { bytes: kept.piece, at: kept.at }, KnownCrc::of(kept.crc));
         }
         wants.outlined(shard, slot.phys, brief);
         (Source::Missing, KnownCrc::NONE)
@@ -319,7 +319,7 @@ impl Store {
         let Extents { slots, blobs, outline } =
             self.slots(body, offset / BLOCK, end.div_ceil(BLOCK), fetched)?;
         let unpacked = self.unpack(object, &slots, &blobs, fetched, &mut wants);
-        let mut reading = Reading::new(self, fetched, unpacked, offset..end);
+        let mut reading = Reading::new(offset..end);
         // One block as a whole has its own.
         let is_block = offset.is_multiple_of(BLOCK) && end - offset == BLOCK;
         let mut crc = KnownCrc::NONE;
@@ -330,7 +330,7 @@ impl Store {
             }
             let outlined = outline.filter(|(_, brief)| brief >> (block % SHARD_BLOCKS) & 1 == 1);
             let source = if slot.is_packed() {
-                self.packed_source(slot, &blobs, &mut wants)
+                Self::packed_source(slot, &blobs, &unpacked, &mut wants)
             } else if let Some((shard, _)) = outlined {
                 let (source, whole) = self.outlined_source(shard, slot, fetched, &mut wants);
                 crc = whole;
@@ -373,15 +373,10 @@ impl Store {
             for slot in blob.blocks() {
                 match self.source(object, (offset, 0), slot, fetched, wants) {
                     Source::Block(bytes) => packed.extend_from_slice(&bytes),
-                    Source::Kept(kept) => packed.extend_from_slice(&kept.bytes()),
-                    Source::Fetched { run, at } => {
-                        let bytes = fetched.bytes(run, at * BLOCK_BYTES, (at + 1) * BLOCK_BYTES);
-                        packed.extend_from_slice(&bytes);
+                    Source::Run { bytes, at } => {
+                        packed.extend_from_slice(&bytes[at * BLOCK_BYTES..(at + 1) * BLOCK_BYTES]);
                     }
-                    Source::Direct { .. } => {
-                        packed.extend(self.direct.block(slot.phys));
-                    }
-                    _ => {}
+                    Source::Hole | Source::Missing => {}
                 }
             }
             stored.push((offset, packed));
@@ -402,11 +397,20 @@ impl Store {
         out
     }
 
-    fn packed_source(&self, slot: Slot, blobs: &[Blob], wants: &mut Wants) -> Source<'_> {
+    /// Where a block of a blob is to be had; `unpacked`: the contents of all, or of none when something
+    /// must be read first.
+    fn packed_source<'a>(
+        slot: Slot,
+        blobs: &[Blob],
+        unpacked: &'a [Bytes],
+        wants: &mut Wants,
+    ) -> Source<'a> {
         let at = usize::from(slot.part.saturating_sub(1));
         let found = blobs.iter().position(|b| b.start() == slot.phys);
         match found.filter(|i| at < usize::from(blobs[*i].content)) {
-            Some(blob) => Source::Unpacked { blob, at },
+            Some(blob) => {
+                unpacked.get(blob).map_or(Source::Missing, |bytes| Source::Run { bytes, at })
+            }
             None => {
                 wants.damaged(slot.phys, "a block is in a compressed extent that is not there");
                 Source::Missing
@@ -416,14 +420,14 @@ impl Store {
 
     /// Where a block of the device is to be had. It is for the byte `offset` of the object, and the
     /// one behind it for the byte `step` further on.
-    fn source(
-        &self,
+    fn source<'a>(
+        &'a self,
         object: &ObjectKey,
         (offset, step): (u64, u64),
         slot: Slot,
-        fetched: &ReadSet,
+        fetched: &'a ReadSet,
         wants: &mut Wants,
-    ) -> Source<'_> {
+    ) -> Source<'a> {
         if let Some(pending) = self.wal.pending(slot.phys) {
             if pending.crc != slot.crc {
                 wants.damaged(slot.phys, "the log and the extents disagree about a block");
@@ -433,7 +437,7 @@ impl Store {
                 Content::Memory(bytes) => return Source::Block(bytes),
                 Content::Log { seq, block } => {
                     if let Some((run, at)) = fetched.find(slot) {
-                        return Source::Fetched { run, at };
+                        return Source::Run { bytes: fetched.run(run), at };
                     }
                     let (object, place, crc) = (object.clone(), slot.phys, slot.crc);
                     wants.wants.push(Want::Log { object, offset, seq, block, place, crc });
@@ -441,15 +445,15 @@ impl Store {
                 }
             }
         }
-        if let Some((start, _)) = self.direct.run(slot.phys) {
-            return Source::Direct { start, at: (slot.phys - start) as usize };
+        if let Some((start, bytes)) = self.direct.run(slot.phys) {
+            return Source::Run { bytes, at: (slot.phys - start) as usize };
         }
         if let Some((run, at)) = fetched.find(slot) {
-            return Source::Fetched { run, at };
+            return Source::Run { bytes: fetched.run(run), at };
         }
         if let Some(kept) = self.kept(slot.phys, |crc| crc == slot.crc, wants) {
             wants.at_hand(object, offset, step, slot);
-            return Source::Kept(kept);
+            return Source::Run { bytes: kept.piece, at: kept.at };
         }
         wants.data(object, offset, step, slot);
         Source::Missing

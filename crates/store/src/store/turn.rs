@@ -7,7 +7,7 @@ use crate::store::txns::Decided;
 use bytes::Bytes;
 use io::disk::{DiskDone, DiskError, WriteMode};
 use io::{BLOCK_BYTES, Effects, Now};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 use std::time::Duration;
 use types::Mono;
 
@@ -146,16 +146,29 @@ impl Store {
         for write in self.direct.take_queue() {
             self.counters.direct_writes += 1;
             self.counters.direct_bytes += write.data.len() as u64;
-            self.blocks.forget(write.start, (write.data.len() / BLOCK_BYTES) as u64);
             let what = Ended::Direct { start: write.start };
             let mode = if write.durable { WriteMode::Durable } else { WriteMode::Plain };
-            self.io.write(fx, (DATA, write.start), smallvec![write.data], mode, what);
+            self.write_data(write.start, smallvec![write.data], mode, what, fx);
         }
         if self.direct.wants_flush() {
             self.counters.direct_flushes += 1;
             let txns = self.direct.take_unflushed();
             self.io.flush(fx, DATA, Ended::DirectFlush { txns });
         }
+    }
+
+    /// Writes objects' data. What was known of these blocks ends.
+    pub(super) fn write_data(
+        &mut self,
+        start: u64,
+        data: SmallVec<[Bytes; 4]>,
+        mode: WriteMode,
+        what: Ended,
+        fx: &mut Effects,
+    ) {
+        let bytes: usize = data.iter().map(Bytes::len).sum();
+        self.blocks.forget(start, (bytes / BLOCK_BYTES) as u64);
+        self.io.write(fx, (DATA, start), data, mode, what);
     }
 
     /// Writes the turn's batch, or lets it grow until one that is in flight is done.

@@ -8,7 +8,6 @@
 //!
 //! A block that is being read is put off until the read is done.
 
-use super::inflight::DATA;
 use super::reload::Reloaded;
 use super::{Ended, Store};
 use crate::codec::block_crc;
@@ -354,10 +353,9 @@ impl Store {
         let (members, data): (Vec<Member>, SmallVec<[Bytes; 4]>) = run.into_iter().unzip();
         self.counters.in_place_writes += 1;
         self.counters.in_place_blocks += members.len() as u64;
-        self.blocks.forget(start, members.len() as u64);
         self.writeback.groups.insert(group, Group { members, reading: 0 });
         let mode = if self.is_urgent() { WriteMode::Plain } else { WriteMode::Lazy };
-        self.io.write(fx, (DATA, start), data, mode, Ended::InPlaceWrite { group });
+        self.write_data(start, data, mode, Ended::InPlaceWrite { group }, fx);
     }
 
     /// A group is in place.
