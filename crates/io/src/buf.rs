@@ -53,6 +53,7 @@ impl AlignedBuf {
 
     fn fresh(len: usize) -> Self {
         let pages = Page::new_vec_zeroed(pages_for(len)).expect("out of memory");
+        Kept::made(pages.len());
         AlignedBuf { pages, len }
     }
 
@@ -115,21 +116,25 @@ impl Drop for AlignedBuf {
     }
 }
 
-/// Pages of a buffer for `len` bytes. Short buffers come in few lengths, so that one that was
-/// dropped fits the next; at most a third of one is unused.
+/// Pages of a buffer for `len` bytes. Buffers come in few lengths, so that one that was dropped fits the
+/// next; of a short one at most a third is unused, of a longer one an eighth.
 fn pages_for(len: usize) -> usize {
     let pages = len.div_ceil(BLOCK_BYTES);
-    if pages > SHORT_PAGES {
-        return pages;
-    }
-    let step = (pages.next_power_of_two() / 4).max(1);
+    let steps = match pages {
+        0..=SHORT_PAGES => 4,
+        _ if pages <= LONG_PAGES => 16,
+        _ => return pages,
+    };
+    let step = (pages.next_power_of_two() / steps).max(1);
     pages.next_multiple_of(step)
 }
 
-/// Longer buffers have exactly the pages that they need.
+/// Buffers of more pages are longer ones.
 const SHORT_PAGES: usize = 16;
-/// Buffers of up to so many pages are kept: 4 MiB, as long as most objects are, and what comes with them.
-const KEPT_PAGES: usize = 1032;
+/// 4 MiB, as long as most objects are: buffers of more have exactly the pages that they need.
+const LONG_PAGES: usize = 1024;
+/// Buffers of up to so many pages are kept: such an object, and what comes with it.
+const KEPT_PAGES: usize = LONG_PAGES + 8;
 /// Pages that a thread keeps in all: 128 MiB. A log gives back what it held in bursts, and what it needs
 /// next would have to be zeroed and mapped anew.
 const KEPT_IN_ALL: usize = 32768;
@@ -143,9 +148,10 @@ pub fn give_back() {
     let _ = KEPT.try_with(|kept| kept.borrow_mut().give_back());
 }
 
-/// Memory of the buffers that this thread keeps to use them again, in bytes.
-pub fn spare_bytes() -> usize {
-    KEPT.try_with(|kept| kept.borrow().pages * BLOCK_BYTES).unwrap_or(0)
+/// Memory of all buffers of this thread, in bytes: of those in use, and of those that it keeps to use them
+/// again. A buffer that another thread drops counts here as if it were in use.
+pub fn buffer_bytes() -> usize {
+    KEPT.try_with(|kept| kept.borrow().made * BLOCK_BYTES).unwrap_or(0)
 }
 
 /// Dropped buffers of one length.
@@ -161,7 +167,10 @@ struct OneLength {
 struct Kept {
     short: [OneLength; SHORT_PAGES],
     longer: HashMap<usize, OneLength>,
+    /// Pages in it.
     pages: usize,
+    /// These, and those of buffers in use.
+    made: usize,
 }
 
 thread_local! {
@@ -203,16 +212,21 @@ impl Kept {
         KEPT.try_with(|kept| take(&mut kept.borrow_mut())).ok().flatten()
     }
 
-    fn put(mut pages: Vec<Page>) {
-        let count = pages_for(pages.len() * BLOCK_BYTES);
-        if count == 0 || count > KEPT_PAGES {
+    /// Memory for a new buffer came from the allocator.
+    fn made(pages: usize) {
+        let _ = KEPT.try_with(|kept| kept.borrow_mut().made += pages);
+    }
+
+    fn put(pages: Vec<Page>) {
+        let count = pages.len();
+        if count == 0 {
             return;
         }
-        pages.resize(count, Page([0; BLOCK_BYTES]));
         // When the thread ends there is nowhere to keep it, which is as well.
         let _ = KEPT.try_with(|kept| {
             let kept = &mut *kept.borrow_mut();
-            if kept.pages + count > KEPT_IN_ALL {
+            if count > KEPT_PAGES || kept.pages + count > KEPT_IN_ALL {
+                kept.made = kept.made.saturating_sub(count);
                 return;
             }
             if count > SHORT_PAGES {
@@ -229,7 +243,9 @@ impl Kept {
         let short = self.short.iter_mut().zip(1..).map(|(same, pages)| (pages, same));
         let longer = self.longer.iter_mut().map(|(pages, same)| (*pages, same));
         for (pages, same) in short.chain(longer) {
-            self.pages -= same.give_back(pages);
+            let given_back = same.give_back(pages);
+            self.pages -= given_back;
+            self.made = self.made.saturating_sub(given_back);
         }
         self.longer.retain(|_, same| !same.buffers.is_empty());
     }
@@ -305,6 +321,30 @@ mod tests {
     }
 
     #[test]
+    fn all_buffers_are_counted() {
+        let some: Vec<_> = [1, 5000, 70_000, 4 << 20, 5 << 20].map(AlignedBuf::zeroed).into();
+        let all: usize = some.iter().map(AlignedBuf::capacity).sum();
+        assert_eq!(buffer_bytes(), all);
+        drop(some);
+        assert_eq!(buffer_bytes(), all - (5 << 20), "one is too long to be kept");
+        let again = AlignedBuf::for_overwrite(4 << 20);
+        assert_eq!(buffer_bytes(), all - (5 << 20));
+        drop(again.freeze());
+        (0..3).for_each(|_| give_back());
+        assert_eq!(buffer_bytes(), 0);
+    }
+
+    #[test]
+    fn of_a_buffer_little_is_unused() {
+        for pages in 1..=KEPT_PAGES {
+            let (taken, most) =
+                (pages_for(pages * BLOCK_BYTES), if pages > SHORT_PAGES { 8 } else { 2 });
+            assert!((pages..=pages + pages / most).contains(&taken), "{taken} for {pages}");
+            assert_eq!(pages_for(taken * BLOCK_BYTES), taken);
+        }
+    }
+
+    #[test]
     fn long_buffers_are_kept_too_and_no_more_than_all() {
         const LONG: usize = 4 << 20;
         let kept = || KEPT.with(|kept| kept.borrow().pages * BLOCK_BYTES);
@@ -316,11 +356,13 @@ mod tests {
         assert_eq!((again.as_slice()[LONG - 1], kept()), (7, 0));
         drop(again);
         assert!(AlignedBuf::zeroed(LONG).as_slice().iter().all(|b| *b == 0));
-        // One of another length is none for this.
+        // One of about that length is one of these, a shorter one is not.
         drop(AlignedBuf::for_overwrite(LONG - BLOCK_BYTES));
-        assert_eq!(kept(), 2 * LONG - BLOCK_BYTES);
+        assert_eq!(kept(), LONG);
+        drop(AlignedBuf::for_overwrite(LONG / 2));
+        assert_eq!(kept(), LONG + LONG / 2);
         drop(AlignedBuf::zeroed((KEPT_PAGES + 1) * BLOCK_BYTES));
-        assert_eq!(kept(), 2 * LONG - BLOCK_BYTES);
+        assert_eq!(kept(), LONG + LONG / 2);
         drop((0..40).map(|_| AlignedBuf::for_overwrite(LONG)).collect::<Vec<_>>());
         assert!((120 << 20..=KEPT_IN_ALL * BLOCK_BYTES).contains(&kept()));
         let mut rounds = 0;

@@ -18,7 +18,7 @@ pub mod net;
 mod buf;
 mod timers;
 
-pub use buf::{AlignedBuf, BLOCK_BYTES, give_back, spare_bytes};
+pub use buf::{AlignedBuf, BLOCK_BYTES, buffer_bytes, give_back};
 pub use fastrand::Rng;
 pub use timers::{TimerId, Timers};
 
@@ -41,8 +41,8 @@ pub struct Now {
 pub struct Memory {
     /// All that it takes.
     pub resident: u64,
-    /// Of that, buffers that wait to be used again.
-    pub spare: u64,
+    /// Of that, buffers for disk and network: in use, and waiting to be used again.
+    pub buffers: u64,
 }
 
 /// Something that happened to a core.
@@ -58,7 +58,8 @@ pub enum Event {
     Kv(KvDone),
     /// The time of [`Core::next_deadline`] has come.
     Timer,
-    /// What the process takes. A real runner says so about once a second; a simulated one never.
+    /// What the process takes. A real runner says so about once a second, and when buffers have become many
+    /// more; a simulated one never.
     Memory(Memory),
     /// The operator asks for an orderly end (SIGTERM, SIGINT). The core says when it is done by
     /// [`Effects::exit`].

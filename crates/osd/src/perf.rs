@@ -1,6 +1,7 @@
 //! Performance counters of the OSD (`perf dump`), by Ceph's names where they exist.
 
 use admin::perf::{CounterDef, CounterKind, CounterValue, Logger};
+use io::Memory;
 use std::time::Duration;
 use store::{Counters, Usage};
 
@@ -67,7 +68,7 @@ pub struct Perf {
     /// Objects with such records that the last of them found damaged.
     pub own_damaged: u64,
     /// Memory of the process, as it was last told.
-    pub resident_bytes: u64,
+    pub memory: Memory,
     /// Messages that made no sense.
     pub odd_messages: u64,
     /// Sessions with other OSDs that were lost.
@@ -157,7 +158,7 @@ impl Perf {
                 def("own_damaged", Gauge, "objects with its own records that are damaged"),
                 int(self.own_damaged),
             ),
-            (bytes("resident_bytes", Gauge, "memory of the process"), int(self.resident_bytes)),
+            (bytes("resident_bytes", Gauge, "memory of the process"), int(self.memory.resident)),
             (def("odd_messages", Counter, "messages without sense"), int(self.odd_messages)),
             (def("lost_sessions", Counter, "lost sessions with OSDs"), int(self.lost_sessions)),
             (def("no_space", Counter, "writes stopped by lack of space"), int(self.no_space)),

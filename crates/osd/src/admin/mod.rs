@@ -76,6 +76,7 @@ const OWN: &[Def<Handler>] = &[
         |d, _| Ok(d.recovery_reservations()),
     ),
     own("store usage", "shows what the store's space is used for", |d, _| Ok(d.store_usage())),
+    own("dump_mempools", "shows what memory is used for", |d, _| Ok(d.mempools())),
     own("cache drop", "drops what the store keeps in memory of what it has read", |d, _| {
         d.store.drop_caches();
         Ok(Answer::ok())

@@ -59,6 +59,11 @@ fn every_moment_of_a_write_can_be_seen() {
     );
     assert!(perf["store"]["transactions"].as_u64() > Some(0));
     assert_eq!(ask(&mut c, leader, "dump_ops_in_flight")["num_ops"], 0);
+    let pools = &ask(&mut c, leader, "dump_mempools")["mempool"];
+    let bytes = |pool: &Value| pool["bytes"].as_u64().expect("bytes");
+    let sum: u64 = pools["by_pool"].as_object().expect("pools").values().map(bytes).sum();
+    assert_eq!((&pools["by_pool"]["osd_pglog"]["items"], sum), (&json!(1), bytes(&pools["total"])));
+    assert!(bytes(&pools["by_pool"]["bluestore_txc"]) > 0, "{pools}");
     let status = ask(&mut c, leader, "status");
     assert_eq!((&status["whoami"], &status["state"]), (&json!(leader), &json!("active")));
 }

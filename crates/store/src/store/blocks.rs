@@ -102,6 +102,11 @@ impl BlockCache {
         self.chunks.len() * CHUNK_BYTES
     }
 
+    /// Blocks in it.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// Blocks that were found.
     pub fn hits(&self) -> u64 {
         self.hits.get()

@@ -6,8 +6,49 @@
 //! take what the owner finds to be left of the memory of its process.
 
 use super::Store;
+use super::onodes::ONODE_BYTES;
 use crate::memtable::Memtable;
 use io::BLOCK_BYTES;
+
+/// What something in memory takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// How many there are.
+    pub items: u64,
+    /// Their memory, of small things an estimate.
+    pub bytes: u64,
+}
+
+/// What a store holds in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Blocks that were read.
+    pub blocks: Held,
+    /// Nodes of the tree.
+    pub nodes: Held,
+    /// Records of objects.
+    pub records: Held,
+    /// Rows of extents.
+    pub rows: Held,
+    /// Chunks of outlines of such rows.
+    pub outlines: Held,
+    /// Blocks that are in the log and not yet in place.
+    pub log: Held,
+    /// Big writes on their way to their places.
+    pub direct: Held,
+    /// Changes that are not in the tree yet.
+    pub changes: Held,
+}
+
+/// What the owner says of the memory of its process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outside {
+    /// Bytes that blocks that were read may take beyond the store's budgets; or, below 0, must leave of these.
+    pub beyond: isize,
+    /// Bytes of all buffers for disk and network, the log's content among them. Blocks give way to what is
+    /// not.
+    pub buffers: usize,
+}
 
 /// What is left of a cache that gives its memory away: one part of so many.
 const KEPT_PART: usize = 16;
@@ -33,7 +74,9 @@ impl Store {
         self.rows.pages.set_budget(nodes - from_nodes);
         self.shards.set_room(rows - (taken - from_nodes).min(rows_room));
         let left = (nodes + idle).saturating_sub(self.rows.pages.bytes() + taken);
-        let room = left.saturating_add_signed(self.beyond_bytes);
+        // What leaves the log is in buffers that wait to be used again, until they are given back.
+        let lent = self.outside.buffers.saturating_sub(self.wal.cached_bytes());
+        let room = left.saturating_add_signed(self.outside.beyond).saturating_sub(lent);
         self.blocks.set_room(self.config.block_cache_bytes.min(room));
     }
 
@@ -42,10 +85,28 @@ impl Store {
         self.rows.active.bytes() + self.rows.frozen.as_ref().map_or(0, Memtable::bytes)
     }
 
-    /// From now on blocks that were read may take so many bytes beyond what the budgets leave, or must
-    /// leave as many of these alone.
-    pub fn set_memory_beyond(&mut self, bytes: isize) {
-        self.beyond_bytes = bytes;
+    /// What is in memory, by what it is for.
+    pub fn memory(&self) -> MemoryUse {
+        let held = |items: usize, bytes: usize| Held { items: items as u64, bytes: bytes as u64 };
+        let log = self.wal.cached_bytes();
+        let (rows, row_bytes) = self.shards.len_and_bytes();
+        let direct = self.direct.bytes();
+        let changes = self.rows.active.len() + self.rows.frozen.as_ref().map_or(0, Memtable::len);
+        MemoryUse {
+            blocks: held(self.blocks.len(), self.blocks.bytes()),
+            nodes: held(self.rows.pages.len(), self.rows.pages.bytes()),
+            records: held(self.onodes.len(), self.onodes.len() * ONODE_BYTES),
+            rows: held(rows, row_bytes),
+            outlines: held(self.outlines.len(), self.outlines.bytes()),
+            log: held(log / BLOCK_BYTES, log),
+            direct: Held { items: direct / BLOCK_BYTES as u64, bytes: direct },
+            changes: held(changes, self.changed_bytes()),
+        }
+    }
+
+    /// Says how it is outside of the store.
+    pub fn set_outside(&mut self, outside: Outside) {
+        self.outside = outside;
         self.share_memory();
     }
 }

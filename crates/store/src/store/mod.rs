@@ -44,6 +44,7 @@ mod writeback;
 pub(crate) use fetch::check_node;
 
 pub use counters::{Compressed, Counters, Usage};
+pub use memory::{Held, MemoryUse, Outside};
 pub use miss::{Miss, ReadSet};
 pub use pieces::Piece;
 pub use read::ObjectStat;
@@ -149,8 +150,7 @@ pub struct Store {
     shards: ShardCache,
     outlines: Outlines,
     blocks: BlockCache,
-    /// See [`Store::set_memory_beyond`].
-    beyond_bytes: isize,
+    outside: Outside,
     wal: Wal,
     direct: DirectWrites,
     alloc: Allocator,
@@ -233,7 +233,7 @@ impl Store {
             shards: ShardCache::new(parts.config.shard_cache_bytes),
             outlines: Outlines::new(parts.config.outline_bytes),
             blocks: BlockCache::default(),
-            beyond_bytes: 0,
+            outside: Outside::default(),
             config: parts.config,
             wal: parts.wal,
             direct: DirectWrites::default(),

@@ -18,6 +18,8 @@ use types::ObjectKey;
 
 /// Records in one generation; there are at most two: 1 MiB with names of the usual length.
 const ONODES: usize = 2048;
+/// What a record with such a name takes, about.
+pub(crate) const ONODE_BYTES: usize = 256;
 /// What a row of extents takes here, about, with what finds it. It describes 128 KiB.
 const SHARD_BYTES: usize = 384;
 
@@ -35,6 +37,11 @@ pub(crate) struct OnodeCache(RefCell<Recent<ObjectKey, Known>>);
 impl OnodeCache {
     pub fn new() -> Self {
         OnodeCache(RefCell::new(Recent::new(ONODES)))
+    }
+
+    /// Records in it.
+    pub fn len(&self) -> usize {
+        self.0.borrow().len()
     }
 
     /// What is known of an object.
@@ -79,6 +86,12 @@ impl ShardCache {
     /// A cache that takes about so much memory.
     pub fn new(bytes: usize) -> Self {
         ShardCache(RefCell::new(Recent::new(rows_in(bytes))))
+    }
+
+    /// Rows in it, and the memory that they take, about.
+    pub fn len_and_bytes(&self) -> (usize, usize) {
+        let rows = self.0.borrow().len();
+        (rows, rows * SHARD_BYTES)
     }
 
     /// From the next row on it takes about so much memory.

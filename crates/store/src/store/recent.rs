@@ -22,6 +22,11 @@ impl<K: Eq + Hash, V> Recent<K, V> {
         Recent { generation, young: HashMap::default(), old: HashMap::default() }
     }
 
+    /// Entries in it.
+    pub fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+
     /// From the next entry on, up to so many in each.
     pub fn set_generation(&mut self, generation: usize) {
         self.generation = generation;

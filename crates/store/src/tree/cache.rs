@@ -56,6 +56,11 @@ impl PageCache {
         self.bytes
     }
 
+    /// Nodes in it.
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
     /// Whether nodes are thrown out for others, or soon will be.
     pub fn is_full(&self) -> bool {
         self.bytes >= self.budget - self.budget / 8

@@ -7,7 +7,7 @@ use crate::rig::{Rig, Taken, key, outline_config, tiny_config};
 use io::BLOCK_BYTES;
 use io::disk::DevId;
 use store::model::Model;
-use store::{Config, ScrubCursor, ScrubLimits, Scrubbed, StoreError, Transaction};
+use store::{Config, Held, Outside, ScrubCursor, ScrubLimits, Scrubbed, StoreError, Transaction};
 use types::ObjectKey;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -139,15 +139,15 @@ fn the_log_gets_its_memory_back() {
 fn blocks_give_way_to_the_owner() {
     let mut rig = filled(120, &tiny_config());
     let kept = |rig: &mut Rig| 120 * BLOCK - asked_for(rig, 0, 120);
-    rig.store.set_memory_beyond(1 << 20);
-    kept(&mut rig);
-    assert_eq!(kept(&mut rig), 120 * BLOCK);
-    rig.store.set_memory_beyond(-(1 << 20));
-    assert_eq!((kept(&mut rig), kept(&mut rig)), (0, 0));
-    assert_eq!(rig.store.counters().kept_bytes, 0);
-    rig.store.set_memory_beyond(1 << 20);
-    kept(&mut rig);
-    assert_eq!(kept(&mut rig), 120 * BLOCK);
+    let mut say = |beyond: isize, buffers: usize| {
+        rig.store.set_outside(Outside { beyond, buffers });
+        (kept(&mut rig), kept(&mut rig), rig.store.memory().blocks)
+    };
+    assert_eq!(say(1 << 20, 0).1, 120 * BLOCK);
+    assert_eq!(say(-(1 << 20), 0), (0, 0, Held::default()));
+    assert_eq!(say(1 << 20, 0).1, 120 * BLOCK);
+    assert_eq!(say(1 << 20, 2 << 20), (0, 0, Held::default()), "buffers come first");
+    assert_eq!(say(1 << 20, 0).1, 120 * BLOCK);
 }
 
 #[test]

@@ -36,6 +36,8 @@ const TURN_COMPLETIONS: usize = 12;
 
 /// How often memory that nobody needed is given back, and the core told how much the process takes, at most.
 const GIVE_BACK: Duration = Duration::from_secs(1);
+/// A core is told of so much more memory for buffers at once, in bytes.
+const MORE_BUFFERS: usize = 4 << 20;
 
 /// Settings of a run.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +102,7 @@ pub fn run<C: Core + ?Sized>(
         kv,
         signal: None,
         give_back_at: Mono(0),
+        told_buffers: 0,
     };
     if options.handle_signals {
         runner.watch_signals()?;
@@ -158,6 +161,8 @@ struct Runner {
     kv: Option<Box<dyn ClusterStore>>,
     signal: Option<UnixStream>,
     give_back_at: Mono,
+    /// Memory of buffers when the core was last told of it, in bytes.
+    told_buffers: usize,
 }
 
 impl Drop for Runner {
@@ -209,15 +214,22 @@ impl Runner {
         }
     }
 
+    /// Gives memory back every now and then, and tells the core what the process takes.
     fn give_back(&mut self, now: Mono) {
-        if now >= self.give_back_at {
+        let is_time = now >= self.give_back_at;
+        if is_time {
             self.give_back_at = now.after(GIVE_BACK);
             io::give_back();
-            let spare = io::spare_bytes() as u64;
-            let memory =
-                resident_bytes(std::process::id()).map(|resident| Memory { resident, spare });
-            self.pending.extend(memory.map(Event::Memory));
         }
+        let buffers = io::buffer_bytes();
+        if !is_time && buffers < self.told_buffers + MORE_BUFFERS {
+            return;
+        }
+        self.told_buffers = buffers;
+        let buffers = buffers as u64;
+        let memory =
+            resident_bytes(std::process::id()).map(|resident| Memory { resident, buffers });
+        self.pending.extend(memory.map(Event::Memory));
     }
 
     /// Submits what was started, and waits for something that concerns the core, unless there is already:

@@ -4,7 +4,7 @@
 mod disk;
 mod net;
 
-use io::{Core, Effects, Event, Now};
+use io::{AlignedBuf, Core, Effects, Event, Now};
 use std::time::Duration;
 use types::Mono;
 
@@ -44,8 +44,26 @@ fn the_core_is_told_what_the_process_takes() {
     run(Vec::new(), |_, event, fx| {
         if let Event::Memory(memory) = event {
             assert!((1 << 20..1 << 36).contains(&memory.resident), "{memory:?}");
-            assert!(memory.spare < memory.resident, "{memory:?}");
             fx.exit(0, "told");
         }
+    });
+}
+
+/// It is told at once when buffers are many more, not a second later.
+#[test]
+fn the_core_is_told_of_more_buffers() {
+    let (mut held, mut last) = (Vec::new(), None);
+    run(Vec::new(), move |now, event, fx| {
+        let Event::Memory(memory) = event else { return };
+        let bytes = 8 << 20;
+        if let Some((then, buffers)) = last.replace((now.mono, memory.buffers)) {
+            assert!(memory.buffers >= buffers + bytes, "{memory:?} after {buffers}");
+            if now.mono.since(then) < Duration::from_millis(900) {
+                fx.exit(0, "told");
+            }
+        }
+        held.push(AlignedBuf::zeroed(bytes as usize));
+        // So that there is another turn.
+        fx.connect(([127, 0, 0, 1], 1).into());
     });
 }

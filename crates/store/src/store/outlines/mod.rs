@@ -213,6 +213,11 @@ impl Outlines {
         self.0.borrow().bytes()
     }
 
+    /// Chunks of outlines of neighbours.
+    pub fn len(&self) -> usize {
+        self.0.borrow().chunks.len()
+    }
+
     /// Learns what is to be known of a shard whose row had to be read; and of those whose rows came with
     /// it, as long as there is room. Nothing new while the tree still fits into memory.
     pub fn learn(&self, rows: &Rows, id: ShardId, read: &ReadSet) {
