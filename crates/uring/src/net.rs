@@ -59,6 +59,8 @@ pub(crate) struct Conn {
     pub fill: Option<Fill>,
     pub spare: BytesMut,
     chunk_bytes: usize,
+    /// The last send's, for the next one.
+    spare_send: Option<Box<SendMsg>>,
 }
 
 impl Conn {
@@ -79,6 +81,7 @@ impl Conn {
             fill: None,
             spare: BytesMut::new(),
             chunk_bytes: FIRST_CHUNK_BYTES,
+            spare_send: None,
         }
     }
 
@@ -127,8 +130,15 @@ impl Conn {
 
     /// What the next send takes from the queue. The pieces stay queued until they are sent.
     pub fn gather(&mut self) -> Box<SendMsg> {
-        let data: SmallVec<[Bytes; 8]> = self.queue.iter().take(SEND_PIECES).cloned().collect();
-        SendMsg::new(data)
+        let mut msg = self.spare_send.take().unwrap_or_else(SendMsg::new);
+        msg.fill(self.queue.iter().take(SEND_PIECES).cloned());
+        msg
+    }
+
+    /// A send is over.
+    pub fn put_back(&mut self, mut msg: Box<SendMsg>) {
+        msg.fill(std::iter::empty());
+        self.spare_send = Some(msg);
     }
 
     /// `n` bytes have left.
@@ -147,16 +157,22 @@ impl Conn {
 }
 
 impl SendMsg {
-    fn new(data: SmallVec<[Bytes; 8]>) -> Box<Self> {
-        let iov =
-            |b: &Bytes| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
-        let pieces = data.iter().map(iov).collect();
+    fn new() -> Box<Self> {
         // SAFETY: msghdr is plain data for which all zeroes means "nothing".
         let header = unsafe { std::mem::zeroed::<libc::msghdr>() };
-        let mut msg = Box::new(SendMsg { header, pieces, _data: data });
-        msg.header.msg_iov = msg.pieces.as_mut_ptr();
-        msg.header.msg_iovlen = msg.pieces.len();
-        msg
+        Box::new(SendMsg { header, pieces: Vec::new(), data: SmallVec::new() })
+    }
+
+    /// Has it send these instead of what it had.
+    fn fill(&mut self, data: impl Iterator<Item = Bytes>) {
+        self.data.clear();
+        self.data.extend(data);
+        let iov =
+            |b: &Bytes| libc::iovec { iov_base: b.as_ptr().cast_mut().cast(), iov_len: b.len() };
+        self.pieces.clear();
+        self.pieces.extend(self.data.iter().map(iov));
+        self.header.msg_iov = self.pieces.as_mut_ptr();
+        self.header.msg_iovlen = self.pieces.len();
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) enum Slot {
     Connect { conn: Index, _addr: Box<libc::sockaddr_storage> },
     Recv { conn: Index, buf: BytesMut },
     Fill { conn: Index, buf: AlignedBuf, from: usize },
-    Send { conn: Index, _msg: Box<SendMsg> },
+    Send { conn: Index, msg: Box<SendMsg> },
     DiskRead { token: DiskToken, buf: ReadBuf },
     DiskWrite { token: DiskToken, wanted: usize, _data: WriteData },
     DiskFlush { token: DiskToken },
@@ -33,7 +33,7 @@ pub(crate) enum Slot {
 pub(crate) struct SendMsg {
     pub header: libc::msghdr,
     pub pieces: Vec<libc::iovec>,
-    pub _data: SmallVec<[Bytes; 8]>,
+    pub data: SmallVec<[Bytes; 8]>,
 }
 
 /// Where the bytes of a disk read go.

@@ -85,8 +85,16 @@ impl Runner {
         let wanted: usize = data.iter().map(Bytes::len).sum();
         let flags = if mode == WriteMode::Durable { libc::RWF_DSYNC } else { 0 };
         let fd = self.dev(dev);
+        let is_aligned = data.iter().all(|p| AlignedBuf::is_aligned(p));
+        if let ([piece], true) = (&data[..], is_aligned) {
+            // Most of what is put in place is a block. The kernel need not look into a vector for it.
+            let entry = opcode::Write::new(fd, piece.as_ptr(), wanted as u32).offset(offset);
+            let entry = entry.rw_flags(flags).build();
+            let _data = WriteData::Pieces { _pieces: data, _vec: Vec::new() };
+            return self.push_write(mode, entry, Slot::DiskWrite { token, wanted, _data });
+        }
         let vec = vectors(&data);
-        if data.iter().all(|p| AlignedBuf::is_aligned(p)) && vec.len() <= MAX_VECTORS {
+        if is_aligned && vec.len() <= MAX_VECTORS {
             let entry = opcode::Writev::new(fd, vec.as_ptr(), vec.len() as u32);
             let entry = entry.offset(offset).rw_flags(flags).build();
             let _data = WriteData::Pieces { _pieces: data, _vec: vec };

@@ -3,7 +3,7 @@
 use super::{RunError, Runner};
 use crate::net::{Conn, Fill, Listener, Stage, dialler, listen, sockaddr};
 use crate::ring::Done;
-use crate::slots::{Index, Slot, Socket};
+use crate::slots::{Index, SendMsg, Slot, Socket};
 use io::net::{
     CLOSE_LINGER_MS, CloseReason, ConnId, ListenAddr, ListenId, NetEvent, NetOp, PeerAddr,
 };
@@ -213,8 +213,9 @@ impl Runner {
         Some(Event::Net(NetEvent::Filled { conn: conn.id, buf }))
     }
 
-    pub(super) fn sent(&mut self, index: Index, result: i32) -> Option<Event> {
+    pub(super) fn sent(&mut self, index: Index, msg: Box<SendMsg>, result: i32) -> Option<Event> {
         let conn = &mut self.conns[index];
+        conn.put_back(msg);
         conn.in_flight -= 1;
         conn.sending = false;
         if conn.stage == Stage::Dead {
@@ -340,8 +341,15 @@ impl Runner {
         let fd = ring_types::Fd(conn.raw());
         let how = if short { libc::MSG_DONTWAIT } else { libc::MSG_WAITALL };
         let flags = (libc::MSG_NOSIGNAL | how) as u32;
-        let entry = opcode::SendMsg::new(fd, &msg.header).flags(flags).build();
-        self.push(entry, Slot::Send { conn: index, _msg: msg })
+        let entry = match &msg.pieces[..] {
+            // The kernel need not look into a header and a vector for it.
+            [one] if u32::try_from(one.iov_len).is_ok() => {
+                let at = one.iov_base.cast_const().cast();
+                opcode::Send::new(fd, at, one.iov_len as u32).flags(flags as i32).build()
+            }
+            _ => opcode::SendMsg::new(fd, &msg.header).flags(flags).build(),
+        };
+        self.push(entry, Slot::Send { conn: index, msg })
     }
 
     fn start_recv(&mut self, index: Index) -> Result<(), RunError> {
