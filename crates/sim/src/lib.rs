@@ -15,6 +15,8 @@ mod net;
 mod options;
 mod osd_node;
 mod shared;
+#[cfg(test)]
+mod turns;
 mod work;
 mod world;
 

@@ -62,6 +62,9 @@ pub(crate) enum Handed {
     Filled(AlignedBuf),
 }
 
+/// What a receive gives at most.
+const RECEIVE_BYTES: usize = 256 << 10;
+
 /// Cuts what is sent into pieces, at places the seed gives. The pieces share one allocation, as those
 /// of a real receive buffer do.
 pub(crate) fn cut(pieces: &[Bytes], rng: &mut io::Rng) -> Vec<Bytes> {
@@ -70,15 +73,14 @@ pub(crate) fn cut(pieces: &[Bytes], rng: &mut io::Rng) -> Vec<Bytes> {
     let mut all = all.freeze();
     let mut out = Vec::new();
     while !all.is_empty() {
-        // Mostly whole, sometimes small pieces, sometimes single bytes.
-        let most = match rng.u32(..16) {
+        // Mostly as much as there is, sometimes small pieces, sometimes single bytes.
+        let most = all.len().min(RECEIVE_BYTES);
+        let n = match rng.u32(..16) {
             0 => 1,
-            1..4 => 100,
-            4..8 => 5000,
-            _ => usize::MAX,
+            1..4 => rng.usize(1..=most.min(100)),
+            4..8 => rng.usize(1..=most.min(5000)),
+            _ => most,
         };
-        let n = rng.usize(1..=most.min(all.len()));
-        let n = if most == usize::MAX { all.len() } else { n };
         out.push(all.split_to(n));
     }
     out

@@ -58,6 +58,9 @@ enum Due {
     Net(NetEvent),
     /// Bytes of a machine arrive at this end of a connection.
     Arrive(NodeId, ConnId, Bytes),
+    /// A core may be given what has arrived at this end. Not at once when it asks: it would have its
+    /// next turn in the midst of this one, and send before what this one sends.
+    HandOver(ConnId),
     /// The other end is gone, after the bytes before; a machine says so.
     PeerClosed(NodeId, ConnId, CloseReason),
     /// A dial arrives.
@@ -321,7 +324,7 @@ impl World {
             Due::Arrive(from, ..) | Due::PeerClosed(from, ..) | Due::Dial { from, .. } => {
                 self.silent.contains(&(*from, to))
             }
-            Due::Boot | Due::Timer | Due::Net(_) | Due::DiskDone(_) => false,
+            Due::Boot | Due::Timer | Due::Net(_) | Due::HandOver(_) | Due::DiskDone(_) => false,
         }
     }
 
@@ -460,6 +463,7 @@ impl World {
                 self.count("message overtaken", overtaken);
                 self.arrive(node, conn, data);
             }
+            Due::HandOver(conn) => self.hand_over(node, conn),
             Due::PeerClosed(_, conn, why) => self.peer_closed(node, conn, why),
             Due::Dial { from, conn, addr } => self.dialled(node, from, conn, addr),
             Due::DiskDone(id) => self.disk_done(node, id),
@@ -563,7 +567,7 @@ impl World {
             NetOp::Fill { conn, buf, from } => {
                 if let Some(end) = self.nodes[node.0].ends.get_mut(&conn) {
                     end.fill = Some((buf, from));
-                    self.hand_over(node, conn);
+                    self.at(node, Duration::ZERO, Due::HandOver(conn));
                 }
             }
             NetOp::PauseRecv { conn } => {
@@ -574,7 +578,7 @@ impl World {
             NetOp::ResumeRecv { conn } => {
                 if let Some(end) = self.nodes[node.0].ends.get_mut(&conn) {
                     end.paused = false;
-                    self.hand_over(node, conn);
+                    self.at(node, Duration::ZERO, Due::HandOver(conn));
                 }
             }
             // Memory is no concern here.
@@ -702,6 +706,7 @@ impl World {
     }
 
     fn peer_closed(&mut self, node: NodeId, conn: ConnId, why: CloseReason) {
+        self.hand_over(node, conn);
         if self.nodes[node.0].ends.remove(&conn).is_some() {
             self.give(node, vec![Event::Net(NetEvent::Closed { conn, why })]);
         }
