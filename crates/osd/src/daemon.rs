@@ -14,7 +14,7 @@ use crate::image_io::ImagesIo;
 use crate::lease::Leases;
 use crate::links::{MonLink, PeerLinks, Sessions};
 use crate::mapstate::Maps;
-use crate::memory::Beyond;
+use crate::memory::{Beyond, InHand};
 use crate::op::ClientOp;
 use crate::options::Limits;
 use crate::pace::{Held, Pacer};
@@ -117,9 +117,8 @@ pub struct Daemon {
     pub(crate) removals: BTreeMap<PgId, Removal>,
     pub(crate) ops: HashMap<OpId, Box<ClientOp>>,
     pub(crate) last_op: u64,
-    /// Bytes of client requests in flight.
-    pub(crate) request_bytes: usize,
-    pub(crate) clients_paused: bool,
+    /// What came with requests that are in flight.
+    pub(crate) in_hand: InHand,
     /// Requests and messages that name a map we have not got.
     pub(crate) waiting_ops: Vec<OpId>,
     pub(crate) waiting_peer: VecDeque<(OsdId, Epoch, Message)>,
@@ -206,8 +205,7 @@ impl Daemon {
             removals: BTreeMap::new(),
             ops: HashMap::default(),
             last_op: 0,
-            request_bytes: 0,
-            clients_paused: false,
+            in_hand: InHand::default(),
             waiting_ops: Vec::new(),
             waiting_peer: VecDeque::new(),
             fetches: HashMap::default(),

@@ -38,8 +38,8 @@ pub enum Then {
     Tell(PgId, Epoch),
     /// A write of the primary is durable here.
     Committed(PgId, Epoch, Eversion),
-    /// A replica answers.
-    RepAck(OsdId, RepAck),
+    /// A replica answers for a write of so many bytes.
+    RepAck(OsdId, RepAck, usize),
     /// A pulled object (or its last part) is durable here.
     Pulled(PgId, Epoch, HObject),
     /// An object is sent to whoever asked for it.
@@ -50,6 +50,16 @@ pub enum Then {
     ProgressAck(OsdId, BackfillProgressAck),
     /// A step of removing a PG is done.
     Removed(PgId),
+}
+
+impl Then {
+    /// What a write that another OSD leads has of [`InHand`](crate::memory::InHand).
+    pub fn replica_bytes(&self) -> usize {
+        match self {
+            Self::RepAck(.., bytes) => *bytes,
+            _ => 0,
+        }
+    }
 }
 
 /// A transaction that waits for its turn.

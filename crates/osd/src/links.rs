@@ -203,7 +203,7 @@ impl Daemon {
         }
         let sender = Sender { name: peer.name, addr: client_addr(&peer.addrs) };
         self.sessions.all.insert(link, Session { sender, shared: Epoch::ZERO });
-        if self.clients_paused {
+        if self.in_hand.paused {
             self.msgr.pause(link, fx);
         }
     }

@@ -8,7 +8,7 @@
 
 use crate::daemon::Daemon;
 use admin::Answer;
-use io::Memory;
+use io::{Effects, Memory};
 use pg::{Dup, LogEntry};
 use serde_json::{Map, Value, json};
 use store::{Held, MemoryUse, Outside};
@@ -19,6 +19,9 @@ const BEYOND_PART: u64 = 8;
 const BURST_PART: u64 = 4;
 /// What was too much is thought to be so again; a part of so many less with each second.
 const DECAY_PART: u64 = 8;
+
+/// Of what may be in hand, one part of so many is left to clients whatever other OSDs send.
+const OWN_PART: usize = 4;
 
 /// What the name of an object takes, about.
 const NAME_BYTES: usize = 48;
@@ -39,7 +42,47 @@ impl Beyond {
     }
 }
 
+/// Data in hand that came with requests, and whether more of it is taken in.
+#[derive(Debug, Default)]
+pub(crate) struct InHand {
+    /// Bytes of clients' requests.
+    pub own: usize,
+    /// Bytes of writes that other OSDs lead.
+    pub replica: usize,
+    /// Nothing is received from clients.
+    pub paused: bool,
+}
+
+impl InHand {
+    /// Whether clients should be received from, where there may be `limit` bytes. What other OSDs send
+    /// is always taken, and ends by itself. However much that is, a part is left to clients: OSDs that
+    /// lead many writes would else keep one from leading any.
+    fn should_pause(&self, limit: usize) -> bool {
+        let (all, own) = match self.paused {
+            true => (limit / 4 * 3, limit / OWN_PART / 2),
+            false => (limit, limit / OWN_PART),
+        };
+        self.own + self.replica > all && self.own > own
+    }
+}
+
 impl Daemon {
+    /// Receives nothing from clients while too many bytes of requests are in hand.
+    pub(crate) fn check_request_memory(&mut self, fx: &mut Effects) {
+        let pause = self.in_hand.should_pause(self.limits.request_bytes);
+        if pause == self.in_hand.paused {
+            return;
+        }
+        self.in_hand.paused = pause;
+        for link in self.sessions.links() {
+            if pause {
+                self.msgr.pause(link, fx);
+            } else {
+                self.msgr.resume(link, fx);
+            }
+        }
+    }
+
     /// The process takes so much.
     pub(crate) fn on_memory(&mut self, memory: Memory) {
         self.perf.memory = memory;
@@ -55,7 +98,7 @@ impl Daemon {
     pub(crate) fn mempools(&self) -> Answer {
         let MemoryUse { blocks, nodes, records, rows, outlines, log, direct, changes } =
             self.store.memory();
-        let requests = self.request_bytes as u64;
+        let requests = (self.in_hand.own + self.in_hand.replica) as u64;
         let bytes = self.perf.memory.buffers.saturating_sub(log.bytes + direct.bytes);
         let buffers = Held { items: bytes / io::BLOCK_BYTES as u64, bytes };
         let pools = [
@@ -97,6 +140,18 @@ mod tests {
     use super::*;
 
     const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn clients_wait_for_what_all_sent_but_not_for_ever() {
+        let pause = |own, replica, paused| InHand { own, replica, paused }.should_pause(100);
+        assert!(!pause(100, 0, false) && pause(101, 0, false));
+        assert!(!pause(30, 70, false) && pause(30, 71, false));
+        assert!(pause(76, 0, true) && !pause(75, 0, true));
+        assert!(pause(13, 63, true) && !pause(13, 62, true));
+        // Other OSDs keep more in hand here than there should be.
+        assert!(!pause(25, 1000, false) && pause(26, 1000, false));
+        assert!(pause(13, 1000, true) && !pause(12, 1000, true));
+    }
 
     #[test]
     fn blocks_give_way_by_what_is_too_much_and_for_a_while() {

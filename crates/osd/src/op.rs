@@ -114,7 +114,7 @@ impl Daemon {
         };
         self.last_op += 1;
         let id = OpId(self.last_op);
-        self.request_bytes += bytes;
+        self.in_hand.own += bytes;
         self.perf.op_in_bytes += bytes as u64;
         let op = ClientOp {
             origin,
@@ -346,29 +346,8 @@ impl Daemon {
 
     fn take_op(&mut self, id: OpId) -> Option<Box<ClientOp>> {
         let op = self.ops.remove(&id)?;
-        self.request_bytes -= op.bytes;
+        self.in_hand.own -= op.bytes;
         Some(op)
-    }
-
-    /// Receives nothing from clients while too many bytes of requests are in flight.
-    pub(crate) fn check_request_memory(&mut self, fx: &mut Effects) {
-        let limit = self.limits.request_bytes;
-        let pause = if self.clients_paused {
-            self.request_bytes > limit / 4 * 3
-        } else {
-            self.request_bytes > limit
-        };
-        if pause == self.clients_paused {
-            return;
-        }
-        self.clients_paused = pause;
-        for link in self.sessions.links() {
-            if pause {
-                self.msgr.pause(link, fx);
-            } else {
-                self.msgr.resume(link, fx);
-            }
-        }
     }
 
     /// The requests of a PG, in the order they came; but not those that wait for a newer map.

@@ -302,7 +302,11 @@ impl Daemon {
             Then::Committed(pgid, interval, version) => {
                 self.durable_on(pgid, interval, self.cfg.id, version, fx);
             }
-            Then::RepAck(to, ack) => self.send_peer(to, ack.encode(), fx),
+            Then::RepAck(to, ack, bytes) => {
+                self.in_hand.replica -= bytes;
+                self.send_peer(to, ack.encode(), fx);
+                self.check_request_memory(fx);
+            }
             Then::Pulled(pgid, interval, object) => {
                 self.pulled_durable(pgid, interval, object, fx);
             }

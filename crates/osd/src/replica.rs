@@ -25,8 +25,8 @@ impl Daemon {
     pub(crate) fn on_rep_op(&mut self, from: OsdId, m: RepOp, fx: &mut Effects) {
         let pgid = m.pgid;
         let data: usize = m.data.iter().map(bytes::Bytes::len).sum();
-        let bytes = (data + m.txn.len()) as u64;
-        let no_room = self.must_leave_out(data as u64, bytes);
+        let bytes = data + m.txn.len();
+        let no_room = self.must_leave_out(data as u64, bytes as u64);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         if !host.started || !host.pg.accepts_write(from, m.interval) {
             return;
@@ -51,7 +51,7 @@ impl Daemon {
             let empty = host.transaction();
             let full = self.is_full();
             let ack = RepAck { pgid, interval: m.interval, version, missed, full };
-            let then = [Then::RepAck(from, ack)];
+            let then = [Then::RepAck(from, ack, 0)];
             self.submit(pgid, empty, then, fx);
             return;
         }
@@ -94,14 +94,16 @@ impl Daemon {
         self.perf.replica_writes += 1;
         self.pacer.client_came(self.now.mono);
         if taken == Taken::LeftOut && no_room {
-            self.lacks_space(bytes);
+            self.lacks_space(bytes as u64);
         }
         let full = self.is_full();
         let ack = RepAck { pgid, interval: m.interval, version, missed, full };
         if planted(Bug::ReplicaAckBeforeDurable) {
             self.send_peer(from, ack.clone().encode(), fx);
         }
-        let then = [Then::RepAck(from, ack)];
+        self.in_hand.replica += bytes;
+        let then = [Then::RepAck(from, ack, bytes)];
         self.submit(pgid, txn, then, fx);
+        self.check_request_memory(fx);
     }
 }

@@ -411,7 +411,7 @@ impl Daemon {
             led,
             removing: self.removals.len() as u64,
         };
-        let in_flight = (self.ops.len() as u64, self.request_bytes as u64);
+        let in_flight = (self.ops.len() as u64, self.in_hand.own as u64);
         vec![
             self.perf.logger(&pgs, in_flight, &self.store.usage()),
             crate::perf::store_logger(self.store.counters()),

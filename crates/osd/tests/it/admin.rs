@@ -23,7 +23,7 @@ pub fn tell(c: &mut Cluster, osd: i32, command: &Value) -> (i32, String, Value) 
     (reply.result, reply.outs, data)
 }
 
-fn ask(c: &mut Cluster, osd: i32, prefix: &str) -> Value {
+pub fn ask(c: &mut Cluster, osd: i32, prefix: &str) -> Value {
     let (result, outs, data) = tell(c, osd, &json!({ "prefix": prefix }));
     assert_eq!(result, 0, "{prefix}: {outs}");
     data

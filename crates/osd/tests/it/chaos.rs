@@ -2,10 +2,12 @@
 //!
 //! `OSD_FIRST=n OSD_SEEDS=m` runs other seeds.
 
+use crate::admin::ask;
 use crate::client::object;
 use crate::cluster::{Cluster, Options, output};
 use crate::load::{Load, POOL};
 use io::Rng;
+use serde_json::json;
 use std::time::Duration;
 use types::{HObject, OsdId, SnapId};
 use wire::msg::op::Extent;
@@ -141,6 +143,16 @@ impl Chaos {
         self.load.c.wait_clean();
         self.check_trimmed();
         self.scrub_everything();
+        self.check_nothing_in_hand();
+    }
+
+    /// No OSD thinks that it still has a request in hand, its own or of another one.
+    fn check_nothing_in_hand(&mut self) {
+        for osd in 0..self.load.c.osds.len() {
+            let pools = ask(&mut self.load.c, osd as i32, "dump_mempools");
+            let requests = &pools["mempool"]["by_pool"]["osd"];
+            assert_eq!(requests, &json!({ "items": 0, "bytes": 0 }), "osd.{osd}");
+        }
     }
 
     /// All copies are the same, to the byte; nor was any other at any time.

@@ -8,8 +8,8 @@ use types::{
 };
 use wire::messenger::{Dial, Policy};
 use wire::msg::{
-    MCommand, MMonSubscribe, MOsdMap, MOsdOp, MOsdOpReply, Message, OsdOp, Payload, SnapContext,
-    Subscription, flags,
+    MCommand, MCommandReply, MMonSubscribe, MOsdMap, MOsdOp, MOsdOpReply, Message, OsdOp, Payload,
+    SnapContext, Subscription, flags,
 };
 use wire::{Identity, LinkId, Messenger, MsgrEvent};
 
@@ -28,6 +28,13 @@ struct Pending {
     link: Option<LinkId>,
 }
 
+/// A command to an OSD, which is sent again when a connection ends before it is answered.
+struct Command {
+    osd: OsdId,
+    tid: u64,
+    text: String,
+}
+
 pub struct TestClient {
     msgr: Messenger,
     mon: AddrVec,
@@ -39,7 +46,9 @@ pub struct TestClient {
     last_tid: u64,
     pub done: BTreeMap<u64, MOsdOpReply>,
     /// Commands to be sent.
-    commands: Vec<(OsdId, u64, MCommand)>,
+    commands: Vec<Command>,
+    /// Commands that are not answered.
+    asked: Vec<(LinkId, Command)>,
     /// Every message that is none of the above.
     pub other: Vec<Message>,
 }
@@ -62,6 +71,7 @@ impl TestClient {
             last_tid: 0,
             done: BTreeMap::new(),
             commands: Vec::new(),
+            asked: Vec::new(),
             other: Vec::new(),
         }
     }
@@ -105,11 +115,7 @@ impl TestClient {
     /// Sends a command to an OSD; the answer will be in [`TestClient::other`].
     pub fn command(&mut self, osd: OsdId, text: String) -> u64 {
         self.last_tid += 1;
-        self.commands.push((
-            osd,
-            self.last_tid,
-            MCommand { cmd: vec![text], ..MCommand::default() },
-        ));
+        self.commands.push(Command { osd, tid: self.last_tid, text });
         self.last_tid
     }
 
@@ -151,10 +157,14 @@ impl TestClient {
         if self.map.epoch == Epoch::ZERO {
             return;
         }
-        for (osd, tid, command) in std::mem::take(&mut self.commands) {
-            if let Some(link) = self.link_to(osd, now, fx) {
-                self.msgr.send(link, command.encode().with_tid(tid));
-            }
+        for command in std::mem::take(&mut self.commands) {
+            let Some(link) = self.link_to(command.osd, now, fx) else {
+                self.commands.push(command);
+                continue;
+            };
+            let text = MCommand { cmd: vec![command.text.clone()], ..MCommand::default() };
+            self.msgr.send(link, text.encode().with_tid(command.tid));
+            self.asked.push((link, command));
         }
         let tids: Vec<_> = self.pending.keys().copied().collect();
         for tid in tids {
@@ -219,6 +229,8 @@ impl TestClient {
             for p in self.pending.values_mut().filter(|p| p.link == Some(link)) {
                 p.link = None;
             }
+            let lost = self.asked.extract_if(.., |(on, _)| *on == link);
+            self.commands.extend(lost.map(|(_, command)| command));
         }
     }
 
@@ -237,7 +249,11 @@ impl TestClient {
                     self.done.insert(tid, reply);
                 }
             }
-            _ => self.other.push(message),
+            kind => {
+                let tid = message.header.tid;
+                self.asked.retain(|(_, c)| kind != MCommandReply::TYPE || c.tid != tid);
+                self.other.push(message);
+            }
         }
     }
 

@@ -10,6 +10,7 @@ mod cluster;
 mod compress;
 mod full;
 mod load;
+mod memory;
 mod model;
 mod mon;
 mod pace;
