@@ -85,8 +85,9 @@ pub enum NetOp {
         /// The connection.
         conn: ConnId,
     },
-    /// While more than `bytes` wait to be sent, receive nothing: a peer that does not read gets no
-    /// more service. Without it there is no limit (peers whose traffic is bounded otherwise).
+    /// When more than `bytes` wait to be sent, receive nothing until half of them have left: a peer that
+    /// does not read gets no more service. [`NetEvent::Backlog`] tells of both. Without it there is no
+    /// limit (peers whose traffic is bounded otherwise).
     LimitSend {
         /// The connection.
         conn: ConnId,
@@ -160,6 +161,13 @@ pub enum NetEvent {
         conn: ConnId,
         /// The buffer.
         buf: AlignedBuf,
+    },
+    /// More waits to be sent than [`NetOp::LimitSend`] allows, or no longer.
+    Backlog {
+        /// The connection.
+        conn: ConnId,
+        /// Whether it does.
+        over: bool,
     },
     /// The connection ended.
     Closed {

@@ -13,6 +13,7 @@ use crate::host::{Hosts, OpId, Thens};
 use crate::image_io::ImagesIo;
 use crate::lease::Leases;
 use crate::links::{MonLink, PeerLinks, Sessions};
+use crate::long_reads::LongReads;
 use crate::mapstate::Maps;
 use crate::memory::{Beyond, InHand};
 use crate::op::ClientOp;
@@ -119,6 +120,7 @@ pub struct Daemon {
     pub(crate) last_op: u64,
     /// What came with requests that are in flight.
     pub(crate) in_hand: InHand,
+    pub(crate) long_reads: LongReads,
     /// Requests and messages that name a map we have not got.
     pub(crate) waiting_ops: Vec<OpId>,
     pub(crate) waiting_peer: VecDeque<(OsdId, Epoch, Message)>,
@@ -206,6 +208,7 @@ impl Daemon {
             ops: HashMap::default(),
             last_op: 0,
             in_hand: InHand::default(),
+            long_reads: LongReads::default(),
             waiting_ops: Vec::new(),
             waiting_peer: VecDeque::new(),
             fetches: HashMap::default(),
@@ -288,6 +291,7 @@ impl Daemon {
         self.is_tick_due()
             || is_due(self.admin.next_deadline(), now)
             || is_due(self.leases.wake_at, now)
+            || self.long_reads.is_due
             || self.may_recover()
             || self.scrubs.has_work()
             || !self.trimming.is_empty()
@@ -298,6 +302,7 @@ impl Daemon {
     fn do_background_work(&mut self, fx: &mut Effects) {
         self.admin.tick(self.now, fx);
         self.tick(fx);
+        self.start_long_reads(fx);
         self.end_waits(fx);
         self.recover(fx);
         self.trim(fx);
@@ -311,6 +316,7 @@ impl Daemon {
         let all = [
             self.report_soon,
             self.next_step(),
+            self.long_reads.is_due.then_some(self.now.mono),
             self.leases.wake_at,
             self.scrubs.next_deadline(),
             self.store.next_deadline(),
@@ -384,7 +390,10 @@ impl Daemon {
     fn on_fetched(&mut self, id: u64, result: Result<ReadSet, StoreError>, fx: &mut Effects) {
         let Some(waiter) = self.fetches.remove(&id) else { return };
         match waiter {
-            Waiter::Op(op, attempt) => self.op_fetched(op, attempt, result, fx),
+            Waiter::Op(op, attempt) => {
+                self.long_read_ended(op, attempt);
+                self.op_fetched(op, attempt, result, fx);
+            }
             Waiter::Queue(pgid) => self.queue_fetched(pgid, result, fx),
             Waiter::Loading => self.load_fetched(result, fx),
             Waiter::Push(pgid, to, object) => self.push_fetched(pgid, to, object, result, fx),

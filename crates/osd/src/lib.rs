@@ -31,6 +31,7 @@ mod host;
 mod image_io;
 mod lease;
 mod links;
+mod long_reads;
 mod mapstate;
 mod memory;
 mod merge;

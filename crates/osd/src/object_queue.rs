@@ -250,7 +250,9 @@ impl Daemon {
                 op.is_reading = !write;
                 let waiter = Waiter::Op(id, op.attempt);
                 let miss = if self.limits.keep_reads { miss } else { miss.not_kept() };
-                self.fetch(miss, waiter, fx);
+                if write || self.may_fetch(id, miss.bytes()) {
+                    self.fetch(miss, waiter, fx);
+                }
                 if write { Ran::Stalled } else { Ran::Fetching }
             }
             Stop::NotReady(object) => {

@@ -55,6 +55,8 @@ pub struct ClientOp {
     pub copies: Vec<(CopySource, Result<CopiedObject, Errno>)>,
     /// Bytes it counts for in the memory budget.
     pub bytes: usize,
+    /// What it counts for in [`LongReads`](crate::long_reads::LongReads).
+    pub reading_bytes: usize,
     /// It counts as a read in its object's queue.
     pub is_reading: bool,
     /// Counts its attempts: what was fetched for an earlier one is of no interest.
@@ -128,6 +130,7 @@ impl Daemon {
             reads: ReadSet::new(),
             copies: Vec::new(),
             bytes,
+            reading_bytes: 0,
             is_reading: false,
             attempt: 0,
             head_key: None,
@@ -347,6 +350,7 @@ impl Daemon {
     fn take_op(&mut self, id: OpId) -> Option<Box<ClientOp>> {
         let op = self.ops.remove(&id)?;
         self.in_hand.own -= op.bytes;
+        self.long_reads.give_back(op.reading_bytes);
         Some(op)
     }
 
@@ -385,6 +389,7 @@ impl Daemon {
             let Some(op) = self.ops.get_mut(id) else { continue };
             op.attempt += 1;
             op.is_reading = false;
+            self.long_reads.give_back(std::mem::take(&mut op.reading_bytes));
             op.answer = None;
             op.reads = ReadSet::new();
             op.trace.mark(self.now.mono, Mark::WaitingForActive);

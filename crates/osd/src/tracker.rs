@@ -31,6 +31,8 @@ pub enum Mark {
     WaitingForRecovery,
     /// It waits for bytes from the disk.
     WaitingForRead,
+    /// Much is being read, or its client does not take what it asked for before.
+    WaitingForMemory,
     /// The store takes no more writes just now.
     WaitingForStore,
     /// The same request is in flight already.
@@ -62,6 +64,7 @@ impl Mark {
             Mark::WaitingForObject => "waiting for rw locks".into(),
             Mark::WaitingForRecovery => "waiting for missing object".into(),
             Mark::WaitingForRead => "waiting for disk read".into(),
+            Mark::WaitingForMemory => "waiting for memory".into(),
             Mark::WaitingForStore => "waiting for store".into(),
             Mark::WaitingForDuplicate => "waiting for ondisk".into(),
             Mark::Started => "started".into(),
@@ -84,6 +87,7 @@ impl Mark {
                 | Mark::WaitingForObject
                 | Mark::WaitingForRecovery
                 | Mark::WaitingForRead
+                | Mark::WaitingForMemory
                 | Mark::WaitingForStore
                 | Mark::WaitingForDuplicate
         )

@@ -581,8 +581,11 @@ impl World {
                     self.at(node, Duration::ZERO, Due::HandOver(conn));
                 }
             }
-            // Memory is no concern here.
-            NetOp::LimitSend { .. } => {}
+            NetOp::LimitSend { conn, bytes } => {
+                if let Some(end) = self.nodes[node.0].ends.get_mut(&conn) {
+                    end.send_limit_bytes = bytes;
+                }
+            }
             NetOp::Close { conn, .. } => self.close(node, conn),
         }
     }
@@ -659,6 +662,8 @@ impl World {
             self.break_conn(node, conn);
             return;
         }
+        let bytes = data.iter().map(Bytes::len).sum::<usize>();
+        self.note_unsent(node, conn, |unsent| unsent + bytes);
         for piece in cut(data, &mut self.rng) {
             let mut wait = self.latency();
             if self.faults.delay_ppm > 0 && self.rng.u32(..1_000_000) < self.faults.delay_ppm {
@@ -682,13 +687,33 @@ impl World {
     /// Gives a core the bytes that have arrived, piece by piece.
     fn hand_over(&mut self, node: NodeId, conn: ConnId) {
         while let Some(end) = self.nodes[node.0].ends.get_mut(&conn) {
-            let event = match end.take() {
+            let before = end.arrived_bytes();
+            let handed = end.take();
+            let taken = before - end.arrived_bytes();
+            if let Some((sender, there)) = end.peer {
+                self.note_unsent(sender, there, |unsent| unsent - taken);
+            }
+            let event = match handed {
                 Some(Handed::Bytes(data)) => NetEvent::Received { conn, data },
                 Some(Handed::Filled(buf)) => NetEvent::Filled { conn, buf },
                 None => return,
             };
             self.give(node, vec![Event::Net(event)]);
         }
+    }
+
+    /// What is unsent on a connection changes; its core is told of it if it is to be.
+    fn note_unsent(&mut self, node: NodeId, conn: ConnId, change: impl FnOnce(usize) -> usize) {
+        let Some(end) = self.nodes[node.0].ends.get_mut(&conn) else { return };
+        end.unsent_bytes = change(end.unsent_bytes);
+        let Some(event) = end.backlog(conn) else { return };
+        self.at(node, Duration::ZERO, Due::Net(event));
+        self.at(node, Duration::ZERO, Due::HandOver(conn));
+    }
+
+    /// Bytes that a machine sent and that nobody has received.
+    pub fn unsent_bytes(&self, node: NodeId) -> usize {
+        self.nodes[node.0].ends.values().map(|end| end.unsent_bytes).sum()
     }
 
     fn close(&mut self, node: NodeId, conn: ConnId) {

@@ -3,7 +3,7 @@
 use crate::slots::{SendMsg, Socket};
 use bytes::{Buf, Bytes, BytesMut};
 use io::AlignedBuf;
-use io::net::{ConnId, ListenAddr, ListenId};
+use io::net::{ConnId, ListenAddr, ListenId, NetEvent};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -56,6 +56,8 @@ pub(crate) struct Conn {
     pub queue: VecDeque<Bytes>,
     pub queued_bytes: usize,
     pub send_limit_bytes: usize,
+    /// Too much waits to be sent: nothing is received.
+    pub is_backed_up: bool,
     pub fill: Option<Fill>,
     pub spare: BytesMut,
     chunk_bytes: usize,
@@ -78,6 +80,7 @@ impl Conn {
             queue: VecDeque::new(),
             queued_bytes: 0,
             send_limit_bytes: usize::MAX,
+            is_backed_up: false,
             fill: None,
             spare: BytesMut::new(),
             chunk_bytes: FIRST_CHUNK_BYTES,
@@ -91,7 +94,7 @@ impl Conn {
 
     /// Whether a receive should be under way.
     pub fn wants_recv(&self) -> bool {
-        let allowed = !self.paused && self.queued_bytes <= self.send_limit_bytes;
+        let allowed = !self.paused && !self.is_backed_up;
         self.stage == Stage::Open && !self.receiving && allowed
     }
 
@@ -106,6 +109,17 @@ impl Conn {
             self.queued_bytes += piece.len();
             self.queue.push_back(piece);
         }
+    }
+
+    /// What the core is to be told of what waits to be sent.
+    pub fn backlog(&mut self) -> Option<NetEvent> {
+        let part = if self.is_backed_up { 2 } else { 1 };
+        let over = self.queued_bytes > self.send_limit_bytes / part;
+        if over == self.is_backed_up || self.stage != Stage::Open {
+            return None;
+        }
+        self.is_backed_up = over;
+        Some(NetEvent::Backlog { conn: self.id, over })
     }
 
     /// A buffer for the next receive.

@@ -210,7 +210,10 @@ impl Server {
                 MsgrEvent::Closed { link, .. } if role == Role::Mon => {
                     self.input(now, Input::Closed(link));
                 }
-                MsgrEvent::Open { .. } | MsgrEvent::Closed { .. } | MsgrEvent::Reset { .. } => {}
+                MsgrEvent::Open { .. }
+                | MsgrEvent::Drained { .. }
+                | MsgrEvent::Closed { .. }
+                | MsgrEvent::Reset { .. } => {}
             }
         }
     }

@@ -119,6 +119,15 @@ impl TestClient {
         self.last_tid
     }
 
+    /// Takes nothing more from an OSD, or again.
+    pub fn pause(&mut self, osd: OsdId, paused: bool, fx: &mut Effects) {
+        let link = self.links[&osd];
+        match paused {
+            true => self.msgr.pause(link, fx),
+            false => self.msgr.resume(link, fx),
+        }
+    }
+
     /// Which PG an object belongs to.
     pub fn pg_of(&self, object: &HObject) -> PgId {
         let request = MOsdOp { object: object.clone(), ..MOsdOp::default() };

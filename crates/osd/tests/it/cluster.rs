@@ -82,6 +82,15 @@ impl Cluster {
         did.expect("the client runs")
     }
 
+    /// The client takes nothing more from an OSD, or again.
+    pub fn pause_client(&mut self, osd: OsdId, paused: bool) {
+        let client = self.client.clone();
+        let did = self.world.with_core(self.client_node, |_, _, fx| {
+            client.borrow_mut().pause(osd, paused, fx);
+        });
+        did.expect("the client runs");
+    }
+
     /// Runs until `until`, starting OSDs again that asked for it. Panics after `limit`.
     #[track_caller]
     pub fn run_until(&mut self, limit: Duration, mut until: impl FnMut(&mut Cluster) -> bool) {

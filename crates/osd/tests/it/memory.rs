@@ -1,12 +1,13 @@
 //! What OSDs have in hand, against the memory that they may use.
 
 use crate::admin::ask;
-use crate::basic::write_full;
+use crate::basic::{read, write_full};
 use crate::client::object;
 use crate::cluster::Cluster;
 use serde_json::json;
 use std::time::Duration;
-use types::OsdId;
+use types::testing::{Probe, hits_of};
+use types::{HObject, OsdId};
 use wire::msg::{MCommandReply, Payload};
 
 const MIB: u64 = 1 << 20;
@@ -17,39 +18,44 @@ fn in_hand(c: &mut Cluster, osd: i32) -> u64 {
     pools["mempool"]["by_pool"]["osd"]["bytes"].as_u64().expect("bytes")
 }
 
-/// Starts writes of 1 MiB to objects that an OSD leads, or that it does not lead.
-fn start_writes(c: &mut Cluster, count: usize, osd: OsdId, leads: bool) {
-    let mut objects = Vec::new();
-    for i in 0.. {
-        let target = object(1, &format!("o{i}"));
-        if (c.client.borrow().primary_of(&target) == osd) == leads {
-            objects.push(target);
-        }
-        if objects.len() == count {
-            break;
-        }
-    }
+/// A cluster whose OSDs have 8 MiB for requests.
+fn small_cluster() -> Cluster {
+    let options = [("osd_memory_target".to_owned(), "32M".to_owned())].into();
+    let mut c = Cluster::with_disks(3, &[512 * MIB; 3], &options);
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 8));
+    c.wait_clean();
+    c
+}
+
+/// Objects that an OSD leads, or that it does not lead.
+fn objects(c: &Cluster, count: usize, osd: OsdId, leads: bool) -> Vec<HObject> {
+    let client = c.client.borrow();
+    let all = (0..).map(|i| object(1, &format!("o{i}")));
+    all.filter(|o| (client.primary_of(o) == osd) == leads).take(count).collect()
+}
+
+/// Starts writes of 1 MiB.
+fn start_writes(c: &mut Cluster, objects: &[HObject]) {
     let data = vec![7; MIB as usize];
     for target in objects {
-        c.on_client(|c| c.request(target, vec![write_full(&data)], true));
+        c.on_client(|c| c.request(target.clone(), vec![write_full(&data)], true));
     }
 }
 
 #[test]
 fn clients_wait_while_writes_that_others_lead_fill_the_memory() {
-    // A quarter of it is for requests, and a quarter of that is left to clients in any case.
-    let options = [("osd_memory_target".to_owned(), "32M".to_owned())].into();
-    let mut c = Cluster::with_disks(3, &[512 * MIB; 3], &options);
-    c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 8));
-    c.wait_clean();
+    // A quarter of the memory for requests is left to clients in any case.
+    let mut c = small_cluster();
     let slow = c.osds[0];
     c.world.set_slow_disks(slow, 10_000);
-    start_writes(&mut c, 12, OsdId(0), false);
+    let others = objects(&c, 12, OsdId(0), false);
+    start_writes(&mut c, &others);
     c.run_until(Duration::from_secs(1), |c| in_hand(c, 0) >= 12 * MIB);
 
-    start_writes(&mut c, 1, OsdId(0), true);
+    let own = objects(&c, 4, OsdId(0), true);
+    start_writes(&mut c, &own[..1]);
     c.run_until(Duration::from_secs(1), |c| in_hand(c, 0) >= 13 * MIB);
-    start_writes(&mut c, 3, OsdId(0), true);
+    start_writes(&mut c, &own[1..]);
     let tid = c.on_client(|c| c.command(OsdId(0), json!({ "prefix": "version" }).to_string()));
     let is_answered = |c: &Cluster| {
         let client = c.client.borrow();
@@ -65,4 +71,42 @@ fn clients_wait_while_writes_that_others_lead_fill_the_memory() {
     for osd in 0..3 {
         assert_eq!(in_hand(&mut c, osd), 0, "osd.{osd}");
     }
+}
+
+#[test]
+fn reads_wait_for_clients_that_do_not_take_what_they_asked_for() {
+    let mut c = small_cluster();
+    let all = objects(&c, 100, OsdId(0), true);
+    start_writes(&mut c, &all);
+    c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
+    let reader = c.osds[0];
+    c.crash(0);
+    let leads = |c: &Cluster| c.client.borrow().primary_of(&all[0]) == OsdId(0);
+    c.run_until(Duration::from_secs(60), |c| !leads(c));
+    c.start(0);
+    c.run_until(Duration::from_secs(60), |c| leads(c));
+    c.wait_clean();
+    c.call(all[0].clone(), vec![read(0, 1)], false);
+
+    // All that is asked for comes in one receive.
+    c.pause_client(OsdId(0), true);
+    c.on_client(|c| {
+        for target in &all {
+            c.request(target.clone(), vec![read(0, MIB)], false);
+        }
+    });
+    let mut most = 0;
+    for _ in 0..1000 {
+        c.pass(Duration::from_millis(1));
+        most = most.max(c.world.unsent_bytes(reader) as u64);
+    }
+    // What may be unsent, and what was being read by then.
+    assert!((16 * MIB..=22 * MIB).contains(&most), "{most}");
+    let write = c.on_client(|c| c.request(all[0].clone(), vec![write_full(b"new")], true));
+    c.pause_client(OsdId(0), false);
+    c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
+    for reply in c.client.borrow().done.range(write - 100..write).map(|(_, reply)| reply) {
+        assert_eq!((reply.result, reply.ops[0].len()), (0, MIB as usize));
+    }
+    assert!(hits_of(Probe::LongReadWaited) > 0);
 }

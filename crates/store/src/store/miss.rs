@@ -8,6 +8,7 @@ use crate::store::outlines::BriefCrc;
 use crate::tree::TreeMiss;
 use crate::tree::node::{Node, PagePtr};
 use bytes::Bytes;
+use io::BLOCK_BYTES;
 use smallvec::SmallVec;
 use std::sync::Arc;
 use types::ObjectKey;
@@ -75,6 +76,17 @@ impl Miss {
     /// The same for one who will not read it again: what is fetched is not kept in memory for others.
     pub fn not_kept(self) -> Miss {
         Miss { once: true, ..self }
+    }
+
+    /// Bytes of data that it fetches.
+    pub fn bytes(&self) -> usize {
+        let blocks = self.wants.iter().map(|want| match want {
+            Want::Page(_) => 0,
+            Want::Data { crcs, .. } => crcs.len(),
+            Want::Outlined { crcs, .. } => crcs.len(),
+            Want::Log { .. } => 1,
+        });
+        blocks.sum::<usize>() * BLOCK_BYTES
     }
 
     /// How many reads it stands for.

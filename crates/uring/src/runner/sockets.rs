@@ -26,7 +26,11 @@ impl Runner {
             NetOp::Listen { listen: id, addr } => self.listen(id, &addr),
             NetOp::Connect { conn, addr } => self.connect(conn, addr),
             NetOp::Send { conn, data } => {
-                self.on_open(conn, |c| c.enqueue(data));
+                let told = self.on_open(conn, |c| {
+                    c.enqueue(data);
+                    c.backlog()
+                });
+                self.pending.extend(told.flatten().map(Event::Net));
                 Ok(())
             }
             NetOp::Fill { conn, buf, from } => {
@@ -54,11 +58,10 @@ impl Runner {
     }
 
     /// Does something to a connection the core still knows.
-    fn on_open(&mut self, id: ConnId, f: impl FnOnce(&mut Conn)) {
-        if let Some(&index) = self.by_id.get(&id) {
-            f(&mut self.conns[index]);
-            self.dirty.push(index);
-        }
+    fn on_open<R>(&mut self, id: ConnId, f: impl FnOnce(&mut Conn) -> R) -> Option<R> {
+        let &index = self.by_id.get(&id)?;
+        self.dirty.push(index);
+        Some(f(&mut self.conns[index]))
     }
 
     fn listen(&mut self, id: ListenId, addr: &ListenAddr) -> Result<(), RunError> {
@@ -239,7 +242,7 @@ impl Runner {
             return None;
         }
         self.dirty.push(index);
-        None
+        conn.backlog().map(Event::Net)
     }
 
     fn ended(&mut self, index: Index, result: i32) -> Option<Event> {

@@ -263,3 +263,43 @@ fn short_sends_to_a_peer_that_does_not_read_wait_without_holding_others_up() {
     let all = got.chunks(piece.len()).all(|chunk| chunk == &piece[..chunk.len()]);
     assert!(all && got.len() >= piece.len() * 100);
 }
+
+#[test]
+fn who_does_not_take_what_is_sent_is_not_received_from_until_he_does() {
+    const LIMIT: usize = 1 << 20;
+    // More than the kernel buffers for them.
+    const SENT: usize = 64 << 20;
+    let (mut client, mut server) = (None, None);
+    let (mut told, mut heard) = (Vec::new(), Vec::new());
+    run(Vec::new(), |_, event, fx| match event {
+        Event::Start => listen(fx),
+        Event::Net(NetEvent::Listening { addr, .. }) => client = Some(fx.connect(addr.unwrap())),
+        Event::Net(NetEvent::Accepted { conn, .. }) => server = Some(conn),
+        Event::Net(NetEvent::Connected { conn, .. }) => {
+            fx.net.push(NetOp::PauseRecv { conn });
+            send(fx, conn, Bytes::from_static(b"more!"));
+        }
+        Event::Net(NetEvent::Received { conn, data }) if Some(conn) == server => {
+            heard.push((data, told.len()));
+            if heard.len() == 2 {
+                fx.exit(0, "done");
+                return;
+            }
+            fx.net.push(NetOp::LimitSend { conn, bytes: LIMIT });
+            send(fx, conn, pattern(SENT));
+            // It is not heard before its end has taken what it is sent.
+            send(fx, client.unwrap(), Bytes::from_static(b"again!"));
+        }
+        Event::Net(NetEvent::Backlog { conn, over }) => {
+            assert_eq!(Some(conn), server);
+            told.push(over);
+            if over {
+                fx.net.push(NetOp::ResumeRecv { conn: client.unwrap() });
+            }
+        }
+        _ => {}
+    });
+    assert_eq!(told, [true, false]);
+    let heard: Vec<_> = heard.iter().map(|(data, told)| (&data[..], *told)).collect();
+    assert_eq!(heard, [(&b"more!"[..], 0), (&b"again!"[..], 2)]);
+}

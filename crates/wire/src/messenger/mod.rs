@@ -159,6 +159,11 @@ pub enum MsgrEvent {
         /// What.
         message: Message,
     },
+    /// [`Messenger::is_backed_up`] says so no longer.
+    Drained {
+        /// The link.
+        link: LinkId,
+    },
     /// Lossless: the session is over, and with it every message not received yet, in both
     /// directions. The link goes on as a new session under a new id.
     Reset {
@@ -325,6 +330,12 @@ impl Messenger {
         }
     }
 
+    /// Whether the peer does not take what it is sent: more than [`Policy::send_limit_bytes`] waits.
+    /// Then [`MsgrEvent::Drained`] comes, or the link ends.
+    pub fn is_backed_up(&self, link: LinkId) -> bool {
+        self.links.get(&link).is_some_and(|l| l.is_backed_up)
+    }
+
     /// Receives nothing more from the peer: back-pressure. Messages at hand still come.
     pub fn pause(&mut self, link: LinkId, fx: &mut Effects) {
         self.set_paused(link, true, fx);
@@ -407,6 +418,9 @@ impl Messenger {
             NetEvent::Closed { conn, why } if self.conns.contains_key(&conn) => {
                 self.on_closed(now, conn, why, fx, out);
             }
+            NetEvent::Backlog { conn, over } if self.conns.contains_key(&conn) => {
+                self.on_backlog(conn, over, out);
+            }
             NetEvent::Connected { conn, .. } if self.conns.contains_key(&conn) => {
                 self.on_connected(conn);
             }
@@ -424,6 +438,16 @@ impl Messenger {
             other => return Some(other),
         }
         None
+    }
+
+    fn on_backlog(&mut self, conn: ConnId, over: bool, out: &mut Vec<MsgrEvent>) {
+        let Some(link) = self.conns.get(&conn).and_then(|id| self.links.get_mut(id)) else {
+            return;
+        };
+        link.is_backed_up = over;
+        if !over && link.is_open() {
+            out.push(MsgrEvent::Drained { link: link.id });
+        }
     }
 
     fn on_listening(&mut self, listen: ListenId, addr: Option<SocketAddr>) {

@@ -55,7 +55,8 @@ pub struct Policy {
     pub max_queued_bytes: usize,
     /// The same, in messages.
     pub max_queued_messages: usize,
-    /// While more bytes than this wait in the socket, nothing is received from the peer.
+    /// When more bytes than this wait to be sent, nothing is received from the peer until half of them
+    /// have left.
     pub send_limit_bytes: Option<usize>,
 }
 
@@ -80,7 +81,7 @@ impl Policy {
 
     /// An OSD towards clients: `stateless_registered_server`.
     pub fn stateless_registered_server() -> Self {
-        Policy { registered: true, send_limit_bytes: Some(64 << 20), ..Self::lossy() }
+        Policy { registered: true, send_limit_bytes: Some(16 << 20), ..Self::lossy() }
     }
 
     /// A client towards OSDs: `lossy_client`.

@@ -434,7 +434,9 @@ impl Net {
     /// What a node was told, in words, without messages.
     pub fn story(&self, node: usize) -> Vec<String> {
         let word = |e: &MsgrEvent| match e {
-            MsgrEvent::Message { .. } | MsgrEvent::Listening { .. } => None,
+            MsgrEvent::Message { .. } | MsgrEvent::Listening { .. } | MsgrEvent::Drained { .. } => {
+                None
+            }
             MsgrEvent::Open { peer, .. } => Some(format!("open {}", peer.name)),
             MsgrEvent::Closed { why, .. } => Some(format!("closed: {why}")),
             MsgrEvent::Reset { .. } => Some("reset".to_owned()),

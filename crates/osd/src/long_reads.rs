@@ -1,0 +1,105 @@
+//! Reads of much data wait while much is being read, and while their client does not take what it
+//! asked for before. Requests for data are small: a single receive can bring hundreds of them.
+//!
+//! Data that is read is bounded from the fetch to the answer by [`LongReads::bytes`], and from there on by
+//! what may wait to be sent to each client ([`wire::messenger::Policy::send_limit_bytes`]).
+
+use crate::daemon::Daemon;
+use crate::host::OpId;
+use crate::op::Origin;
+use crate::tracker::Mark;
+use io::Effects;
+use std::collections::VecDeque;
+use store::ReadSet;
+use types::testing::{Probe, hit};
+use wire::LinkId;
+
+/// Reads of less are let through: in the memory of one of this length stand many of them.
+const LONG_BYTES: usize = 64 << 10;
+
+/// Of the memory for requests, one part of so many is for data that is being read.
+const PART: usize = 4;
+
+/// A read that waits.
+#[derive(Debug)]
+struct Waiting {
+    op: OpId,
+    attempt: u32,
+    link: LinkId,
+    bytes: usize,
+}
+
+/// Long reads of clients: those under way, and those that wait.
+#[derive(Debug, Default)]
+pub(crate) struct LongReads {
+    /// Bytes of those under way.
+    bytes: usize,
+    waiting: VecDeque<Waiting>,
+    /// One of those that wait is the next one as soon as there is room.
+    lacks_room: bool,
+    /// Those that wait are to be looked at.
+    pub is_due: bool,
+}
+
+impl LongReads {
+    /// So much was read, or is not read after all.
+    pub fn give_back(&mut self, bytes: usize) {
+        self.bytes -= bytes;
+        self.is_due |= bytes > 0;
+    }
+
+    /// One that is longer than all that may be goes alone.
+    fn has_room(&self, bytes: usize, limit: usize) -> bool {
+        !self.lacks_room && (self.bytes == 0 || self.bytes + bytes <= limit / PART)
+    }
+}
+
+impl Daemon {
+    /// Whether a read that must fetch so much goes on at once. If not, it is run again when it may.
+    pub(crate) fn may_fetch(&mut self, id: OpId, bytes: usize) -> bool {
+        let Some(op) = self.ops.get_mut(&id) else { return true };
+        if bytes < LONG_BYTES || op.origin != Origin::Client {
+            return true;
+        }
+        let reads = &mut self.long_reads;
+        let backed_up = self.msgr.is_backed_up(op.link);
+        if !backed_up && reads.has_room(bytes, self.limits.request_bytes) {
+            op.reading_bytes += bytes;
+            reads.bytes += bytes;
+            return true;
+        }
+        hit(Probe::LongReadWaited);
+        op.trace.mark(self.now.mono, Mark::WaitingForMemory);
+        reads.lacks_room |= !backed_up;
+        reads.waiting.push_back(Waiting { op: id, attempt: op.attempt, link: op.link, bytes });
+        false
+    }
+
+    /// What was fetched for a request is here.
+    pub(crate) fn long_read_ended(&mut self, id: OpId, attempt: u32) {
+        if let Some(op) = self.ops.get_mut(&id).filter(|op| op.attempt == attempt) {
+            self.long_reads.give_back(std::mem::take(&mut op.reading_bytes));
+        }
+    }
+
+    /// Runs those that wait and may go on, in the order they came.
+    pub(crate) fn start_long_reads(&mut self, fx: &mut Effects) {
+        while std::mem::take(&mut self.long_reads.is_due) {
+            self.long_reads.lacks_room = false;
+            let mut still = VecDeque::new();
+            for waiting in std::mem::take(&mut self.long_reads.waiting) {
+                let Waiting { op, attempt, link, bytes } = waiting;
+                let backed_up = self.msgr.is_backed_up(link);
+                if backed_up || !self.long_reads.has_room(bytes, self.limits.request_bytes) {
+                    self.long_reads.lacks_room |= !backed_up;
+                    still.push_back(waiting);
+                    continue;
+                }
+                // It finds out anew what it lacks: that may be elsewhere by now.
+                self.op_fetched(op, attempt, Ok(ReadSet::new()), fx);
+            }
+            still.append(&mut self.long_reads.waiting);
+            self.long_reads.waiting = still;
+        }
+    }
+}
