@@ -3,6 +3,9 @@
 //!
 //! Data that is read is bounded from the fetch to the answer by [`LongReads::bytes`], and from there on by
 //! what may wait to be sent to each client ([`wire::messenger::Policy::send_limit_bytes`]).
+//!
+//! A client that is stuck must not be in the way of others: a read goes on when a write of its object
+//! waits for it. Who waits for whom on an object stays as it was: a read sees nothing of a later write.
 
 use crate::daemon::Daemon;
 use crate::host::OpId;
@@ -11,6 +14,7 @@ use crate::tracker::Mark;
 use io::Effects;
 use std::collections::VecDeque;
 use store::ReadSet;
+use types::HObject;
 use types::testing::{Probe, hit};
 use wire::LinkId;
 
@@ -27,16 +31,21 @@ struct Waiting {
     attempt: u32,
     link: LinkId,
     bytes: usize,
+    head: HObject,
+    /// A write waits for it.
+    is_in_the_way: bool,
 }
 
 /// Long reads of clients: those under way, and those that wait.
 #[derive(Debug, Default)]
 pub(crate) struct LongReads {
     /// Bytes of those under way.
-    bytes: usize,
+    pub bytes: usize,
     waiting: VecDeque<Waiting>,
     /// One of those that wait is the next one as soon as there is room.
     lacks_room: bool,
+    /// This one goes on in any case.
+    let_through: Option<OpId>,
     /// Those that wait are to be looked at.
     pub is_due: bool,
 }
@@ -46,6 +55,14 @@ impl LongReads {
     pub fn give_back(&mut self, bytes: usize) {
         self.bytes -= bytes;
         self.is_due |= bytes > 0;
+    }
+
+    /// A write waits for the reads of this object.
+    pub fn make_way(&mut self, head: &HObject) {
+        for waiting in self.waiting.iter_mut().filter(|waiting| waiting.head == *head) {
+            waiting.is_in_the_way = true;
+            self.is_due = true;
+        }
     }
 
     /// One that is longer than all that may be goes alone.
@@ -63,7 +80,8 @@ impl Daemon {
         }
         let reads = &mut self.long_reads;
         let backed_up = self.msgr.is_backed_up(op.link);
-        if !backed_up && reads.has_room(bytes, self.limits.request_bytes) {
+        let has_room = || reads.has_room(bytes, self.limits.request_bytes);
+        if reads.let_through == Some(id) || (!backed_up && has_room()) {
             op.reading_bytes += bytes;
             reads.bytes += bytes;
             return true;
@@ -71,7 +89,14 @@ impl Daemon {
         hit(Probe::LongReadWaited);
         op.trace.mark(self.now.mono, Mark::WaitingForMemory);
         reads.lacks_room |= !backed_up;
-        reads.waiting.push_back(Waiting { op: id, attempt: op.attempt, link: op.link, bytes });
+        reads.waiting.push_back(Waiting {
+            op: id,
+            attempt: op.attempt,
+            link: op.link,
+            bytes,
+            head: op.head(),
+            is_in_the_way: false,
+        });
         false
     }
 
@@ -88,15 +113,18 @@ impl Daemon {
             self.long_reads.lacks_room = false;
             let mut still = VecDeque::new();
             for waiting in std::mem::take(&mut self.long_reads.waiting) {
-                let Waiting { op, attempt, link, bytes } = waiting;
+                let Waiting { op, attempt, link, bytes, is_in_the_way, .. } = waiting;
                 let backed_up = self.msgr.is_backed_up(link);
-                if backed_up || !self.long_reads.has_room(bytes, self.limits.request_bytes) {
+                let has_room = self.long_reads.has_room(bytes, self.limits.request_bytes);
+                if !is_in_the_way && (backed_up || !has_room) {
                     self.long_reads.lacks_room |= !backed_up;
                     still.push_back(waiting);
                     continue;
                 }
                 // It finds out anew what it lacks: that may be elsewhere by now.
+                self.long_reads.let_through = Some(op);
                 self.op_fetched(op, attempt, Ok(ReadSet::new()), fx);
+                self.long_reads.let_through = None;
             }
             still.append(&mut self.long_reads.waiting);
             self.long_reads.waiting = still;

@@ -98,7 +98,8 @@ impl Daemon {
     pub(crate) fn mempools(&self) -> Answer {
         let MemoryUse { blocks, nodes, records, rows, outlines, log, direct, changes } =
             self.store.memory();
-        let requests = (self.in_hand.own + self.in_hand.replica) as u64;
+        let InHand { own, replica, .. } = self.in_hand;
+        let requests = (own + replica + self.long_reads.bytes) as u64;
         let bytes = self.perf.memory.buffers.saturating_sub(log.bytes + direct.bytes);
         let buffers = Held { items: bytes / io::BLOCK_BYTES as u64, bytes };
         let pools = [
@@ -112,7 +113,7 @@ impl Daemon {
             ("bluestore_writing", direct),
             // Other buffers, in use or waiting to be used again.
             ("buffer_anon", buffers),
-            // Requests in hand.
+            // Requests in hand, and what is being read for them.
             ("osd", Held { items: self.ops.len() as u64, bytes: requests }),
             ("osd_pglog", self.log_memory()),
         ];

@@ -111,6 +111,9 @@ impl Daemon {
             let (now, settings) = (self.now.mono, &self.limits.scrub);
             let held = op.class.writes && host.scrub.holds(head);
             let held = held && !host.scrub.give_way(now, settings);
+            if blocked && op.class.writes && queue.reading > 0 {
+                self.long_reads.make_way(head);
+            }
             if blocked || held || !host.queue.is_empty() {
                 op.trace.mark(self.now.mono, Mark::WaitingForObject);
                 return;

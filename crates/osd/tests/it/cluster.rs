@@ -56,10 +56,7 @@ impl Cluster {
             add_osd(&mut world, OsdId(id), mons.clone(), *bytes, options)
         };
         let osds: Vec<_> = (0..).zip(disks).map(osd).collect();
-        let client = Rc::new(RefCell::new(TestClient::new(mons, 77, seed)));
-        let shared = client.clone();
-        let boot = Box::new(move |_: &[_], _| Box::new(Shared(shared.clone())) as Box<dyn Core>);
-        let client_node = world.add_node(&[], false, boot);
+        let (client_node, client) = add_client(&mut world, mons, 77, seed);
         world.start(mon_node);
         osds.iter().for_each(|n| world.start(*n));
         world.start(client_node);
@@ -73,6 +70,16 @@ impl Cluster {
         let mon = self.mon.clone();
         let did = self.world.with_core(self.mon_node, |_, _, _| f(&mut mon.borrow_mut()));
         did.expect("the mon runs")
+    }
+
+    /// Goes on with another client. Gives the one so far.
+    pub fn change_client(&mut self) -> (NodeId, Rc<RefCell<TestClient>>) {
+        let mons = AddrVec::msgr2(SocketAddr::new(World::ip(self.mon_node), 3300), 0);
+        let (node, client) = add_client(&mut self.world, mons, 78, 78);
+        self.world.start(node);
+        self.world.run(Duration::from_secs(1), |w| w.is_up(node));
+        let before = std::mem::replace(&mut self.client_node, node);
+        (before, std::mem::replace(&mut self.client, client))
     }
 
     /// Does something as the client.
@@ -164,6 +171,18 @@ impl Cluster {
             self.world.start(node);
         }
     }
+}
+
+fn add_client(
+    world: &mut World,
+    mons: AddrVec,
+    nonce: u32,
+    seed: u64,
+) -> (NodeId, Rc<RefCell<TestClient>>) {
+    let client = Rc::new(RefCell::new(TestClient::new(mons, nonce, seed)));
+    let shared = client.clone();
+    let boot = Box::new(move |_: &[_], _| Box::new(Shared(shared.clone())) as Box<dyn Core>);
+    (world.add_node(&[], false, boot), client)
 }
 
 fn add_osd(
