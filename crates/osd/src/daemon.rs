@@ -281,6 +281,7 @@ impl Daemon {
         }
         self.store.end_turn(now, fx);
         self.drain_store(fx);
+        self.check_request_memory(fx);
         self.msgr.end_turn(now, fx);
     }
 

@@ -67,7 +67,8 @@ impl InHand {
 }
 
 impl Daemon {
-    /// Receives nothing from clients while too many bytes of requests are in hand.
+    /// Receives nothing from clients while too many bytes of requests are in hand. Once a turn: requests
+    /// end in many ways.
     pub(crate) fn check_request_memory(&mut self, fx: &mut Effects) {
         let pause = self.in_hand.should_pause(self.limits.request_bytes);
         if pause == self.in_hand.paused {

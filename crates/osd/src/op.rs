@@ -94,7 +94,6 @@ impl Daemon {
         let sender = session.sender;
         let origin = Origin::Client;
         self.new_op(origin, link, message.header.tid, sender, request, message.len(), fx);
-        self.check_request_memory(fx);
     }
 
     /// Takes in a request.

@@ -305,7 +305,6 @@ impl Daemon {
             Then::RepAck(to, ack, bytes) => {
                 self.in_hand.replica -= bytes;
                 self.send_peer(to, ack.encode(), fx);
-                self.check_request_memory(fx);
             }
             Then::Pulled(pgid, interval, object) => {
                 self.pulled_durable(pgid, interval, object, fx);

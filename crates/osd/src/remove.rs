@@ -50,7 +50,6 @@ impl Daemon {
         // Nobody waits any more for what still had to be written.
         let unwritten = host.queue.iter().flat_map(|queued| &queued.then);
         self.in_hand.replica -= unwritten.map(Then::replica_bytes).sum::<usize>();
-        self.check_request_memory(fx);
         let pg_num = host.pg.rules().pg_num.max(1);
         let (first, end) = key_range(pgid, pg_num);
         host.pg.mark_unfilled();

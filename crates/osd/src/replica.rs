@@ -104,6 +104,5 @@ impl Daemon {
         self.in_hand.replica += bytes;
         let then = [Then::RepAck(from, ack, bytes)];
         self.submit(pgid, txn, then, fx);
-        self.check_request_memory(fx);
     }
 }

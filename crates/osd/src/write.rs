@@ -326,7 +326,6 @@ impl Daemon {
             self.answer_like(dup, &reply);
         }
         self.reply_op(id, reply);
-        self.check_request_memory(fx);
     }
 
     /// A request that was sent again while it was in flight.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use types::{AddrVec, OsdId, PgId, Uuid};
+use types::{AddrVec, Epoch, OsdId, PgId, Uuid};
 use wire::msg::{MOsdOpReply, OsdOp};
 
 pub const FSID: Uuid = Uuid([7; 16]);
@@ -77,7 +77,9 @@ impl Cluster {
         let mons = AddrVec::msgr2(SocketAddr::new(World::ip(self.mon_node), 3300), 0);
         let (node, client) = add_client(&mut self.world, mons, 78, 78);
         self.world.start(node);
-        self.world.run(Duration::from_secs(1), |w| w.is_up(node));
+        let has_map =
+            self.world.run(Duration::from_secs(1), |_| client.borrow().map.epoch > Epoch::ZERO);
+        assert!(has_map, "it hears of the cluster");
         let before = std::mem::replace(&mut self.client_node, node);
         (before, std::mem::replace(&mut self.client, client))
     }

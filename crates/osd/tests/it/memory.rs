@@ -73,6 +73,25 @@ fn clients_wait_while_writes_that_others_lead_fill_the_memory() {
     }
 }
 
+#[test]
+fn clients_are_heard_again_when_what_fills_the_memory_is_another_osds() {
+    let mut c = small_cluster();
+    let slow = c.osds[0];
+    c.world.set_slow_disks(slow, 10_000);
+    let own = objects(&c, 12, OsdId(0), true);
+    start_writes(&mut c, &own);
+    c.pass(Duration::from_millis(500));
+    // Nobody sends them again.
+    let (gone, _) = c.change_client();
+    c.world.crash(gone);
+    c.on_mon(|m| m.set_affinity(OsdId(0), 0));
+    let leads = |c: &Cluster| own.iter().any(|o| c.client.borrow().primary_of(o) == OsdId(0));
+    c.run_until(Duration::from_secs(60), |c| !leads(c));
+    c.world.set_slow_disks(slow, 1);
+    c.run_until(Duration::from_secs(60), |c| c.mon.borrow().all_clean());
+    assert_eq!(in_hand(&mut c, 0), 0);
+}
+
 /// A cluster in which a client has asked OSD 0 for 100 MiB, and takes nothing of it.
 fn with_stuck_reader() -> Cluster {
     let mut c = small_cluster();
