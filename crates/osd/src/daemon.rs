@@ -391,10 +391,7 @@ impl Daemon {
     fn on_fetched(&mut self, id: u64, result: Result<ReadSet, StoreError>, fx: &mut Effects) {
         let Some(waiter) = self.fetches.remove(&id) else { return };
         match waiter {
-            Waiter::Op(op, attempt) => {
-                self.long_read_ended(op, attempt);
-                self.op_fetched(op, attempt, result, fx);
-            }
+            Waiter::Op(op, attempt) => self.op_fetched(op, attempt, result, fx),
             Waiter::Queue(pgid) => self.queue_fetched(pgid, result, fx),
             Waiter::Loading => self.load_fetched(result, fx),
             Waiter::Push(pgid, to, object) => self.push_fetched(pgid, to, object, result, fx),

@@ -16,7 +16,6 @@ use std::collections::VecDeque;
 use store::ReadSet;
 use types::HObject;
 use types::testing::{Probe, hit};
-use wire::LinkId;
 
 /// Reads of less are let through: in the memory of one of this length stand many of them.
 const LONG_BYTES: usize = 64 << 10;
@@ -29,7 +28,6 @@ const PART: usize = 4;
 struct Waiting {
     op: OpId,
     attempt: u32,
-    link: LinkId,
     bytes: usize,
     head: HObject,
     /// A write waits for it.
@@ -74,10 +72,12 @@ impl LongReads {
 impl Daemon {
     /// Whether a read that must fetch so much goes on at once. If not, it is run again when it may.
     pub(crate) fn may_fetch(&mut self, id: OpId, bytes: usize) -> bool {
-        let Some(op) = self.ops.get_mut(&id) else { return true };
-        if bytes < LONG_BYTES || op.origin != Origin::Client {
+        if bytes < LONG_BYTES {
             return true;
         }
+        let Some(op) = self.ops.get_mut(&id).filter(|op| op.origin == Origin::Client) else {
+            return true;
+        };
         let reads = &mut self.long_reads;
         let backed_up = self.msgr.is_backed_up(op.link);
         let has_room = || reads.has_room(bytes, self.limits.request_bytes);
@@ -89,45 +89,34 @@ impl Daemon {
         hit(Probe::LongReadWaited);
         op.trace.mark(self.now.mono, Mark::WaitingForMemory);
         reads.lacks_room |= !backed_up;
-        reads.waiting.push_back(Waiting {
-            op: id,
-            attempt: op.attempt,
-            link: op.link,
-            bytes,
-            head: op.head(),
-            is_in_the_way: false,
-        });
+        let (attempt, head) = (op.attempt, op.head());
+        reads.waiting.push_back(Waiting { op: id, attempt, bytes, head, is_in_the_way: false });
         false
-    }
-
-    /// What was fetched for a request is here.
-    pub(crate) fn long_read_ended(&mut self, id: OpId, attempt: u32) {
-        if let Some(op) = self.ops.get_mut(&id).filter(|op| op.attempt == attempt) {
-            self.long_reads.give_back(std::mem::take(&mut op.reading_bytes));
-        }
     }
 
     /// Runs those that wait and may go on, in the order they came.
     pub(crate) fn start_long_reads(&mut self, fx: &mut Effects) {
         while std::mem::take(&mut self.long_reads.is_due) {
             self.long_reads.lacks_room = false;
-            let mut still = VecDeque::new();
-            for waiting in std::mem::take(&mut self.long_reads.waiting) {
-                let Waiting { op, attempt, link, bytes, is_in_the_way, .. } = waiting;
-                let backed_up = self.msgr.is_backed_up(link);
+            let mut at = 0;
+            // They stay in the line meanwhile: what is run may find one in the way.
+            while let Some(waiting) = self.long_reads.waiting.get(at) {
+                let Waiting { op: id, attempt, bytes, is_in_the_way, .. } = *waiting;
                 let has_room = self.long_reads.has_room(bytes, self.limits.request_bytes);
-                if !is_in_the_way && (backed_up || !has_room) {
+                // One that is over, or began anew, waits no more.
+                let op = self.ops.get(&id).filter(|op| op.attempt == attempt);
+                let backed_up = op.is_some_and(|op| self.msgr.is_backed_up(op.link));
+                if op.is_some() && !is_in_the_way && (backed_up || !has_room) {
                     self.long_reads.lacks_room |= !backed_up;
-                    still.push_back(waiting);
+                    at += 1;
                     continue;
                 }
+                self.long_reads.waiting.remove(at);
                 // It finds out anew what it lacks: that may be elsewhere by now.
-                self.long_reads.let_through = Some(op);
-                self.op_fetched(op, attempt, Ok(ReadSet::new()), fx);
+                self.long_reads.let_through = Some(id);
+                self.op_fetched(id, attempt, Ok(ReadSet::new()), fx);
                 self.long_reads.let_through = None;
             }
-            still.append(&mut self.long_reads.waiting);
-            self.long_reads.waiting = still;
         }
     }
 }

@@ -353,6 +353,7 @@ impl Daemon {
         fx: &mut Effects,
     ) {
         let Some(op) = self.ops.get_mut(&id).filter(|op| op.attempt == attempt) else { return };
+        self.long_reads.give_back(std::mem::take(&mut op.reading_bytes));
         let (pgid, head, was_reading) = (op.pgid(), op.head(), op.is_reading);
         let failed = match result {
             Ok(reads) => {
@@ -412,7 +413,8 @@ impl Daemon {
 
     fn rerun_read(&mut self, id: OpId, pgid: PgId, head: &HObject, fx: &mut Effects) {
         match self.attempt(id, pgid, fx) {
-            Ran::Fetching => {}
+            // It may be one that waits now, and in the way of a write that was here before.
+            Ran::Fetching => self.pump_object(pgid, head, fx),
             Ran::Done => {
                 self.unstall(pgid, head, true);
                 self.pump_object(pgid, head, fx);

@@ -8,17 +8,19 @@ use std::time::Duration;
 use types::{Errno, OsdId};
 use wire::msg::{MCommandReply, Payload};
 
+/// What was answered to a command, if anything yet.
+pub fn answer(c: &Cluster, tid: u64) -> Option<MCommandReply> {
+    let client = c.client.borrow();
+    let mut all = client.other.iter();
+    all.find(|m| m.header.kind == MCommandReply::TYPE && m.header.tid == tid)
+        .map(|m| m.decode().expect("a reply"))
+}
+
 /// Sends a command to an OSD and waits for its answer.
 pub fn tell(c: &mut Cluster, osd: i32, command: &Value) -> (i32, String, Value) {
     let tid = c.on_client(|client| client.command(OsdId(osd), command.to_string()));
-    let answer = |c: &Cluster| {
-        let client = c.client.borrow();
-        let mut all = client.other.iter();
-        all.find(|m| m.header.kind == MCommandReply::TYPE && m.header.tid == tid)
-            .map(|m| m.decode::<MCommandReply>().expect("a reply"))
-    };
-    c.run_until(Duration::from_secs(10), |c| answer(c).is_some());
-    let reply = answer(c).expect("it came");
+    c.run_until(Duration::from_secs(10), |c| answer(c, tid).is_some());
+    let reply = answer(c, tid).expect("it came");
     let data = serde_json::from_slice(&reply.data).unwrap_or(Value::Null);
     (reply.result, reply.outs, data)
 }

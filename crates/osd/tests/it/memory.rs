@@ -1,6 +1,6 @@
 //! What OSDs have in hand, against the memory that they may use.
 
-use crate::admin::ask;
+use crate::admin::{answer, ask};
 use crate::basic::{read, write_full};
 use crate::client::object;
 use crate::cluster::Cluster;
@@ -8,7 +8,6 @@ use serde_json::json;
 use std::time::Duration;
 use types::testing::{Probe, hits_of};
 use types::{HObject, OsdId};
-use wire::msg::{MCommandReply, Payload};
 
 const MIB: u64 = 1 << 20;
 
@@ -57,16 +56,11 @@ fn clients_wait_while_writes_that_others_lead_fill_the_memory() {
     c.run_until(Duration::from_secs(1), |c| in_hand(c, 0) >= 13 * MIB);
     start_writes(&mut c, &own[1..]);
     let tid = c.on_client(|c| c.command(OsdId(0), json!({ "prefix": "version" }).to_string()));
-    let is_answered = |c: &Cluster| {
-        let client = c.client.borrow();
-        let mut all = client.other.iter();
-        all.any(|m| m.header.kind == MCommandReply::TYPE && m.header.tid == tid)
-    };
     c.pass(Duration::from_millis(500));
-    assert!(!is_answered(&c), "it came after more than there should be in hand");
+    assert!(answer(&c, tid).is_none(), "it came after more than there should be in hand");
 
     c.world.set_slow_disks(slow, 1);
-    c.run_until(Duration::from_secs(60), |c| is_answered(c));
+    c.run_until(Duration::from_secs(60), |c| answer(c, tid).is_some());
     c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
     for osd in 0..3 {
         assert_eq!(in_hand(&mut c, osd), 0, "osd.{osd}");
@@ -92,8 +86,9 @@ fn clients_are_heard_again_when_what_fills_the_memory_is_another_osds() {
     assert_eq!(in_hand(&mut c, 0), 0);
 }
 
-/// A cluster in which a client has asked OSD 0 for 100 MiB, and takes nothing of it.
-fn with_stuck_reader() -> Cluster {
+/// A cluster in which a client has asked OSD 0 for 100 MiB, half of them in so many parts each, and
+/// takes nothing of it.
+fn with_stuck_reader(parts: u64) -> Cluster {
     let mut c = small_cluster();
     let all = objects(&c, 100, OsdId(0), true);
     start_writes(&mut c, &all);
@@ -110,8 +105,10 @@ fn with_stuck_reader() -> Cluster {
     c.pause_client(OsdId(0), true);
     // All that is asked for comes in one receive.
     c.on_client(|c| {
-        for target in &all {
-            c.request(target.clone(), vec![read(0, MIB)], false);
+        for (i, target) in all.iter().enumerate() {
+            let parts = if i < 50 { 1 } else { parts };
+            let part = |i| read(MIB / parts * i, MIB / parts);
+            c.request(target.clone(), (0..parts).map(part).collect(), false);
         }
     });
     c
@@ -123,7 +120,8 @@ fn check_unstuck(c: &mut Cluster) {
     c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
     let client = c.client.borrow();
     for reply in client.done.values().rev().take(100) {
-        assert_eq!((reply.result, reply.ops[0].len()), (0, MIB as usize));
+        let bytes: usize = reply.ops.iter().map(|op| op.len()).sum();
+        assert_eq!((reply.result, bytes), (0, MIB as usize));
     }
     drop(client);
     assert!(hits_of(Probe::LongReadWaited) > 0);
@@ -132,7 +130,7 @@ fn check_unstuck(c: &mut Cluster) {
 
 #[test]
 fn reads_wait_for_clients_that_do_not_take_what_they_asked_for() {
-    let mut c = with_stuck_reader();
+    let mut c = with_stuck_reader(1);
     let reader = c.osds[0];
     let mut most = 0;
     for _ in 0..1000 {
@@ -146,7 +144,7 @@ fn reads_wait_for_clients_that_do_not_take_what_they_asked_for() {
 
 #[test]
 fn reads_that_wait_for_their_client_outlast_an_interval() {
-    let mut c = with_stuck_reader();
+    let mut c = with_stuck_reader(1);
     c.pass(Duration::from_secs(1));
     c.crash(1);
     let is_up = |c: &Cluster| c.client.borrow().map.is_up(OsdId(1));
@@ -157,15 +155,18 @@ fn reads_that_wait_for_their_client_outlast_an_interval() {
 
 #[test]
 fn a_write_does_not_wait_for_reads_of_a_client_that_is_stuck() {
-    let mut c = with_stuck_reader();
-    c.pass(Duration::from_secs(1));
-    let all = objects(&c, 100, OsdId(0), true);
-    let stuck = c.change_client();
-    for target in all {
-        c.on_client(|c| c.request(target, vec![write_full(b"new")], true));
-        c.run_until(Duration::from_secs(10), |c| c.client.borrow().outstanding() == 0);
+    // Of a read in two parts each one may have to wait.
+    for parts in [1, 2] {
+        let mut c = with_stuck_reader(parts);
+        c.pass(Duration::from_secs(1));
+        let all = objects(&c, 100, OsdId(0), true);
+        let stuck = c.change_client();
+        for target in all {
+            c.on_client(|c| c.request(target, vec![write_full(b"new")], true));
+            c.run_until(Duration::from_secs(10), |c| c.client.borrow().outstanding() == 0);
+        }
+        // What was asked for before is answered as it was then.
+        (c.client_node, c.client) = stuck;
+        check_unstuck(&mut c);
     }
-    // What was asked for before is answered as it was then.
-    (c.client_node, c.client) = stuck;
-    check_unstuck(&mut c);
 }
