@@ -178,6 +178,40 @@ pub enum NetEvent {
     },
 }
 
+/// What a runner keeps of [`NetOp::LimitSend`] for each connection.
+#[derive(Clone, Copy, Debug)]
+pub struct SendLimit {
+    bytes: usize,
+    is_over: bool,
+}
+
+impl Default for SendLimit {
+    fn default() -> Self {
+        SendLimit { bytes: usize::MAX, is_over: false }
+    }
+}
+
+impl SendLimit {
+    /// The bound from now on.
+    pub fn set(&mut self, bytes: usize) {
+        self.bytes = bytes;
+    }
+
+    /// Whether nothing is to be received.
+    pub fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// So many bytes wait to be sent. Gives what [`NetEvent::Backlog`] is to tell, if anything.
+    pub fn note(&mut self, queued_bytes: usize) -> Option<bool> {
+        let part = if self.is_over { 2 } else { 1 };
+        let over = queued_bytes > self.bytes / part;
+        let changed = over != self.is_over;
+        self.is_over = over;
+        changed.then_some(over)
+    }
+}
+
 /// How a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {

@@ -3,7 +3,7 @@
 use crate::world::NodeId;
 use bytes::{Bytes, BytesMut};
 use io::AlignedBuf;
-use io::net::{ConnId, NetEvent};
+use io::net::{ConnId, SendLimit};
 use std::collections::VecDeque;
 use types::Mono;
 
@@ -18,12 +18,11 @@ pub(crate) struct End {
     pub arrived: VecDeque<Bytes>,
     /// The next bytes go here.
     pub fill: Option<(AlignedBuf, usize)>,
+    /// Bytes taken out of `arrived` of which the other end does not know yet.
+    pub taken_bytes: usize,
     /// Bytes sent by this end that the other one's core has not been handed.
     pub unsent_bytes: usize,
-    /// See [`io::net::NetOp::LimitSend`].
-    pub send_limit_bytes: usize,
-    /// More are unsent: nothing is handed to the core.
-    pub is_backed_up: bool,
+    pub send_limit: SendLimit,
     /// Bytes sent by this end arrive no earlier than this: order is kept.
     pub last_arrival: Mono,
 }
@@ -35,32 +34,16 @@ impl End {
             paused: false,
             arrived: VecDeque::new(),
             fill: None,
+            taken_bytes: 0,
             unsent_bytes: 0,
-            send_limit_bytes: usize::MAX,
-            is_backed_up: false,
+            send_limit: SendLimit::default(),
             last_arrival: Mono::default(),
         }
     }
 
-    /// What the core is to be told of what is unsent.
-    pub fn backlog(&mut self, conn: ConnId) -> Option<NetEvent> {
-        let part = if self.is_backed_up { 2 } else { 1 };
-        let over = self.unsent_bytes > self.send_limit_bytes / part;
-        if over == self.is_backed_up {
-            return None;
-        }
-        self.is_backed_up = over;
-        Some(NetEvent::Backlog { conn, over })
-    }
-
-    /// Bytes that have arrived and are neither handed over nor in the buffer to be filled.
-    pub fn arrived_bytes(&self) -> usize {
-        self.arrived.iter().map(Bytes::len).sum()
-    }
-
     /// What to hand to the core next: a filled buffer, or bytes.
     pub fn take(&mut self) -> Option<Handed> {
-        if self.paused || self.is_backed_up {
+        if self.paused || self.send_limit.is_over() {
             return None;
         }
         while let Some((mut buf, from)) = self.fill.take() {
@@ -70,6 +53,7 @@ impl End {
             };
             let n = data.len().min(buf.len() - from);
             buf.as_mut_slice()[from..from + n].copy_from_slice(&data.split_to(n));
+            self.taken_bytes += n;
             if !data.is_empty() {
                 self.arrived.push_front(data);
             }
@@ -78,7 +62,9 @@ impl End {
             }
             self.fill = Some((buf, from + n));
         }
-        self.arrived.pop_front().map(Handed::Bytes)
+        let data = self.arrived.pop_front()?;
+        self.taken_bytes += data.len();
+        Some(Handed::Bytes(data))
     }
 }
 

@@ -583,7 +583,7 @@ impl World {
             }
             NetOp::LimitSend { conn, bytes } => {
                 if let Some(end) = self.nodes[node.0].ends.get_mut(&conn) {
-                    end.send_limit_bytes = bytes;
+                    end.send_limit.set(bytes);
                 }
             }
             NetOp::Close { conn, .. } => self.close(node, conn),
@@ -687,9 +687,8 @@ impl World {
     /// Gives a core the bytes that have arrived, piece by piece.
     fn hand_over(&mut self, node: NodeId, conn: ConnId) {
         while let Some(end) = self.nodes[node.0].ends.get_mut(&conn) {
-            let before = end.arrived_bytes();
             let handed = end.take();
-            let taken = before - end.arrived_bytes();
+            let taken = std::mem::take(&mut end.taken_bytes);
             if let Some((sender, there)) = end.peer {
                 self.note_unsent(sender, there, |unsent| unsent - taken);
             }
@@ -706,8 +705,8 @@ impl World {
     fn note_unsent(&mut self, node: NodeId, conn: ConnId, change: impl FnOnce(usize) -> usize) {
         let Some(end) = self.nodes[node.0].ends.get_mut(&conn) else { return };
         end.unsent_bytes = change(end.unsent_bytes);
-        let Some(event) = end.backlog(conn) else { return };
-        self.at(node, Duration::ZERO, Due::Net(event));
+        let Some(over) = end.send_limit.note(end.unsent_bytes) else { return };
+        self.at(node, Duration::ZERO, Due::Net(NetEvent::Backlog { conn, over }));
         self.at(node, Duration::ZERO, Due::HandOver(conn));
     }
 

@@ -3,7 +3,7 @@
 use crate::slots::{SendMsg, Socket};
 use bytes::{Buf, Bytes, BytesMut};
 use io::AlignedBuf;
-use io::net::{ConnId, ListenAddr, ListenId, NetEvent};
+use io::net::{ConnId, ListenAddr, ListenId, NetEvent, SendLimit};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -55,9 +55,7 @@ pub(crate) struct Conn {
     pub is_drained: bool,
     pub queue: VecDeque<Bytes>,
     pub queued_bytes: usize,
-    pub send_limit_bytes: usize,
-    /// Too much waits to be sent: nothing is received.
-    pub is_backed_up: bool,
+    pub send_limit: SendLimit,
     pub fill: Option<Fill>,
     pub spare: BytesMut,
     chunk_bytes: usize,
@@ -79,8 +77,7 @@ impl Conn {
             is_drained: false,
             queue: VecDeque::new(),
             queued_bytes: 0,
-            send_limit_bytes: usize::MAX,
-            is_backed_up: false,
+            send_limit: SendLimit::default(),
             fill: None,
             spare: BytesMut::new(),
             chunk_bytes: FIRST_CHUNK_BYTES,
@@ -94,7 +91,7 @@ impl Conn {
 
     /// Whether a receive should be under way.
     pub fn wants_recv(&self) -> bool {
-        let allowed = !self.paused && !self.is_backed_up;
+        let allowed = !self.paused && !self.send_limit.is_over();
         self.stage == Stage::Open && !self.receiving && allowed
     }
 
@@ -113,12 +110,10 @@ impl Conn {
 
     /// What the core is to be told of what waits to be sent.
     pub fn backlog(&mut self) -> Option<NetEvent> {
-        let part = if self.is_backed_up { 2 } else { 1 };
-        let over = self.queued_bytes > self.send_limit_bytes / part;
-        if over == self.is_backed_up || self.stage != Stage::Open {
+        if self.stage != Stage::Open {
             return None;
         }
-        self.is_backed_up = over;
+        let over = self.send_limit.note(self.queued_bytes)?;
         Some(NetEvent::Backlog { conn: self.id, over })
     }
 

@@ -47,7 +47,7 @@ impl Runner {
                 Ok(())
             }
             NetOp::LimitSend { conn, bytes } => {
-                self.on_open(conn, |c| c.send_limit_bytes = bytes);
+                self.on_open(conn, |c| c.send_limit.set(bytes));
                 Ok(())
             }
             NetOp::Close { conn, drain } => {
