@@ -8,10 +8,11 @@
 //!
 //! [`World`] is the machine room; [`SimDisk`] is one disk; [`SimOsd`] is an OSD with its store.
 
+#[cfg(test)]
+mod callers;
 mod disk;
 #[cfg(test)]
 mod lives;
-mod net;
 mod options;
 mod osd_node;
 mod shared;

@@ -1,15 +1,12 @@
 //! Tests: what one life of a machine sent is not taken for what the next one sends.
 
-use crate::{NodeId, World};
-use io::net::{ListenAddr, ListenId, NetEvent, NetOp};
+use crate::World;
+use crate::callers::{add_caller, listen, send};
+use io::net::{NetEvent, NetOp};
 use io::{Core, Effects, Event, Now};
-use std::cell::Cell;
-use std::net::SocketAddr;
-use std::rc::Rc;
 use std::time::Duration;
 use types::Mono;
 
-const PORT: u16 = 7000;
 const SOON: Duration = Duration::from_secs(1);
 
 /// Sends back what it receives; hangs up on connections that bring nothing when the next one comes.
@@ -21,10 +18,7 @@ struct Echo {
 impl Core for Echo {
     fn handle(&mut self, _: Now, event: Event, fx: &mut Effects) {
         match event {
-            Event::Start => {
-                let addr = ListenAddr::Tcp(SocketAddr::new([0, 0, 0, 0].into(), PORT));
-                fx.net.push(NetOp::Listen { listen: ListenId(1), addr });
-            }
+            Event::Start => listen(fx),
             Event::Net(NetEvent::Accepted { conn, .. }) => {
                 if let Some(mute) = self.mute.replace(conn) {
                     fx.net.push(NetOp::Close { conn: mute, drain: false });
@@ -32,34 +26,8 @@ impl Core for Echo {
             }
             Event::Net(NetEvent::Received { conn, data }) => {
                 self.mute = None;
-                fx.net.push(NetOp::Send { conn, data: std::iter::once(data).collect() });
+                fx.net.push(send(conn, data));
             }
-            _ => {}
-        }
-    }
-    fn end_turn(&mut self, _: Now, _: &mut Effects) {}
-    fn next_deadline(&self) -> Option<Mono> {
-        None
-    }
-}
-
-/// Dials, says something, and counts answers.
-struct Caller {
-    echo: NodeId,
-    answers: Rc<Cell<u32>>,
-}
-
-impl Core for Caller {
-    fn handle(&mut self, _: Now, event: Event, fx: &mut Effects) {
-        match event {
-            Event::Start => {
-                fx.connect(SocketAddr::new(World::ip(self.echo), PORT));
-            }
-            Event::Net(NetEvent::Connected { conn, .. }) => {
-                let data = std::iter::once(bytes::Bytes::from_static(b"there?")).collect();
-                fx.net.push(NetOp::Send { conn, data });
-            }
-            Event::Net(NetEvent::Received { .. }) => self.answers.set(self.answers.get() + 1),
             _ => {}
         }
     }
@@ -73,12 +41,7 @@ impl Core for Caller {
 fn a_dial_of_the_last_life_connects_nobody() {
     let mut world = World::new(1);
     let echo = world.add_node(&[], false, Box::new(|_, _| Box::new(Echo::default())));
-    let answers = Rc::new(Cell::new(0));
-    let heard = answers.clone();
-    let caller = move |_: &[io::disk::DeviceInfo], _: u64| {
-        Box::new(Caller { echo, answers: heard.clone() }) as Box<dyn Core>
-    };
-    let caller = world.add_node(&[], false, Box::new(caller));
+    let (caller, answers) = add_caller(&mut world, echo, "there?");
     world.start(echo);
     world.run_for(SOON);
     // Its dials are on their way for long.
@@ -92,5 +55,5 @@ fn a_dial_of_the_last_life_connects_nobody() {
     world.run_for(SOON);
     world.set_silent(caller, echo, false);
     world.run_for(SOON);
-    assert!(answers.get() > 0, "the connection goes to nobody");
+    assert!(!answers.borrow().is_empty(), "the connection goes to nobody");
 }
