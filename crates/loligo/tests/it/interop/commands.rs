@@ -122,6 +122,8 @@ fn commands_that_look_answer_in_text_and_json() {
 
 #[test]
 fn pgs_are_found_and_asked() {
+    // Others move OSDs, and PGs with them.
+    let _guard = ONE_AT_A_TIME.lock().unwrap();
     let pool = shared().pool("pgs");
     pool.put("x", b"x");
     let place = shared().ask(&format!("osd map {} x", pool.name));
