@@ -323,7 +323,7 @@ impl Daemon {
 
     fn pump_maps(&mut self, fx: &mut Effects) {
         while let Some(first) = self.map_queue.front() {
-            match self.store.submit(&first.txn, &first.reads) {
+            match self.store.submit(self.now, &first.txn, &first.reads) {
                 Ok(_) => drop(self.map_queue.pop_front()),
                 Err(SubmitError::Miss(miss)) => {
                     self.map_queue_stalled = true;

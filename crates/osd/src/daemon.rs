@@ -385,7 +385,7 @@ impl Daemon {
     pub(crate) fn fetch(&mut self, miss: Miss, waiter: Waiter, fx: &mut Effects) {
         self.last_fetch += 1;
         self.fetches.insert(self.last_fetch, waiter);
-        self.store.fetch(miss, self.last_fetch, fx);
+        self.store.fetch(self.now, miss, self.last_fetch, fx);
     }
 
     fn on_fetched(&mut self, id: u64, result: Result<ReadSet, StoreError>, fx: &mut Effects) {

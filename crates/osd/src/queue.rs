@@ -206,7 +206,7 @@ impl Daemon {
                 }
                 continue;
             }
-            match self.store.submit(&first.txn, &first.reads) {
+            match self.store.submit(self.now, &first.txn, &first.reads) {
                 Ok(id) => {
                     let then = std::mem::take(&mut first.then);
                     let births = std::mem::take(&mut first.births);

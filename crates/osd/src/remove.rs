@@ -120,7 +120,7 @@ impl Daemon {
 
     fn submit_removal(&mut self, pgid: PgId, txn: Transaction, last: bool, fx: &mut Effects) {
         let Some(removal) = self.removals.get_mut(&pgid) else { return };
-        match self.store.submit(&txn, &removal.reads) {
+        match self.store.submit(self.now, &txn, &removal.reads) {
             Ok(id) => {
                 removal.reads = ReadSet::new();
                 removal.mark = None;

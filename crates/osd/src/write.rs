@@ -159,7 +159,7 @@ impl Daemon {
         let puts = entries.iter().zip(&records);
         let puts = puts.map(|(entry, r)| MetaOp::Put(log_key(entry.version), r.clone()));
         put_meta(&mut txn, &host.key, host.backlog.iter().cloned().chain(puts).chain(meta));
-        let txn_id = self.store.submit(&txn, reads)?;
+        let txn_id = self.store.submit(self.now, &txn, reads)?;
 
         host.backlog.clear();
         let delta = sums.since(&host.pg.info().sums);

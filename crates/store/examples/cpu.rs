@@ -165,11 +165,11 @@ impl Bench {
     fn submit(&mut self, txn: &Transaction) -> bool {
         let mut set = ReadSet::new();
         loop {
-            match self.store.submit(txn, &set) {
+            match self.store.submit(self.now, txn, &set) {
                 Ok(_) => return true,
                 Err(SubmitError::Busy) => return false,
                 Err(SubmitError::Miss(miss)) => {
-                    self.store.fetch(miss, u64::MAX, &mut self.fx);
+                    self.store.fetch(self.now, miss, u64::MAX, &mut self.fx);
                     self.ram.take(&mut self.fx);
                     while !self.fetched.iter().any(|(w, _)| *w == u64::MAX) {
                         self.turn(|_| {});
@@ -276,7 +276,7 @@ fn reads(b: &mut Bench, name: &str, ops: u64, depth: u64, len: u64, objects: u64
                     }
                     Err(miss) => {
                         misses += 1;
-                        b.store.fetch(miss, waiter, &mut b.fx)
+                        b.store.fetch(b.now, miss, waiter, &mut b.fx)
                     }
                 }
             }
@@ -294,7 +294,7 @@ fn reads(b: &mut Bench, name: &str, ops: u64, depth: u64, len: u64, objects: u64
                     }
                     Err(miss) => {
                         wanted[waiter as usize] = (key, at);
-                        b.store.fetch(miss, waiter, &mut b.fx);
+                        b.store.fetch(b.now, miss, waiter, &mut b.fx);
                     }
                 }
             }

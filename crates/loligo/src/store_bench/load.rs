@@ -348,7 +348,7 @@ impl Load {
                 let data = from[self.rng.usize(..from.len())].slice(..bytes);
                 let mut txn = Transaction::new(slot as u64);
                 txn.write(&object, s.offset, data);
-                match store.submit(&txn, &s.set) {
+                match store.submit(now, &txn, &s.set) {
                     Ok(id) => {
                         if let Some(since) = running.refused.take() {
                             running.longest_wait = running.longest_wait.max(now.mono.since(since));
@@ -370,7 +370,7 @@ impl Load {
             }
         };
         s.waits = true;
-        store.fetch(miss, slot as u64, fx);
+        store.fetch(now, miss, slot as u64, fx);
     }
 
     /// An operation is done.

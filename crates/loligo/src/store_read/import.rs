@@ -58,6 +58,8 @@ struct Import {
     set: ReadSet,
     fetching: bool,
     blocked: bool,
+    /// Of this turn.
+    now: Now,
     in_flight: usize,
     whole: u64,
     damaged: u64,
@@ -159,7 +161,7 @@ impl Import {
     fn fetch(&mut self, miss: store::Miss, fx: &mut Effects) -> Next {
         if let Some(store) = &mut self.store {
             self.fetching = true;
-            store.fetch(miss, 0, fx);
+            store.fetch(self.now, miss, 0, fx);
         }
         Next::Wait
     }
@@ -167,7 +169,7 @@ impl Import {
     /// `Next::Go` when it was taken.
     fn submit(&mut self, txn: &Transaction, fx: &mut Effects) -> Result<Next, String> {
         let Some(store) = &mut self.store else { return Ok(Next::Wait) };
-        match store.submit(txn, &self.set) {
+        match store.submit(self.now, txn, &self.set) {
             Ok(_) => {
                 self.in_flight += 1;
                 self.set = ReadSet::new();
@@ -290,6 +292,7 @@ impl Core for Import {
         if fx.exit.is_some() {
             return;
         }
+        self.now = now;
         let mut done = self.go_on(fx);
         if let Some(store) = &mut self.store {
             store.end_turn(now, fx);
@@ -355,6 +358,7 @@ pub(crate) fn run(args: &StoreImport) -> Result<Exit, Failure> {
         set: ReadSet::new(),
         fetching: false,
         blocked: false,
+        now: Now::default(),
         in_flight: 0,
         whole: 0,
         damaged: 0,

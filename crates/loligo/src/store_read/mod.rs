@@ -72,7 +72,7 @@ impl<J: Job> Reading<J> {
                 Ok(Some(outcome)) => return Some(Ok(was_read(outcome, store))),
                 Err(miss) => {
                     self.fetching = true;
-                    store.fetch(miss, 0, fx);
+                    store.fetch(Now::default(), miss, 0, fx);
                 }
             }
         }

@@ -81,8 +81,8 @@ impl ReadStore {
     }
 
     /// As [`Store::fetch`].
-    pub fn fetch(&mut self, miss: Miss, waiter: u64, fx: &mut Effects) {
-        self.store.fetch(miss, waiter, fx);
+    pub fn fetch(&mut self, now: Now, miss: Miss, waiter: u64, fx: &mut Effects) {
+        self.store.fetch(now, miss, waiter, fx);
     }
 
     /// As [`Store::handle`].

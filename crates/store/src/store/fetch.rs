@@ -14,7 +14,7 @@ use crate::mount::walk::is_possible;
 use crate::tree::node::{Node, PagePtr, node_crc};
 use bytes::Bytes;
 use io::disk::DiskError;
-use io::{BLOCK_BYTES, Effects};
+use io::{BLOCK_BYTES, Effects, Now};
 use smallvec::SmallVec;
 use std::sync::Arc;
 use types::testing::{Bug, planted};
@@ -59,7 +59,8 @@ pub(crate) fn check_node(ptr: PagePtr, bytes: Bytes) -> Result<Node, &'static st
 impl Store {
     /// Gets what `miss` names. [`StoreEvent::Fetched`] with `waiter` follows, at once or when the
     /// device has answered.
-    pub fn fetch(&mut self, mut miss: Miss, waiter: u64, fx: &mut Effects) {
+    pub fn fetch(&mut self, now: Now, mut miss: Miss, waiter: u64, fx: &mut Effects) {
+        self.now = now.mono;
         if matches!(self.life, Life::Dead | Life::Closed) {
             return;
         }

@@ -11,7 +11,7 @@ use crate::store::onodes::Known;
 use crate::txn::{Invalid, Transaction};
 use crate::wal::Fit;
 use crate::wal::format::Record;
-use io::BLOCK_BYTES;
+use io::{BLOCK_BYTES, Now};
 use std::borrow::Cow;
 
 /// Memory for a record is kept for the next one, up to so much.
@@ -23,7 +23,14 @@ impl Store {
     ///
     /// # Errors
     /// Nothing has changed; the error says what to do.
-    pub fn submit(&mut self, txn: &Transaction, fetched: &ReadSet) -> Result<TxnId, SubmitError> {
+    pub fn submit(
+        &mut self,
+        now: Now,
+        txn: &Transaction,
+        fetched: &ReadSet,
+    ) -> Result<TxnId, SubmitError> {
+        // The last turn may have been long ago.
+        self.now = now.mono;
         txn.check().map_err(SubmitError::Invalid)?;
         if self.life != Life::Running || self.must_wait(txn) {
             return Err(self.busy());

@@ -48,6 +48,7 @@ struct Life<'a> {
     /// What was there at the beginning.
     found: Option<Model>,
     began: Option<Mono>,
+    now: Now,
     out: Outcome,
 }
 
@@ -105,7 +106,7 @@ impl Life<'_> {
     fn fetch(&mut self, miss: Miss, fx: &mut Effects) {
         self.waiting = true;
         if let Work::Run(store) = &mut self.work {
-            store.fetch(miss, 1, fx);
+            store.fetch(self.now, miss, 1, fx);
         }
     }
 
@@ -156,7 +157,7 @@ impl Life<'_> {
                 fx.exit(0, "killed");
                 return;
             }
-            match store.submit(txn, &self.reads) {
+            match store.submit(self.now, txn, &self.reads) {
                 Ok(id) => {
                     self.ids.push(id);
                     self.next += 1;
@@ -218,6 +219,7 @@ impl Core for Life<'_> {
     }
 
     fn end_turn(&mut self, now: Now, fx: &mut Effects) {
+        self.now = now;
         self.step(fx);
         if let Work::Run(store) = &mut self.work {
             store.end_turn(now, fx);
@@ -258,6 +260,7 @@ fn live<'a>(
         busy: false,
         found: None,
         began: None,
+        now: Now::default(),
         out: Outcome::default(),
     };
     let options = uring::Options { handle_signals: false, ..uring::Options::default() };

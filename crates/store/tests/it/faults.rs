@@ -42,7 +42,7 @@ fn submit_one(rig: &mut Rig, model: &mut Model, generator: &Gen, rng: &mut Rng) 
 fn try_submit(rig: &mut Rig, txn: &Transaction) -> bool {
     let mut set = ReadSet::new();
     for _ in 0..200 {
-        match rig.store.submit(txn, &set) {
+        match rig.store.submit(rig.now, txn, &set) {
             Ok(_) => return true,
             Err(SubmitError::Miss(miss)) => match rig.fetch(miss) {
                 Some(Ok(more)) => set.merge(more),
@@ -424,7 +424,7 @@ fn a_slow_disk_makes_writers_wait() {
             let mut txn = Transaction::new(0);
             txn.write(&key(tried % 300), 0, vec![tried as u8; len].into());
             tried += 1;
-            match rig.store.submit(&txn, &ReadSet::new()) {
+            match rig.store.submit(rig.now, &txn, &ReadSet::new()) {
                 Ok(_) => taken += 1,
                 Err(SubmitError::Busy) => break,
                 Err(other) => panic!("{other:?}"),

@@ -56,7 +56,7 @@ fn use_it(mut disk: Disk, rng: &mut Rng) -> bool {
         let txn = generator.txn(rng, 0);
         let mut set = ReadSet::new();
         for _ in 0..20 {
-            match rig.store.submit(&txn, &set) {
+            match rig.store.submit(rig.now, &txn, &set) {
                 Err(SubmitError::Miss(miss)) => match rig.fetch(miss) {
                     Some(Ok(more)) => set.merge(more),
                     _ => break,

@@ -352,7 +352,7 @@ fn a_big_aligned_write_is_not_copied() {
     let data = AlignedBuf::zeroed(1 << 20).freeze();
     let mut txn = Transaction::new(0);
     txn.write(&key(1), 8192, data.clone());
-    rig.store.submit(&txn, &ReadSet::new()).unwrap();
+    rig.store.submit(rig.now, &txn, &ReadSet::new()).unwrap();
     rig.store.end_turn(rig.now, &mut rig.fx);
     let range = data.as_ptr() as usize..data.as_ptr() as usize + data.len();
     let mut written = 0;
@@ -400,6 +400,30 @@ fn a_big_write_in_pieces_is_flushed_once() {
     assert_eq!(after.direct_flushes - before.direct_flushes, 1);
     assert!(after.direct_writes - before.direct_writes > 50);
     assert_eq!(rig.read(&key(9999), 0, 1 << 20).unwrap(), vec![3; 100 * 4096]);
+}
+
+/// How long it was idle before does not count as the time that a write or a read took.
+#[test]
+fn times_begin_when_something_is_asked_for() {
+    let config = tiny_config();
+    let mut rig = Rig::new(4, &[8 << 20], &config);
+    let mut txn = Transaction::new(0);
+    txn.write(&key(1), 0, vec![1; 4096].into());
+    rig.commit(&txn);
+    rig.sleep();
+    let mut rig = Rig::open(rig.disk, &config).unwrap();
+    rig.settle();
+    let before = rig.store.counters();
+    let idle_ns = 3_600_000_000_000;
+    rig.now.mono.0 += idle_ns;
+    assert_eq!(rig.read(&key(1), 0, 4096).unwrap(), vec![1; 4096]);
+    rig.settle();
+    rig.now.mono.0 += idle_ns;
+    rig.commit(&txn);
+    let after = rig.store.counters();
+    assert!(after.fetches > before.fetches && after.durable > before.durable);
+    assert!(after.fetch_ns - before.fetch_ns < idle_ns, "of a read");
+    assert!(after.durable_ns - before.durable_ns < idle_ns, "of a write");
 }
 
 #[test]

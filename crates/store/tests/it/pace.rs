@@ -192,8 +192,10 @@ impl Pace {
     fn submit(&mut self, txn: &Transaction) -> Result<TxnId, SubmitError> {
         let mut reads = ReadSet::new();
         loop {
-            match self.store.submit(txn, &reads) {
-                Err(SubmitError::Miss(miss)) => self.store.fetch(miss, 0, &mut self.fx),
+            match self.store.submit(at(self.now), txn, &reads) {
+                Err(SubmitError::Miss(miss)) => {
+                    self.store.fetch(at(self.now), miss, 0, &mut self.fx)
+                }
                 other => return other,
             }
             while self.fetched.is_none() {

@@ -244,7 +244,7 @@ impl Rig {
     pub fn fetch(&mut self, miss: Miss) -> Option<Result<ReadSet, StoreError>> {
         self.next_waiter += 1;
         let waiter = self.next_waiter;
-        self.store.fetch(miss, waiter, &mut self.fx);
+        self.store.fetch(self.now, miss, waiter, &mut self.fx);
         self.events();
         let mut idle = 0;
         loop {
@@ -282,7 +282,7 @@ impl Rig {
         let mut set = ReadSet::new();
         let mut busy = 0;
         loop {
-            match self.store.submit(txn, &set) {
+            match self.store.submit(self.now, txn, &set) {
                 Ok(id) => {
                     self.last_taken = Some(id);
                     return Taken::Yes(id);

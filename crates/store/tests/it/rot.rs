@@ -329,7 +329,7 @@ impl Reader {
                 Err(miss) => miss,
             };
             let mut fx = Effects::new();
-            self.store.fetch(miss, 0, &mut fx);
+            self.store.fetch(Now::default(), miss, 0, &mut fx);
             fx.disk.drain(..).for_each(|(token, op)| disk.submit(token, op));
             while let Some(done) = disk.complete() {
                 assert!(self.store.handle(Now::default(), done, &mut fx));
