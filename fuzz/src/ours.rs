@@ -153,6 +153,10 @@ fn to_the_mon() -> Vec<Kind> {
             wall: types::UTime::ZERO,
             full: true,
             images: Some(ImageCounts { over_ms: 5000, images: vec![image()] }),
+            options: vec![OptionSaid {
+                name: "osd_max_backfills".to_owned(),
+                said: vec![("mon".to_owned(), "2".to_owned())],
+            }],
         }),
         kind(ImagesAsked { for_ms: 60_000 }),
         kind(OsdFailure {

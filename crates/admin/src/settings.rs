@@ -488,6 +488,14 @@ impl Settings {
         values.map(shown).unwrap_or_default()
     }
 
+    /// Options of which somebody said something, and what: the one that counts last.
+    pub fn said(&self) -> impl Iterator<Item = (&'static str, Vec<(Source, String)>)> {
+        self.entries.iter().filter(|(_, e)| e.values.len() > 1).map(|(name, e)| {
+            let said = e.values.iter().filter(|(source, _)| *source != Source::Default);
+            (*name, said.map(|(source, v)| (*source, v.show(e.def.kind))).collect())
+        })
+    }
+
     fn expect(&self, name: &str) -> &Setting {
         self.get(name).unwrap_or_else(|| panic!("{name} is in the schema"))
     }
@@ -600,6 +608,8 @@ mod tests {
             s.diff(),
             json!({"diff": {"max": {"default": 1, "file": 2, "mon": 3, "override": 4, "final": 4}}})
         );
+        let said: Vec<_> = s.said().map(|(name, said)| (name, said.len())).collect();
+        assert_eq!(said, [("max", 3)], "without the default");
         assert!(s.unset(Source::Override, "max") && s.unset(Source::Mon, "max"));
         assert_eq!((s.uint("max"), s.source("max")), (2, Some(Source::File)));
         assert!(!s.unset(Source::Default, "max"), "defaults stay");

@@ -52,27 +52,102 @@ fn field<'a>(text: &'a str, key: &str, separator: char) -> &'a str {
     pairs.into_iter().find(|(k, _)| k.trim() == key).map_or("", |(_, v)| v.trim())
 }
 
-/// The kernel's description of the disk that a file or block device is on.
-fn queue_of(path: &Path) -> Option<PathBuf> {
+/// A disk as the kernel describes it.
+struct Disk {
+    /// `nvme0n1`, also of a partition.
+    name: String,
+    /// Its folder in `/sys`.
+    sys: PathBuf,
+    /// Whether the path names it or a part of it, not a file on it.
+    is_device: bool,
+}
+
+impl Disk {
+    fn read(&self, file: &str) -> String {
+        fs::read_to_string(self.sys.join(file)).unwrap_or_default().trim().to_owned()
+    }
+
+    fn queue(&self, file: &str) -> String {
+        self.read(&format!("queue/{file}"))
+    }
+
+    /// Vendor, model and serial number, as far as it says them.
+    fn id(&self) -> String {
+        let serial = Some(self.read("device/serial")).filter(|s| !s.is_empty());
+        let parts = [
+            self.read("device/vendor"),
+            self.read("device/model"),
+            serial.unwrap_or_else(|| self.read("serial")),
+        ];
+        // The vendor of a virtual disk or an NVMe is the number of who makes the bus.
+        let known = parts.iter().filter(|p| !p.is_empty() && !p.starts_with("0x"));
+        known.map(|p| p.replace(' ', "_")).collect::<Vec<_>>().join("_")
+    }
+}
+
+/// Facts about a disk of an OSD under the names that tools look for: `bluestore_bdev` for the one
+/// with the data, `bluefs_wal` for that of the log (`blk/kernel/KernelDevice.cc`, `collect_metadata`).
+pub fn disk_facts(prefix: &str, path: &Path, bytes: u64) -> BTreeMap<String, String> {
+    let mut facts = BTreeMap::new();
+    let mut say = |name: &str, value: String| {
+        if !value.is_empty() {
+            facts.insert(format!("{prefix}_{name}"), value);
+        }
+    };
+    say("size", bytes.to_string());
+    say("path", path.display().to_string());
+    say("driver", "io_uring".to_owned());
+    let Some(disk) = disk_of(path) else { return facts };
+    let class = device_class(path);
+    say("type", if class == "hdd" { class } else { "ssd".to_owned() });
+    say("rotational", disk.queue("rotational"));
+    say("block_size", io::BLOCK_BYTES.to_string());
+    say("access_mode", if disk.is_device { "blk" } else { "file" }.to_owned());
+    // A file gives its blocks back by holes.
+    let discards =
+        !disk.is_device || disk.queue("discard_max_bytes").parse().is_ok_and(|n: u64| n > 0);
+    say("support_discard", u8::from(discards).to_string());
+    say("devices", disk.name.clone());
+    if disk.is_device {
+        say("dev_node", format!("/dev/{}", disk.name));
+        say("model", disk.read("device/model"));
+    }
+    facts
+}
+
+/// The disks of an OSD, and what they say they are: `devices` and `device_ids`.
+pub fn devices<'a>(paths: impl Iterator<Item = &'a Path>) -> BTreeMap<String, String> {
+    let disks: BTreeMap<String, String> =
+        paths.filter_map(disk_of).map(|disk| (disk.name.clone(), disk.id())).collect();
+    let names = disks.keys().cloned().collect::<Vec<_>>().join(",");
+    let ids =
+        disks.iter().filter(|(_, id)| !id.is_empty()).map(|(name, id)| format!("{name}={id}"));
+    let ids = ids.collect::<Vec<_>>().join(",");
+    BTreeMap::from([("devices".to_owned(), names), ("device_ids".to_owned(), ids)])
+}
+
+/// The disk that a file or block device is on, if it is one.
+fn disk_of(path: &Path) -> Option<Disk> {
     let meta = fs::metadata(path).ok()?;
-    let dev = if meta.file_type().is_block_device() { meta.rdev() } else { meta.dev() };
+    let is_device = meta.file_type().is_block_device();
+    let dev = if is_device { meta.rdev() } else { meta.dev() };
     let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
     let sys = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
     // A partition has no queue of its own: that of its disk counts.
-    let own = sys.join("queue");
-    if own.is_dir() { Some(own) } else { Some(sys.parent()?.join("queue")) }
+    let sys = if sys.join("queue").is_dir() { sys } else { sys.parent()?.to_owned() };
+    let name = sys.file_name()?.to_string_lossy().into_owned();
+    sys.join("queue").is_dir().then_some(Disk { name, sys, is_device })
 }
 
 /// `hdd` or `ssd` by what the kernel says, `nvme` by the driver's name; empty when it says nothing.
 pub fn device_class(path: &Path) -> String {
-    let Some(queue) = queue_of(path) else {
+    let Some(disk) = disk_of(path) else {
         return String::new();
     };
-    let disk = queue.parent().and_then(Path::file_name).map(|n| n.to_string_lossy().into_owned());
-    if disk.is_some_and(|d| d.starts_with("nvme")) {
+    if disk.name.starts_with("nvme") {
         return "nvme".to_owned();
     }
-    match fs::read_to_string(queue.join("rotational")).unwrap_or_default().trim() {
+    match &*disk.queue("rotational") {
         "0" => "ssd".to_owned(),
         "1" => "hdd".to_owned(),
         _ => String::new(),
@@ -97,5 +172,11 @@ mod tests {
         assert!(!facts["hostname"].is_empty() && !facts["kernel_version"].is_empty(), "{facts:?}");
         assert!(facts["mem_total_kb"].parse::<u64>().unwrap() > 0);
         assert!(["", "hdd", "ssd", "nvme"].contains(&&*device_class(Path::new("/"))));
+        let here = std::env::current_dir().unwrap();
+        let facts = disk_facts("bluestore_bdev", &here, 4096);
+        assert_eq!(facts["bluestore_bdev_size"], "4096");
+        let is_on_a_disk = disk_of(&here).is_some();
+        assert_eq!(facts.contains_key("bluestore_bdev_devices"), is_on_a_disk, "{facts:?}");
+        assert_eq!(devices([&*here, &*here].into_iter())["devices"].is_empty(), !is_on_a_disk);
     }
 }

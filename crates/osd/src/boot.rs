@@ -13,7 +13,7 @@ use io::Effects;
 use maps::OsdMap;
 use peer::{OsdBoot, OsdGoingDown, OsdRefusal};
 use pg::LoadError;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use store::{Miss, OmapRange, ReadSet, StoreError, SubmitError, Transaction};
 use types::{Epoch, HObject, PgId};
@@ -374,12 +374,24 @@ impl Daemon {
                 store_bytes: self.store.usage().total,
                 device_class: self.cfg.device_class.clone(),
                 location: self.cfg.location.clone(),
-                metadata: self.cfg.metadata.clone(),
+                metadata: self.metadata(),
                 durable_txn: self.store.durable_txn(),
             };
             self.send_mon(boot.encode());
             self.mon.asked_at = self.now.mono;
         }
+    }
+
+    /// Facts for `ceph osd metadata`: those of process and machine, and where it is reached.
+    fn metadata(&self) -> BTreeMap<String, String> {
+        let addrs = [
+            ("front_addr", &self.client_addrs),
+            ("back_addr", &self.cluster_addrs),
+            ("hb_front_addr", &self.hb_front_addrs),
+            ("hb_back_addr", &self.hb_back_addrs),
+        ];
+        let addrs = addrs.map(|(name, addrs)| (name.to_owned(), addrs.to_string()));
+        self.cfg.metadata.clone().into_iter().chain(addrs).collect()
     }
 
     /// The mon does not take us into the map. We go on asking: the reason may go.

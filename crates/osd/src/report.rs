@@ -6,7 +6,7 @@ use crate::host::PgHost;
 use crate::tracker::tracked_text;
 use io::{Effects, Now};
 use maps::SnapSet;
-use peer::{OsdAlive, OsdPgTemp, OsdReport, OsdSpace, PgStat, PoolCompressed};
+use peer::{OptionSaid, OsdAlive, OsdPgTemp, OsdReport, OsdSpace, PgStat, PoolCompressed};
 use pg::StateBits;
 use std::time::Duration;
 use types::{Epoch, OsdId, PgId, PoolId};
@@ -15,6 +15,15 @@ use wire::msg::Payload;
 /// The mon keeps every map since the one a PG was last known to be clean in: PGs are reported at least
 /// once in so many epochs.
 const FRESH_EPOCHS: u32 = 50;
+
+/// Options that are not left to their defaults.
+fn options(settings: &admin::Settings) -> Vec<OptionSaid> {
+    let one = |(name, said): (&str, Vec<(admin::Source, String)>)| OptionSaid {
+        name: name.to_owned(),
+        said: said.into_iter().map(|(source, value)| (source.name().to_owned(), value)).collect(),
+    };
+    settings.said().map(one).collect()
+}
 
 impl Daemon {
     /// A PG changed: the mon hears of it soon.
@@ -147,6 +156,7 @@ impl Daemon {
             full: self.is_full(),
             own_damage: self.own_damage().to_owned(),
             images: self.images_io.report(now),
+            options: options(&self.admin.settings),
         };
         self.send_mon(report.encode());
     }

@@ -14,9 +14,9 @@ mod scrub;
 mod view;
 
 pub use mon::{
-    FailureKind, ImageCounts, ImageIo, ImagesAsked, IoCounts, OsdAlive, OsdBoot, OsdFailure,
-    OsdGoingDown, OsdHere, OsdPgTemp, OsdRefusal, OsdReport, OsdSpace, OsdWhoIsThere, PgCreate,
-    PgCreates, PgStat, PoolCompressed,
+    FailureKind, ImageCounts, ImageIo, ImagesAsked, IoCounts, OptionSaid, OsdAlive, OsdBoot,
+    OsdFailure, OsdGoingDown, OsdHere, OsdPgTemp, OsdRefusal, OsdReport, OsdSpace, OsdWhoIsThere,
+    PgCreate, PgCreates, PgStat, PoolCompressed,
 };
 pub use osd::{
     BackfillProgress, BackfillProgressAck, Heartbeat, Hurry, LeaseAsk, LeaseGrant, PartFate,

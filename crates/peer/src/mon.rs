@@ -255,7 +255,7 @@ payload!(ImagesAsked, 14);
 
 /// OSD to mon: how I am. Every few seconds, and at once when a PG's state changes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 6, compat = 1)]
+#[denc(v = 7, compat = 1)]
 pub struct OsdReport {
     /// Who.
     pub osd: OsdId,
@@ -291,8 +291,21 @@ pub struct OsdReport {
     /// What [`ImagesAsked`] asks for, if it is asked and a period is over.
     #[denc(since = 6)]
     pub images: Option<ImageCounts>,
+    /// Its options that are not left to their defaults.
+    #[denc(since = 7)]
+    pub options: Vec<OptionSaid>,
 }
 payload!(OsdReport, 5);
+
+/// What was said of a daemon's option.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct OptionSaid {
+    /// Which.
+    pub name: String,
+    /// Where (`file`, `mon`, `override`) and what; the last one counts.
+    pub said: Vec<(String, String)>,
+}
 
 /// A PG to be made: it is there since its pool is, though no OSD has reported it yet.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

@@ -8,8 +8,9 @@ use crate::machine;
 use crate::store_tool::disks_of;
 use crate::sync_client::entropy;
 use crate::wait::Deadline;
+use io::disk::DeviceInfo;
 use osd::{EXIT_REPAIR, EXIT_RESTART, EXIT_WRONG_STORE, Osd, OsdConfig};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
 use types::{AddrVec, OsdId};
@@ -79,12 +80,12 @@ fn config(args: &OsdRun, disks: &Disks, was_alive: bool) -> Result<OsdConfig, Fa
     let own = [
         ("osd_data", args.data.display().to_string()),
         ("osd_objectstore", "loligo".to_owned()),
-        ("bluestore_bdev_size", disks.devices.data.bytes.to_string()),
         ("default_device_class", device_class.clone()),
         ("rotational", u8::from(device_class == "hdd").to_string()),
         ("journal_rotational", u8::from(device_class == "hdd").to_string()),
     ];
     metadata.extend(own.map(|(k, v)| (k.to_owned(), v)));
+    metadata.extend(disk_metadata(&disks.devices));
     let host = args.host.clone().unwrap_or_else(machine::hostname);
     let config = OsdConfig {
         id: OsdId(args.id.cast_signed()),
@@ -109,6 +110,26 @@ fn config(args: &OsdRun, disks: &Disks, was_alive: bool) -> Result<OsdConfig, Fa
         }
         None => Ok(config),
     }
+}
+
+/// What tools want to know of its disks, under the names they know.
+fn disk_metadata(devices: &store::Devices) -> BTreeMap<String, String> {
+    let facts_of =
+        |prefix, disk: &DeviceInfo| machine::disk_facts(prefix, disk.path.as_ref(), disk.bytes);
+    let mut facts = facts_of("bluestore_bdev", &devices.data);
+    if let Some(log) = &devices.wal {
+        facts.extend(facts_of("bluefs_wal", log));
+    }
+    let has_log = devices.wal.is_some();
+    let layout = [
+        ("bluefs_dedicated_db", false),
+        ("bluefs_dedicated_wal", has_log),
+        ("bluefs_single_shared_device", !has_log),
+    ];
+    facts.extend(layout.map(|(name, is)| (name.to_owned(), u8::from(is).to_string())));
+    let all = std::iter::once(&devices.data).chain(&devices.wal);
+    facts.extend(machine::devices(all.map(|disk| disk.path.as_ref())));
+    facts
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! `balancer`: equal shares for OSDs, see `crate::balancer`.
 
 use super::{Call, CommandDef, Reply, read, write};
-use crate::balancer::{Changes, MAX_PLANS, Plan, score, with};
+use crate::balancer::{Changes, MAX_PLANS, NOTHING_BETTER, Plan, score, with};
 use crate::cluster::Cluster;
 use admin::{Answer, CommandError};
 use serde_json::{Value, json};
@@ -50,6 +50,7 @@ fn status(c: &Cluster, _: &Call) -> Reply {
         "last_optimize_duration": "",
         "last_optimize_started": started.map(|t| t.wall.to_string()).unwrap_or_default(),
         "mode": c.settings.str("mgr/balancer/mode"),
+        "no_optimization_needed": result.as_deref() == Some(NOTHING_BETTER),
         "optimize_result": result.unwrap_or_default(),
         "plans": names(c),
     })))

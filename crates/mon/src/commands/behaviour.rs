@@ -355,3 +355,89 @@ fn when_all_disks_are_slow_that_is_load() {
     }
     assert_eq!(bench.c.map().in_osds().count(), 3);
 }
+
+#[test]
+fn a_daemons_options_are_shown_as_it_has_them() {
+    let mut bench = with_pool();
+    let said = |all: &[(&str, &str)]| all.iter().map(|(f, v)| ((*f).into(), (*v).into())).collect();
+    let option =
+        |name: &str, all: &[(&str, &str)]| peer::OptionSaid { name: name.into(), said: said(all) };
+    let options = vec![
+        option("osd_max_backfills", &[("file", "1"), ("mon", "3"), ("override", "3")]),
+        option("osd_memory_target", &[("file", "536870912")]),
+    ];
+    bench.options.insert(OsdId(1), options);
+    bench.again();
+    let show = |who: &str| json!({"prefix": "config show", "who": who});
+    let (_, _, out) = bench.run(&show("osd.1"));
+    let out = String::from_utf8(out.to_vec()).unwrap();
+    let rows: Vec<Vec<&str>> = out.lines().map(|l| l.split_whitespace().collect()).collect();
+    assert_eq!(rows[0], ["NAME", "VALUE", "SOURCE", "OVERRIDES", "IGNORES"]);
+    assert_eq!(rows[1], ["osd_max_backfills", "3", "override", "(mon[3]),file[1]"]);
+    assert_eq!(rows[2], ["osd_memory_target", "536870912", "file"]);
+    let overrides = json!([{"source": "mon", "value": "3"}, {"source": "file", "value": "1"}]);
+    assert_eq!(json_of(&mut bench, show("osd.1"))[0]["overrides"], overrides);
+    assert_eq!(json_of(&mut bench, show("osd.0")), json!([]), "all are defaults");
+    let key = |key: &str| json!({"prefix": "config show", "who": "osd.1", "key": key});
+    assert_eq!(bench.run(&key("osd_max_backfills")).2, "3\n");
+    assert_eq!(bench.run(&key("osd_op_complaint_time")).2, "30.000000\n", "a default");
+    assert_eq!(say(&mut bench, key("nosuch")).0, -2);
+    let (r, outs) = say(&mut bench, show("osd.99"));
+    assert_eq!((r, &*outs), (-2, "no config state for daemon osd.99"));
+    let all = json_of(&mut bench, json!({"prefix": "config show-with-defaults", "who": "osd.1"}));
+    let one = |name: &str| all.as_array().unwrap().iter().find(|o| o["name"] == name).cloned();
+    assert_eq!(one("osd_memory_target").unwrap()["source"], "file");
+    assert_eq!(one("osd_op_complaint_time").unwrap()["source"], "default");
+}
+
+#[test]
+fn the_configuration_goes_back_to_an_earlier_version() {
+    let mut bench = with_pool();
+    let set = |name: &str, value: &str| json!({"prefix": "config set", "who": "osd", "name": name, "value": value});
+    let reset = |num: i64| json!({"prefix": "config reset", "num": num});
+    let log = json!({"prefix": "config log"});
+    assert_eq!(
+        json_of(&mut bench, log.clone())[0],
+        json!({
+            "version": 1, "timestamp": "0.000000", "name": "", "changes": [],
+        })
+    );
+    done(&mut bench, set("osd_max_backfills", "2"));
+    done(&mut bench, set("osd_max_backfills", "3"));
+    done(&mut bench, set("osd_op_complaint_time", "20"));
+    assert_eq!(say(&mut bench, reset(4)), (0, "config is already at version 4".into()));
+    for none in [-1, 5] {
+        assert_eq!(say(&mut bench, reset(none)).0, -22);
+    }
+    done(&mut bench, reset(2));
+    let dump = json!({"prefix": "config dump"});
+    let now = json_of(&mut bench, dump.clone());
+    assert_eq!((now.as_array().unwrap().len(), &now[0]["value"]), (1, &json!("2")));
+    let newest = &json_of(&mut bench, log.clone())[0];
+    assert_eq!((&newest["version"], &newest["name"]), (&json!(5), &json!("reset to 2")));
+    assert_eq!(newest["changes"].as_array().unwrap().len(), 2);
+    // That can be taken back, too.
+    done(&mut bench, reset(4));
+    assert_eq!(json_of(&mut bench, dump.clone()).as_array().unwrap().len(), 2);
+    done(&mut bench, reset(1));
+    assert_eq!(json_of(&mut bench, dump), json!([]));
+    assert_eq!(json_of(&mut bench, log).as_array().unwrap().last().unwrap()["version"], 1);
+}
+
+#[test]
+fn a_pg_that_peers_again_is_led_by_another_for_a_moment() {
+    let mut bench = with_pool();
+    let pgid = "2.3".parse().unwrap();
+    let before = bench.c.map().pg_to_up_acting(pgid);
+    done(&mut bench, json!({"prefix": "pg repeer", "pgid": "2.3"}));
+    let after = bench.c.map().pg_to_up_acting(pgid);
+    assert_eq!(after.up, before.up);
+    assert_eq!(after.acting_primary, Some(before.acting[1]));
+    let mut same: Vec<_> = after.acting.to_vec();
+    same.sort();
+    let mut all: Vec<_> = before.acting.to_vec();
+    all.sort();
+    assert_eq!(same, all, "no copy is left out");
+    let (r, outs) = say(&mut bench, json!({"prefix": "osd pg-temp", "pgid": "2.3", "id": ["0"]}));
+    assert_eq!((r, &*outs), (-22, "num of osds (1) < pool min size (2)"));
+}

@@ -11,7 +11,7 @@ use admin::{Answer, CommandTable, Settings};
 use bytes::Bytes;
 use io::{Now, Rng};
 use maps::OsdMap;
-use peer::{IoCounts, OsdReport, OsdSpace, PgStat};
+use peer::{IoCounts, OptionSaid, OsdReport, OsdSpace, PgStat};
 use pg::scrub::ScrubRecord;
 use pg::{ObjectSums, StateBits};
 use serde_json::{Map, Value};
@@ -39,6 +39,8 @@ pub struct Bench {
     pub full: BTreeSet<OsdId>,
     /// What OSDs find damaged of their own records.
     pub own_damage: BTreeMap<OsdId, String>,
+    /// Options of OSDs that are not left to their defaults.
+    pub options: BTreeMap<OsdId, Vec<OptionSaid>>,
     /// When all PGs were last deep-scrubbed.
     pub deep_scrubbed: UTime,
 }
@@ -80,6 +82,7 @@ impl Bench {
             io,
             stopped,
             commit_us,
+            options: BTreeMap::new(),
             full: BTreeSet::new(),
             own_damage: BTreeMap::new(),
             deep_scrubbed: UTime::ZERO,
@@ -174,6 +177,7 @@ impl Bench {
                 wall: self.now.wall,
                 full: self.full.contains(&id),
                 images: None,
+                options: self.options.get(&id).cloned().unwrap_or_default(),
                 own_damage: self.own_damage.get(&id).cloned().unwrap_or_default(),
             };
             self.c.report(self.now, wire::LinkId(u64::from(id.0.unsigned_abs())), report);

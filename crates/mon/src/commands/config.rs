@@ -39,8 +39,16 @@ pub(super) const COMMANDS: &[CommandDef] = &[
         "makes a configuration file for clients",
         minimal,
     ),
-    read("config show <who:String> [key:String]", "config", "shows what a daemon is told", get),
+    write(
+        "config reset <num:Int>",
+        "config",
+        "goes back to what was set at an earlier version, as `config log` counts them",
+        reset,
+    ),
 ];
+
+/// The version of a configuration in which nothing was ever set.
+const EMPTY_VERSION: u64 = 1;
 
 /// Whose option it is: section and masks.
 #[derive(Debug, PartialEq, Eq)]
@@ -160,10 +168,21 @@ impl Cluster {
         ConfigDiff { who: who.to_owned(), name: name.to_owned(), before, after }
     }
 
-    fn log_config(&mut self, call: &Call, diff: Vec<ConfigDiff>) {
+    /// The value of an option that nobody has set.
+    pub fn default_of(&self, name: &str) -> Option<String> {
+        let def = self.known.get(name)?;
+        Some(def.parse(def.default).ok()?.show(def.kind))
+    }
+
+    /// The newest version of the configuration: as many changes, and the empty one.
+    fn config_version(&self) -> u64 {
+        self.state.config_log.keys().next_back().copied().unwrap_or(EMPTY_VERSION)
+    }
+
+    /// Notes a change. It has a name when the command was no change of one option.
+    fn log_config(&mut self, call: &Call, name: String, diff: Vec<ConfigDiff>) {
         const KEPT: usize = 1000;
-        let number = self.state.config_log.keys().next_back().map_or(1, |n| n + 1);
-        let name = call.args.prefix().to_owned();
+        let number = self.config_version() + 1;
         let change = ConfigChange { stamp: call.now.wall, name, diff };
         self.draft.put(keys::config_log(number), denc::encode(&change));
         self.state.config_log.insert(number, change);
@@ -198,12 +217,12 @@ fn set(c: &mut Cluster, call: &Call) -> Reply {
         return Ok(Answer::ok());
     }
     let change = c.put_config(&who, &name, Some(&text));
-    c.log_config(call, vec![change]);
+    c.log_config(call, String::new(), vec![change]);
     Ok(Answer::ok())
 }
 
 /// Options may be written with blanks or dashes.
-fn normal(name: &str) -> String {
+pub(super) fn normal(name: &str) -> String {
     name.replace([' ', '-'], "_")
 }
 
@@ -215,7 +234,7 @@ fn rm(c: &mut Cluster, call: &Call) -> Reply {
     }
     if c.state.config.get(&*who).is_some_and(|of| of.contains_key(&name)) {
         let change = c.put_config(&who, &name, None);
-        c.log_config(call, vec![change]);
+        c.log_config(call, String::new(), vec![change]);
     }
     Ok(Answer::ok())
 }
@@ -237,9 +256,7 @@ fn get(c: &Cluster, call: &Call) -> Reply {
     if key == "fsid" {
         return Ok(Answer::text(format_args!("{}\n", c.state.fsid)));
     }
-    let default =
-        c.known.get(&key).and_then(|def| Some(def.parse(def.default).ok()?.show(def.kind)));
-    let value = all.get(&key).map(|(value, _)| value.clone()).or(default);
+    let value = all.get(&key).map(|(value, _)| value.clone()).or_else(|| c.default_of(&key));
     match value {
         Some(value) => Ok(Answer::text(format_args!("{value}\n"))),
         None => Err(CommandError::not_found(format_args!("unrecognized key '{key}'"))),
@@ -256,7 +273,7 @@ fn listing(c: &Cluster, format: Format, all: &BTreeMap<String, (String, String)>
             let def = c.known.get(name);
             let runtime = def.is_none_or(|d| d.runtime);
             let entry = json!({
-                "value": value, "section": section, "mask": mask(section),
+                "value": value, "section": section, "mask": mask_json(section),
                 "can_update_at_runtime": runtime,
             });
             (name.clone(), entry)
@@ -288,8 +305,18 @@ fn split_mask(section: &str) -> (String, String) {
     (who.to_owned(), mask.to_owned())
 }
 
-fn mask(section: &str) -> String {
-    split_mask(section).1
+/// `osd/class:ssd`, `osd/host:node1`: what it is limited to.
+fn mask_json(section: &str) -> Value {
+    let mut out = Map::new();
+    for (kind, value) in section.split('/').skip(1).filter_map(|mask| mask.split_once(':')) {
+        if kind == "class" {
+            out.insert("device_class".into(), value.into());
+        } else {
+            out.insert("location_type".into(), kind.into());
+            out.insert("location_value".into(), value.into());
+        }
+    }
+    out.into()
 }
 
 /// All that is set, in the order Ceph shows it.
@@ -361,9 +388,45 @@ fn ls(c: &Cluster, call: &Call) -> Reply {
     Ok(Answer::either(call.format(), || names.clone().into(), || names.join("\n") + "\n"))
 }
 
+/// Takes back all that was changed since a version.
+fn reset(c: &mut Cluster, call: &Call) -> Reply {
+    let newest = c.config_version();
+    let version = call.args.int("num").and_then(|n| u64::try_from(n).ok());
+    // Of what is older than the log we do not know what was set.
+    let oldest = c.state.config_log.keys().next().map_or(newest, |first| first - 1);
+    let known = version.filter(|v| (oldest..=newest).contains(&(*v).max(EMPTY_VERSION)));
+    let Some(version) = known else {
+        return Err(CommandError::invalid(
+            "must specify a valid historical version to revert to; see 'ceph config log' for a list \
+             of avialable configuration historical versions",
+        ));
+    };
+    if version == newest {
+        return Ok(Answer::message(format_args!("config is already at version {version}")));
+    }
+    let mut before = BTreeMap::new();
+    for change in c.state.config_log.range(version + 1..).rev().map(|(_, change)| change) {
+        for diff in &change.diff {
+            before.insert((diff.who.clone(), diff.name.clone()), diff.before.clone());
+        }
+    }
+    let is = |c: &Cluster, who: &str, name: &str| c.state.config.get(who)?.get(name).cloned();
+    before.retain(|(who, name), value| is(c, who, name) != *value);
+    let put = |((who, name), value): (&(String, String), &Option<String>)| {
+        c.put_config(who, name, value.as_deref())
+    };
+    let changes = before.iter().map(put).collect();
+    c.log_config(call, format!("reset to {version}"), changes);
+    Ok(Answer::ok())
+}
+
 fn log(c: &Cluster, call: &Call) -> Reply {
     let count = usize::try_from(call.args.int("num").unwrap_or(10)).unwrap_or(0);
-    let newest = c.state.config_log.iter().rev().take(count);
+    let empty = ConfigChange::default();
+    // A log that is whole begins with the empty configuration.
+    let is_whole = c.state.config_log.keys().next().is_none_or(|first| *first == EMPTY_VERSION + 1);
+    let first = is_whole.then_some((&EMPTY_VERSION, &empty));
+    let newest = c.state.config_log.iter().rev().chain(first).take(count);
     let json = || {
         let entries = newest.clone().map(|(number, change)| {
             let changes = change.diff.iter().map(|ConfigDiff { who, name, before, after }| {
@@ -387,7 +450,9 @@ fn log(c: &Cluster, call: &Call) -> Reply {
     let text = || {
         let mut out = String::new();
         for (number, change) in newest.clone() {
-            out.push_str(&format!("--- {number} --- {} ---\n", change.stamp));
+            let name = &change.name;
+            let named = if name.is_empty() { String::new() } else { format!(" {name} ---") };
+            out.push_str(&format!("--- {number} --- {} ---{named}\n", change.stamp));
             for ConfigDiff { who, name, before, after } in &change.diff {
                 if let Some(before) = before {
                     out.push_str(&format!("- {who}/{name} = {before}\n"));
@@ -439,7 +504,7 @@ fn assimilate(c: &mut Cluster, call: &Call) -> Reply {
         }
     }
     if !changes.is_empty() {
-        c.log_config(call, changes);
+        c.log_config(call, String::new(), changes);
     }
     Ok(Answer::text(rest))
 }

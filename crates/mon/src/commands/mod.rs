@@ -13,6 +13,7 @@ mod behaviour;
 pub(crate) mod bench;
 mod config;
 mod config_key;
+mod config_show;
 mod crush;
 mod df;
 #[cfg(test)]
@@ -145,6 +146,7 @@ pub(crate) fn table() -> CommandTable<Handler> {
         auth::COMMANDS,
         config::COMMANDS,
         config_key::COMMANDS,
+        config_show::COMMANDS,
         DESCRIPTIONS,
     ];
     let themes = themes.iter().chain(osd::THEMES).chain(self::crush::THEMES);

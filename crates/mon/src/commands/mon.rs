@@ -155,6 +155,11 @@ fn versions(c: &Cluster, _: &Call) -> Reply {
 }
 
 fn features(c: &Cluster, _: &Call) -> Reply {
+    Ok(Answer::json(feature_map(c)))
+}
+
+/// How many mons, OSDs and clients have which features.
+pub(super) fn feature_map(c: &Cluster) -> Value {
     let mut clients: BTreeMap<u64, u64> = BTreeMap::new();
     let sessions = c.sessions.values().filter(|s| s.peer.name.kind == EntityType::CLIENT);
     sessions.for_each(|s| *clients.entry(s.peer.features).or_default() += 1);
@@ -171,7 +176,7 @@ fn features(c: &Cluster, _: &Call) -> Reply {
         out.insert("client".into(), all.into());
     }
     out.insert("mgr".into(), json!([entry(ours, 1)]));
-    Ok(Answer::json(Value::Object(out)))
+    Value::Object(out)
 }
 
 fn feature_ls(c: &Cluster, call: &Call) -> Reply {

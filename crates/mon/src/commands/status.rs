@@ -26,6 +26,7 @@ pub(super) const COMMANDS: &[CommandDef] = &[
         mute,
     ),
     write("health unmute [code:String]", "mon", "lets alerts sound again", unmute),
+    read("version", "mon", "shows the version of the mon", version),
     read("fsid", "mon", "shows the cluster's id", fsid),
     read("report [tags:String]...", "mon", "shows all maps and states in one", report),
     read("pg stat", "pg", "shows the states of all PGs in a line", pg_stat),
@@ -34,6 +35,12 @@ pub(super) const COMMANDS: &[CommandDef] = &[
 fn fsid(c: &Cluster, call: &Call) -> Reply {
     let fsid = c.state.fsid.to_string();
     Ok(Answer::either(call.format(), || json!({ "fsid": fsid }), || format!("{fsid}\n")))
+}
+
+fn version(_: &Cluster, call: &Call) -> Reply {
+    let version = admin::common::version_line();
+    let json = || json!({ "version": version });
+    Ok(Answer::either(call.format(), json, || format!("{version}\n")))
 }
 
 fn health(c: &Cluster, call: &Call) -> Reply {

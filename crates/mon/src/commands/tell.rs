@@ -72,7 +72,7 @@ pub(crate) fn mon_status(c: &Cluster, now: Now) -> Value {
         "extra_probe_peers": [],
         "sync_provider": [],
         "monmap": monmap::json(&c.state.monmap),
-        "feature_map": {},
+        "feature_map": super::mon::feature_map(c),
         "stretch_mode": c.state.monmap.stretch_mode_enabled,
     })
 }

@@ -13,7 +13,7 @@ pub(crate) use rates::{Counts, Rate, Rates};
 pub(crate) use sums::{OsdSum, Sums, stat_sum};
 
 use maps::OsdMap;
-use peer::{OsdSpace, PgStat, PoolCompressed};
+use peer::{OptionSaid, OsdSpace, PgStat, PoolCompressed};
 use pg::StateBits;
 use std::collections::{BTreeMap, VecDeque};
 use types::{Epoch, Mono, OsdId, PgId, PoolId, UTime};
@@ -64,6 +64,8 @@ pub(crate) struct OsdStat {
     pub full: bool,
     /// What it found damaged of its own records.
     pub own_damage: String,
+    /// Its options that are not left to their defaults.
+    pub options: Vec<OptionSaid>,
 }
 
 impl OsdStat {

@@ -33,6 +33,7 @@ impl PgMap {
             clock_ahead_ms: unix_ms(report.wall) - unix_ms(now.wall),
             full: report.full,
             own_damage: report.own_damage,
+            options: report.options,
         };
         self.osds.insert(report.osd, stat);
         self.version += 1;

@@ -213,11 +213,12 @@ fn move_item(c: &mut Cluster, call: &Call) -> Reply {
 fn swap_bucket(c: &mut Cluster, call: &Call) -> Reply {
     let (src, dst) = (call.args.text("source"), call.args.text("dest"));
     c.edit_crush(|crush| {
-        let id = |name: &str| {
-            let none = || CommandError::not_found(format_args!("item {name} does not exist"));
+        let id = |which: &str, name: &str| {
+            let none =
+                || CommandError::not_found(format_args!("{which} item {name} does not exist"));
             crush.item_id(name).ok_or_else(none)
         };
-        let (a, b) = (id(&src)?, id(&dst)?);
+        let (a, b) = (id("source", &src)?, id("dest", &dst)?);
         if crush.is_placed(a) && !call.sure() {
             return Err(CommandError::not_permitted(format_args!(
                 "source item {src} is not an orphan bucket; pass --yes-i-really-mean-it to \

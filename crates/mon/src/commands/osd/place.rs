@@ -66,6 +66,11 @@ fn pg_temp(c: &mut Cluster, call: &Call) -> Reply {
     let message = c.edit(|inc, map| {
         let pgid = pgid(map, call)?;
         let osds: OsdList = osds(map, call)?.into_iter().collect();
+        let least = map.pool(pgid.pool).map_or(0, |pool| usize::from(pool.min_size));
+        if !osds.is_empty() && osds.len() < least {
+            let text = format!("num of osds ({}) < pool min size ({least})", osds.len());
+            return Err(CommandError::invalid(text));
+        }
         let message = match osds.is_empty() {
             true => format!("done cleaning up pg_temp of {pgid}"),
             false => format!("set {pgid} pg_temp mapping to {}", list(&osds)),

@@ -6,6 +6,7 @@ use crate::commands::osd::osd_id;
 use crate::commands::{Call, CommandDef, Reply, write};
 use crate::scrubs::ScrubKind;
 use admin::{Answer, CommandError};
+use maps::OsdList;
 use peer::RecoveryOrder;
 use pg::StateBits;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +16,7 @@ pub(super) const COMMANDS: &[CommandDef] = &[
     write("pg scrub <pgid:Pgid>", "pg", "compares the copies of a PG", scrub_one),
     write("pg deep-scrub <pgid:Pgid>", "pg", "compares the copies of a PG byte by byte", scrub_one),
     write("pg repair <pgid:Pgid>", "pg", "replaces bad copies in a PG by good ones", scrub_one),
-    write("pg repeer <pgid:Pgid>", "pg", "lets a PG peer again", one),
+    write("pg repeer <pgid:Pgid>", "pg", "lets a PG peer again", repeer),
     write("pg force-recovery <pgid:Pgid>...", "pg", "recovers PGs first", force),
     write("pg force-backfill <pgid:Pgid>...", "pg", "backfills PGs first", force),
     write("pg cancel-force-recovery <pgid:Pgid>...", "pg", "takes force-recovery back", force),
@@ -43,15 +44,6 @@ pub(super) const COMMANDS: &[CommandDef] = &[
     write("osd stop <ids:String>...", "osd", "asks OSDs to stop", stop),
 ];
 
-/// Why it is not done.
-fn refusal(call: &Call) -> CommandError {
-    let what = call.args.prefix();
-    CommandError::unsupported(format_args!(
-        "'{what}' is not done: OSDs cannot do that yet. Every block is checked against its checksum \
-         when it is read, and PGs peer and recover by themselves"
-    ))
-}
-
 fn check_pg(c: &Cluster, text: &str) -> Result<(), CommandError> {
     let pgid: Result<PgId, ()> = text.parse();
     let pgid = pgid.map_err(|()| CommandError::invalid(format_args!("invalid pgid '{text}'")))?;
@@ -61,9 +53,30 @@ fn check_pg(c: &Cluster, text: &str) -> Result<(), CommandError> {
     }
 }
 
-fn one(c: &mut Cluster, call: &Call) -> Reply {
-    check_pg(c, &call.args.text("pgid"))?;
-    Err(refusal(call))
+/// Begins a new interval: another of its OSDs is asked to lead for a moment. When they have agreed, it
+/// asks for the usual order again.
+fn repeer(c: &mut Cluster, call: &Call) -> Reply {
+    let text = call.args.text("pgid");
+    check_pg(c, &text)?;
+    let again = |why: String| CommandError::new(Errno::EAGAIN, why);
+    c.edit(|inc, map| {
+        let Some(pgid) = call.args.pgid("pgid") else { return Ok(()) };
+        let mapping = map.pg_to_up_acting(pgid);
+        if mapping.acting_primary.is_none() {
+            return Err(again(format!("pg {pgid} currently has no primary")));
+        }
+        let mut others: OsdList = mapping.acting.iter().copied().collect();
+        if others.len() < 2 {
+            return Err(again(format!("pg {pgid} has no OSD but its primary that could lead it")));
+        }
+        others.rotate_left(1);
+        match map.pg_temp.contains_key(&pgid) {
+            true => inc.new_pg_temp.insert(pgid, OsdList::new()),
+            false => inc.new_pg_temp.insert(pgid, others),
+        };
+        Ok(())
+    })?;
+    Ok(Answer::ok())
 }
 
 /// What is to be forced, or no longer.
