@@ -5,6 +5,7 @@
 //! maps, and to mark us up.
 
 use crate::daemon::{Daemon, Life, Waiter};
+use crate::disk_bench::bench_object;
 use crate::host::{Queued, Thens, meta_object, pg_of_meta_object};
 use crate::mapstate::{MAP_SEQUENCER, RANGE_KEY, full_key, map_object};
 use crate::object::{meta_end, own_object};
@@ -127,7 +128,7 @@ impl Daemon {
             let Ok(object) = key.decode() else { continue };
             if let Some(pgid) = pg_of_meta_object(&object) {
                 l.pgs.push_back(pgid);
-            } else if object.name.starts_with(b"arriving/") {
+            } else if object.name.starts_with(b"arriving/") || object == bench_object() {
                 l.leftovers.push(object);
             }
         }

@@ -8,6 +8,7 @@ use crate::admin::Admin;
 use crate::boot::Loading;
 use crate::config::OsdConfig;
 use crate::copy::Copies;
+use crate::disk_bench::DiskBench;
 use crate::heartbeat::Heartbeats;
 use crate::host::{Hosts, OpId, Thens};
 use crate::image_io::ImagesIo;
@@ -79,6 +80,8 @@ pub enum Waiter {
     Recount(PgId),
     /// The transaction that stores maps.
     Maps,
+    /// The next transaction of `ceph tell osd.N bench`.
+    Bench,
 }
 
 /// The OSD.
@@ -116,6 +119,7 @@ pub struct Daemon {
     /// PGs we lead whose sums are a guess.
     pub(crate) recounting: BTreeSet<PgId>,
     pub(crate) removals: BTreeMap<PgId, Removal>,
+    pub(crate) disk_bench: Option<Box<DiskBench>>,
     pub(crate) ops: HashMap<OpId, Box<ClientOp>>,
     pub(crate) last_op: u64,
     /// What came with requests that are in flight.
@@ -205,6 +209,7 @@ impl Daemon {
             scrubs: Scrubs::default(),
             recounting: BTreeSet::new(),
             removals: BTreeMap::new(),
+            disk_bench: None,
             ops: HashMap::default(),
             last_op: 0,
             in_hand: InHand::default(),
@@ -403,6 +408,7 @@ impl Daemon {
             Waiter::OwnRecords(id) => self.own_records_fetched(id, result),
             Waiter::Recount(pgid) => self.recount_fetched(pgid, result),
             Waiter::Maps => self.maps_fetched(result, fx),
+            Waiter::Bench => self.bench_fetched(result, fx),
         }
     }
 
@@ -425,6 +431,7 @@ impl Daemon {
                 Waiter::Removal(pgid) => self.removal_fetched(pgid, none, fx),
                 Waiter::Trim(pgid) => self.trim_fetched(pgid, none),
                 Waiter::Maps => self.maps_fetched(none, fx),
+                Waiter::Bench => self.bench_fetched(none, fx),
                 Waiter::Loading
                 | Waiter::Push(..)
                 | Waiter::Listing(..)

@@ -50,6 +50,8 @@ pub enum Then {
     ProgressAck(OsdId, BackfillProgressAck),
     /// A step of removing a PG is done.
     Removed(PgId),
+    /// A transaction of `ceph tell osd.N bench` is done.
+    Bench,
 }
 
 impl Then {

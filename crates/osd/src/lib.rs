@@ -25,6 +25,7 @@ mod compress;
 mod config;
 mod copy;
 mod daemon;
+mod disk_bench;
 mod effects;
 mod heartbeat;
 mod host;

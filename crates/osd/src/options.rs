@@ -97,6 +97,21 @@ pub const OSD: &[OptionDef] = &[
         "objects that a PG trims at the same time",
     )
     .within(1.0, 1024.0),
+    OptionDef::new(
+        "osd_bench_small_size_max_iops",
+        Uint,
+        "100",
+        "writes below 1 MiB that `ceph tell osd.N bench` may make in a second of `osd_bench_duration`",
+    ),
+    OptionDef::new(
+        "osd_bench_large_size_max_throughput",
+        Size,
+        "100M",
+        "bytes of larger writes that it may write in a second of `osd_bench_duration`",
+    ),
+    OptionDef::new("osd_bench_max_block_size", Size, "64M", "bytes of its largest write")
+        .within(1.0, 67108864.0),
+    OptionDef::new("osd_bench_duration", Uint, "30", "seconds for which it may write"),
     OptionDef::new("osd_op_history_size", Uint, "20", "ended requests that are kept to be shown")
         .within(0.0, 10_000.0),
     OptionDef::new("osd_op_history_duration", Secs, "600", "for how long they are shown"),

@@ -313,6 +313,7 @@ impl Daemon {
             Then::Part(held, since, urgent) => self.answer_part(*held, since, urgent, fx),
             Then::ProgressAck(to, ack) => self.send_peer(to, ack.encode(), fx),
             Then::Removed(pgid) => self.go_on_removing(pgid, fx),
+            Then::Bench => self.bench_durable(fx),
         }
     }
 }

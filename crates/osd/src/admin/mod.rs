@@ -15,7 +15,7 @@ use admin::perf::Logger;
 use admin::{
     AdminEvent, AdminServer, Answer, Args, CommandError, CommandTable, Format, Settings, Source,
 };
-use io::net::NetEvent;
+use io::net::{ConnId, NetEvent};
 use io::{Effects, Now};
 use pg::scrub::Kind;
 use serde_json::{Value, json};
@@ -31,6 +31,17 @@ enum Handler {
     Common(Common),
     /// One of the OSD's own.
     Own(fn(&mut Daemon, &Args) -> Result<Answer, CommandError>),
+    /// One that is answered by [`Daemon::answer_command`], unless it fails at once.
+    Later(fn(&mut Daemon, &Args, Asker, &mut Effects) -> Result<(), CommandError>),
+}
+
+/// Who waits for the answer to a command.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Asker {
+    /// `ceph daemon`
+    Socket(ConnId),
+    /// `ceph tell`: where, the message's number, and how it is to be printed.
+    Tell(LinkId, u64, Format),
 }
 
 const fn own(
@@ -81,16 +92,34 @@ const OWN: &[Def<Handler>] = &[
         d.store.drop_caches();
         Ok(Answer::ok())
     }),
+    Def::read(
+        "bench [count:Int] [size:Int] [object_size:Int] [object_num:Int]",
+        "osd",
+        "measures how fast the store takes writes: `count` bytes in pieces of `size`; with objects, over \
+         and over in those",
+        Handler::Later(Daemon::start_bench),
+    ),
+    own(
+        "heap <heapcmd:Choices,dump|start_profiler|stop_profiler|release|get_release_rate|\
+         set_release_rate|stats> [value:String]",
+        "there is no heap profiler: see `dump_mempools`",
+        |_, _| {
+            let why = "could not issue heap profiler command -- not using tcmalloc! 'dump_mempools' \
+                       shows what memory is used for";
+            Err(CommandError::unsupported(why))
+        },
+    ),
+    own("list_devices", "shows the disks of this OSD", |d, _| Ok(d.devices())),
     own(
         "injectargs <injected_args:String>...",
         "sets options until the OSD ends: --name=value",
         Daemon::inject_args,
     ),
-    own("query <pgid:Pgid>", "shows a PG in full", Daemon::query),
-    own("scrub <pgid:Pgid>", "compares the copies of a PG", |d, args| {
+    own("query [pgid:Pgid]", "shows a PG in full", Daemon::query),
+    own("scrub [pgid:Pgid]", "compares the copies of a PG", |d, args| {
         d.scrub_command(args, Kind::asked(false, false))
     }),
-    own("deep_scrub <pgid:Pgid>", "compares the copies of a PG byte by byte", |d, args| {
+    own("deep_scrub [pgid:Pgid]", "compares the copies of a PG byte by byte", |d, args| {
         d.scrub_command(args, Kind::asked(true, false))
     }),
     own(
@@ -113,9 +142,9 @@ const OWN: &[Def<Handler>] = &[
         "for tests: removes this copy of an object only",
         Daemon::remove_copy,
     ),
-    own("list_unfound <pgid:Pgid> [offset:String]", "shows lost objects", Daemon::list_unfound),
+    own("list_unfound [pgid:Pgid] [offset:String]", "shows lost objects", Daemon::list_unfound),
     own(
-        "mark_unfound_lost <pgid:Pgid> <mulcmd:Choices,revert|delete>",
+        "mark_unfound_lost [pgid:Pgid] <mulcmd:Choices,revert|delete>",
         "gives up objects that nobody has: they go back to an older state, or are deleted",
         Daemon::mark_unfound_lost,
     ),
@@ -174,7 +203,7 @@ impl Admin {
 impl Daemon {
     /// Something happened on the admin socket.
     pub(crate) fn on_admin(&mut self, event: NetEvent, fx: &mut Effects) {
-        let Some(mut server) = self.admin.server.take() else { return };
+        let Some(server) = &mut self.admin.server else { return };
         let mut events = Vec::new();
         server.handle(self.now, event, fx, &mut events);
         for event in events {
@@ -182,20 +211,23 @@ impl Daemon {
                 AdminEvent::Listening => {}
                 AdminEvent::Failed(errno) => {
                     let error = std::io::Error::from_raw_os_error(errno);
-                    let path = server.path().display();
-                    let id = self.cfg.id;
+                    let path = self.cfg.admin_socket.clone().unwrap_or_default();
+                    let (id, path) = (self.cfg.id, path.display());
                     fx.exit(1, format!("osd.{id}: cannot make the admin socket {path}: {error}"));
                 }
                 AdminEvent::Request(conn, request) => {
+                    let asker = Asker::Socket(conn);
                     let table = self.admin.table.clone();
-                    let answer = table
-                        .find(request.args)
-                        .and_then(|(spec, args)| self.run_command(spec.def.handler, &args));
-                    server.reply(conn, answer, fx);
+                    let answer = match table.find(request.args) {
+                        Ok((spec, args)) => self.run_command(spec.def.handler, &args, asker, fx),
+                        Err(why) => Some(Err(why)),
+                    };
+                    if let Some(answer) = answer {
+                        self.answer_command(asker, answer, fx);
+                    }
                 }
             }
         }
-        self.admin.server = Some(server);
     }
 
     /// `ceph tell` came.
@@ -209,18 +241,54 @@ impl Daemon {
         };
         let table = self.admin.table.clone();
         let text = command.cmd.concat();
-        let (answer, format) = match table.parse(&text) {
-            Ok((spec, args)) => (self.run_command(spec.def.handler, &args), told_format(&args)),
-            Err(why) => (Err(why), Format::Plain),
+        let asker = |format| Asker::Tell(link, message.header.tid, format);
+        let (answer, asker) = match table.parse(&text) {
+            Ok((spec, args)) => {
+                let asker = asker(told_format(&args));
+                (self.run_command(spec.def.handler, &args, asker, fx), asker)
+            }
+            Err(why) => (Some(Err(why)), asker(Format::Plain)),
         };
-        let (result, outs, data) = answer.unwrap_or_else(Answer::from).into_reply(format);
-        let reply = MCommandReply { result, outs, data };
-        self.msgr.send(link, reply.encode().with_tid(message.header.tid));
+        if let Some(answer) = answer {
+            self.answer_command(asker, answer, fx);
+        }
     }
 
-    fn run_command(&mut self, handler: Handler, args: &Args) -> Result<Answer, CommandError> {
-        match handler {
+    /// Answers a command. Who asked may be gone.
+    pub(crate) fn answer_command(
+        &mut self,
+        asker: Asker,
+        answer: Result<Answer, CommandError>,
+        fx: &mut Effects,
+    ) {
+        match asker {
+            Asker::Socket(conn) => {
+                if let Some(server) = &mut self.admin.server {
+                    server.reply(conn, answer, fx);
+                }
+            }
+            Asker::Tell(link, tid, format) => {
+                let (result, outs, data) = answer.unwrap_or_else(Answer::from).into_reply(format);
+                let reply = MCommandReply { result, outs, data };
+                self.msgr.send(link, reply.encode().with_tid(tid));
+            }
+        }
+    }
+
+    /// `None`: the answer comes later.
+    fn run_command(
+        &mut self,
+        handler: Handler,
+        args: &Args,
+        asker: Asker,
+        fx: &mut Effects,
+    ) -> Option<Result<Answer, CommandError>> {
+        Some(match handler {
             Handler::Own(f) => f(self, args),
+            Handler::Later(f) => match f(self, args, asker, fx) {
+                Ok(()) => return None,
+                Err(why) => Err(why),
+            },
             Handler::Common(common) => {
                 let table = self.admin.table.clone();
                 let mut settings = std::mem::take(&mut self.admin.settings);
@@ -229,7 +297,7 @@ impl Daemon {
                 self.take_over_settings();
                 answer
             }
-        }
+        })
     }
 
     fn take_over_settings(&mut self) {
@@ -402,6 +470,17 @@ impl Daemon {
             "compressed_padding_bytes": u.compressed - u.compressed_bytes,
             "compressed_original_bytes": u.compressed_original,
         }))
+    }
+
+    fn devices(&self) -> Answer {
+        let said = |name: &str| self.cfg.metadata.get(name).map_or("", String::as_str);
+        let ids: Vec<&str> = said("device_ids").split(',').collect();
+        let names = said("devices").split(',').filter(|name| !name.is_empty());
+        let shown = names.map(|name| {
+            let id = ids.iter().find_map(|id| id.strip_prefix(name)?.strip_prefix('='));
+            json!({ "device": format!("/dev/{name}"), "device_id": id.unwrap_or_default() })
+        });
+        Answer::json(shown.collect())
     }
 
     fn loggers(&self) -> Vec<Logger> {
