@@ -108,8 +108,10 @@ pub struct ObjectQueue {
     pub waiting: VecDeque<OpId>,
     /// Reads for COPY_FROM: they pass what waits, so that two objects can be copied to each other.
     pub urgent: VecDeque<OpId>,
-    /// Reads that wait for the disk.
+    /// Reads that wait for the disk, or for room ([`crate::long_reads`]).
     pub reading: u32,
+    /// Those of them that wait for room, and that writes may pass.
+    pub parked: u32,
     /// Writes that are not committed.
     pub writing: u32,
     /// The first one waits for the disk, for recovery, or for a copy.

@@ -4,8 +4,9 @@
 //! Data that is read is bounded from the fetch to the answer by [`LongReads::bytes`], and from there on by
 //! what may wait to be sent to each client ([`wire::messenger::Policy::send_limit_bytes`]).
 //!
-//! A client that is stuck must not be in the way of others: a read goes on when a write of its object
-//! waits for it. Who waits for whom on an object stays as it was: a read sees nothing of a later write.
+//! A client that is stuck must not be in the way of others: writes of the same object pass its reads, and
+//! these see what was written. They do not pass those of their own client, which relies on the order; nor
+//! one that may go on as soon as writes that passed it are committed.
 
 use crate::daemon::Daemon;
 use crate::host::OpId;
@@ -16,6 +17,7 @@ use std::collections::VecDeque;
 use store::ReadSet;
 use types::HObject;
 use types::testing::{Probe, hit};
+use wire::LinkId;
 
 /// Reads of less are let through: in the memory of one of this length stand many of them.
 const LONG_BYTES: usize = 64 << 10;
@@ -30,8 +32,9 @@ struct Waiting {
     attempt: u32,
     bytes: usize,
     head: HObject,
-    /// A write waits for it.
-    is_in_the_way: bool,
+    link: LinkId,
+    /// It goes on as soon as nothing of its object is being written, which nobody passes any more.
+    is_next: bool,
 }
 
 /// Long reads of clients: those under way, and those that wait.
@@ -55,12 +58,17 @@ impl LongReads {
         self.is_due |= bytes > 0;
     }
 
-    /// A write waits for the reads of this object.
-    pub fn make_way(&mut self, head: &HObject) {
-        for waiting in self.waiting.iter_mut().filter(|waiting| waiting.head == *head) {
-            waiting.is_in_the_way = true;
-            self.is_due = true;
+    /// A client writes an object: its own reads of it that wait go first. How many no write may pass
+    /// any more.
+    pub fn make_way(&mut self, head: &HObject, link: LinkId) -> u32 {
+        let own = |w: &&mut Waiting| w.head == *head && w.link == link && !w.is_next;
+        let mut count = 0;
+        for waiting in self.waiting.iter_mut().filter(own) {
+            waiting.is_next = true;
+            count += 1;
         }
+        self.is_due |= count > 0;
+        count
     }
 
     /// One that is longer than all that may be goes alone.
@@ -89,8 +97,13 @@ impl Daemon {
         hit(Probe::LongReadWaited);
         op.trace.mark(self.now.mono, Mark::WaitingForMemory);
         reads.lacks_room |= !backed_up;
-        let (attempt, head) = (op.attempt, op.head());
-        reads.waiting.push_back(Waiting { op: id, attempt, bytes, head, is_in_the_way: false });
+        let (attempt, head, link) = (op.attempt, op.head(), op.link);
+        let pgid = op.pgid();
+        if let Some(queue) = self.queue_of(pgid, &head) {
+            queue.parked += 1;
+        }
+        let waiting = Waiting { op: id, attempt, bytes, head, link, is_next: false };
+        self.long_reads.waiting.push_back(waiting);
         false
     }
 
@@ -101,13 +114,8 @@ impl Daemon {
             let mut at = 0;
             // They stay in the line meanwhile: what is run may find one in the way.
             while let Some(waiting) = self.long_reads.waiting.get(at) {
-                let Waiting { op: id, attempt, bytes, is_in_the_way, .. } = *waiting;
-                let has_room = self.long_reads.has_room(bytes, self.limits.request_bytes);
-                // One that is over, or began anew, waits no more.
-                let op = self.ops.get(&id).filter(|op| op.attempt == attempt);
-                let backed_up = op.is_some_and(|op| self.msgr.is_backed_up(op.link));
-                if op.is_some() && !is_in_the_way && (backed_up || !has_room) {
-                    self.long_reads.lacks_room |= !backed_up;
+                let (id, attempt) = (waiting.op, waiting.attempt);
+                if !self.may_go_on(at) {
                     at += 1;
                     continue;
                 }
@@ -118,5 +126,38 @@ impl Daemon {
                 self.long_reads.let_through = None;
             }
         }
+    }
+
+    /// Whether one that waits need wait no longer.
+    fn may_go_on(&mut self, at: usize) -> bool {
+        let Some(waiting) = self.long_reads.waiting.get(at) else { return false };
+        let (bytes, was_next) = (waiting.bytes, waiting.is_next);
+        let attempt = waiting.attempt;
+        let Some(op) = self.ops.get_mut(&waiting.op).filter(|op| op.attempt == attempt) else {
+            // It is over, or began anew, and waits no more.
+            return true;
+        };
+        let backed_up = self.msgr.is_backed_up(op.link);
+        if !was_next && (backed_up || !self.long_reads.has_room(bytes, self.limits.request_bytes)) {
+            self.long_reads.lacks_room |= !backed_up;
+            return false;
+        }
+        let host = self.pgs.get_mut(&op.pgid());
+        let Some(queue) = host.and_then(|host| host.objects.get_mut(&waiting.head)) else {
+            return true;
+        };
+        let is_written = queue.writing > 0;
+        if !was_next {
+            queue.parked -= 1;
+        }
+        if is_written && op.reading_bytes == 0 {
+            // What is its turn must not be taken by others meanwhile.
+            op.reading_bytes = bytes;
+            self.long_reads.bytes += bytes;
+        }
+        if let Some(waiting) = self.long_reads.waiting.get_mut(at) {
+            waiting.is_next = true;
+        }
+        !is_written
     }
 }

@@ -103,17 +103,17 @@ impl Daemon {
                 queue.waiting.pop_front();
                 continue;
             };
+            if op.class.writes && queue.parked > 0 {
+                queue.parked -= self.long_reads.make_way(head, op.link);
+            }
             let blocked = if op.class.writes {
-                queue.reading > 0 || (op.class.reads && queue.writing > 0)
+                queue.reading > queue.parked || (op.class.reads && queue.writing > 0)
             } else {
                 queue.writing > 0 && !planted(Bug::ReadOfUncommitted)
             };
             let (now, settings) = (self.now.mono, &self.limits.scrub);
             let held = op.class.writes && host.scrub.holds(head);
             let held = held && !host.scrub.give_way(now, settings);
-            if blocked && op.class.writes && queue.reading > 0 {
-                self.long_reads.make_way(head);
-            }
             if blocked || held || !host.queue.is_empty() {
                 op.trace.mark(self.now.mono, Mark::WaitingForObject);
                 return;
@@ -153,7 +153,11 @@ impl Daemon {
         }
     }
 
-    fn queue_of(&mut self, pgid: PgId, head: &HObject) -> Option<&mut crate::host::ObjectQueue> {
+    pub(crate) fn queue_of(
+        &mut self,
+        pgid: PgId,
+        head: &HObject,
+    ) -> Option<&mut crate::host::ObjectQueue> {
         self.pgs.get_mut(&pgid)?.objects.get_mut(head)
     }
 

@@ -278,6 +278,8 @@ impl Daemon {
             let Some((version, write)) = host.in_flight.pop_committed() else { break };
             if let Some(queue) = host.objects.get_mut(&write.object) {
                 queue.writing = queue.writing.saturating_sub(1);
+                // A long read may wait for the last of them.
+                self.long_reads.is_due |= queue.writing == 0 && queue.reading > 0;
             }
             touched.push(write.object.clone());
             self.committed(pgid, version, write, fx);

@@ -3,11 +3,12 @@
 use crate::admin::{answer, ask};
 use crate::basic::{read, write_full};
 use crate::client::object;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, output};
 use serde_json::json;
 use std::time::Duration;
 use types::testing::{Probe, hits_of};
 use types::{HObject, OsdId};
+use wire::msg::{MOsdOpReply, flags};
 
 const MIB: u64 = 1 << 20;
 
@@ -114,18 +115,26 @@ fn with_stuck_reader(parts: u64) -> Cluster {
     c
 }
 
-/// The client takes what it asked for, and everything is answered: the last 100 requests are reads.
-fn check_unstuck(c: &mut Cluster) {
+/// The client takes what it asked for, and everything is answered. How many bytes each of the last 100
+/// reads gave.
+fn unstuck(c: &mut Cluster) -> Vec<usize> {
     c.pause_client(OsdId(0), false);
     c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
     let client = c.client.borrow();
-    for reply in client.done.values().rev().take(100) {
-        let bytes: usize = reply.ops.iter().map(|op| op.len()).sum();
-        assert_eq!((reply.result, bytes), (0, MIB as usize));
-    }
+    assert!(client.done.values().all(|reply| reply.result == 0));
+    let bytes = |reply: &MOsdOpReply| reply.ops.iter().map(|op| op.len()).sum();
+    let reads =
+        client.done.values().rev().filter(|reply| reply.flags & i64::from(flags::WRITE) == 0);
+    let reads = reads.take(100).map(bytes).collect();
     drop(client);
     assert!(hits_of(Probe::LongReadWaited) > 0);
     c.run_until(Duration::from_secs(10), |c| in_hand(c, 0) == 0);
+    reads
+}
+
+/// All reads gave what was there when they were asked for.
+fn check_unstuck(c: &mut Cluster) {
+    assert_eq!(unstuck(c), [MIB as usize; 100]);
 }
 
 #[test]
@@ -154,7 +163,7 @@ fn reads_that_wait_for_their_client_outlast_an_interval() {
 }
 
 #[test]
-fn a_write_does_not_wait_for_reads_of_a_client_that_is_stuck() {
+fn writes_pass_the_reads_of_another_client_that_is_stuck() {
     // Of a read in two parts each one may have to wait.
     for parts in [1, 2] {
         let mut c = with_stuck_reader(parts);
@@ -165,8 +174,68 @@ fn a_write_does_not_wait_for_reads_of_a_client_that_is_stuck() {
             c.on_client(|c| c.request(target, vec![write_full(b"new")], true));
             c.run_until(Duration::from_secs(10), |c| c.client.borrow().outstanding() == 0);
         }
-        // What was asked for before is answered as it was then.
+        // Nothing more was read for it.
+        let unsent = c.world.unsent_bytes(c.osds[0]) as u64;
+        assert!(unsent <= 20 * MIB, "{unsent}");
         (c.client_node, c.client) = stuck;
+        let bytes = unstuck(&mut c);
+        let old = bytes.iter().filter(|n| **n == MIB as usize).count();
+        assert!((10..=50).contains(&old), "{old}");
+        assert_eq!(bytes.iter().filter(|n| **n == 3).count(), 100 - old);
+    }
+}
+
+#[test]
+fn writes_of_a_client_do_not_pass_its_own_reads() {
+    for others_write in [false, true] {
+        let mut c = with_stuck_reader(2);
+        c.pass(Duration::from_secs(1));
+        let all = objects(&c, 100, OsdId(0), true);
+        if others_write {
+            // What waits for a write that passed it goes before those that come then.
+            let slow = c.osds[0];
+            c.world.set_slow_disks(slow, 100);
+            let stuck = c.change_client();
+            start_writes(&mut c, &all[60..70]);
+            c.pass(Duration::from_millis(1));
+            (c.client_node, c.client) = stuck;
+        }
+        for target in &all[60..80] {
+            c.on_client(|c| c.request(target.clone(), vec![write_full(b"new")], true));
+        }
+        c.pass(Duration::from_secs(1));
+        c.world.set_slow_disks(c.osds[0], 1);
         check_unstuck(&mut c);
     }
+}
+
+#[test]
+fn no_write_passes_a_read_whose_turn_it_is() {
+    let mut c = with_stuck_reader(1);
+    c.pass(Duration::from_secs(1));
+    let last = objects(&c, 100, OsdId(0), true).pop().expect("an object");
+    let write = |c: &mut Cluster, data: &[u8]| {
+        c.on_client(|c| c.request(last.clone(), vec![write_full(data)], true));
+    };
+    let replica = c.osds[1];
+    c.world.set_slow_disks(replica, 20_000);
+    let reader = c.change_client();
+    write(&mut c, b"one");
+    c.pass(Duration::from_millis(100));
+    let writer = std::mem::replace(&mut c.client, reader.1);
+    let writer = (std::mem::replace(&mut c.client_node, reader.0), writer);
+    // Everything but the last one is read; that waits for the write.
+    c.pause_client(OsdId(0), false);
+    c.pass(Duration::from_millis(500));
+    assert_eq!((c.client.borrow().outstanding(), writer.1.borrow().outstanding()), (1, 1));
+    let reader = std::mem::replace(&mut c.client, writer.1);
+    c.client_node = writer.0;
+    write(&mut c, b"another");
+    c.pass(Duration::from_millis(100));
+    c.world.set_slow_disks(replica, 1);
+    c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
+    c.run_until(Duration::from_secs(60), |_| reader.borrow().outstanding() == 0);
+    let reader = reader.borrow();
+    let reply = reader.done.values().next_back().expect("its answer");
+    assert_eq!(output(reply, 0), b"one"[..]);
 }
