@@ -428,7 +428,7 @@ impl Client {
                 MsgrEvent::Listening { .. }
                 | MsgrEvent::ListenFailed { .. }
                 | MsgrEvent::WantsGlobalId { .. }
-                | MsgrEvent::Drained { .. }
+                | MsgrEvent::Backlog { .. }
                 | MsgrEvent::Reset { .. } => {}
             }
         }

@@ -14,13 +14,13 @@ use crate::host::{Hosts, OpId, Thens};
 use crate::image_io::ImagesIo;
 use crate::lease::Leases;
 use crate::links::{MonLink, PeerLinks, Sessions};
-use crate::long_reads::LongReads;
 use crate::mapstate::Maps;
 use crate::memory::{Beyond, InHand};
 use crate::op::ClientOp;
 use crate::options::Limits;
 use crate::pace::{Held, Pacer};
 use crate::perf::Perf;
+use crate::read_room::ReadRoom;
 use crate::remove::Removal;
 use crate::reserve::Places;
 use crate::scrub::Scrubs;
@@ -124,7 +124,7 @@ pub struct Daemon {
     pub(crate) last_op: u64,
     /// What came with requests that are in flight.
     pub(crate) in_hand: InHand,
-    pub(crate) long_reads: LongReads,
+    pub(crate) read_room: ReadRoom,
     /// Requests and messages that name a map we have not got.
     pub(crate) waiting_ops: Vec<OpId>,
     pub(crate) waiting_peer: VecDeque<(OsdId, Epoch, Message)>,
@@ -213,7 +213,7 @@ impl Daemon {
             ops: HashMap::default(),
             last_op: 0,
             in_hand: InHand::default(),
-            long_reads: LongReads::default(),
+            read_room: ReadRoom::default(),
             waiting_ops: Vec::new(),
             waiting_peer: VecDeque::new(),
             fetches: HashMap::default(),
@@ -287,6 +287,7 @@ impl Daemon {
         self.store.end_turn(now, fx);
         self.drain_store(fx);
         self.check_request_memory(fx);
+        self.read_room.end_turn();
         self.msgr.end_turn(now, fx);
     }
 
@@ -297,7 +298,7 @@ impl Daemon {
         self.is_tick_due()
             || is_due(self.admin.next_deadline(), now)
             || is_due(self.leases.wake_at, now)
-            || self.long_reads.is_due
+            || self.read_room.is_due()
             || self.may_recover()
             || self.scrubs.has_work()
             || !self.trimming.is_empty()
@@ -308,7 +309,7 @@ impl Daemon {
     fn do_background_work(&mut self, fx: &mut Effects) {
         self.admin.tick(self.now, fx);
         self.tick(fx);
-        self.start_long_reads(fx);
+        self.start_waiting_reads(fx);
         self.end_waits(fx);
         self.recover(fx);
         self.trim(fx);
@@ -322,7 +323,7 @@ impl Daemon {
         let all = [
             self.report_soon,
             self.next_step(),
-            self.long_reads.is_due.then_some(self.now.mono),
+            self.read_room.is_due().then_some(self.now.mono),
             self.leases.wake_at,
             self.scrubs.next_deadline(),
             self.store.next_deadline(),

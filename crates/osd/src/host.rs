@@ -108,7 +108,7 @@ pub struct ObjectQueue {
     pub waiting: VecDeque<OpId>,
     /// Reads for COPY_FROM: they pass what waits, so that two objects can be copied to each other.
     pub urgent: VecDeque<OpId>,
-    /// Reads that wait for the disk, or for room ([`crate::long_reads`]).
+    /// Reads that wait for the disk, or for room ([`crate::read_room`]).
     pub reading: u32,
     /// Those of them that wait for room, and that writes may pass.
     pub parked: u32,

@@ -162,10 +162,10 @@ impl Daemon {
             MsgrEvent::WantsGlobalId { .. } => {}
             MsgrEvent::Open { link, peer } => self.on_open(link, &peer, fx),
             MsgrEvent::Message { link, message } => self.on_message(link, &message, fx),
-            MsgrEvent::Drained { .. } => self.long_reads.is_due = true,
+            MsgrEvent::Backlog { link, over } => self.on_backlog(link, over),
             MsgrEvent::Reset { link, renewed } => self.on_reset(link, renewed, fx),
             MsgrEvent::Closed { link, why } => {
-                self.long_reads.is_due = true;
+                self.forget_backlog(link);
                 if !self.heartbeat_closed(link, &why) {
                     self.on_closed(link, fx);
                 }

@@ -104,7 +104,7 @@ impl Daemon {
                 continue;
             };
             if op.class.writes && queue.parked > 0 {
-                queue.parked -= self.long_reads.make_way(head, op.link);
+                queue.parked -= self.read_room.make_way(head, op.link);
             }
             let blocked = if op.class.writes {
                 queue.reading > queue.parked || (op.class.reads && queue.writing > 0)
@@ -180,6 +180,9 @@ impl Daemon {
         }
         if !writes && self.read_lapsed(id, pgid, fx) {
             return Ran::Stalled;
+        }
+        if !writes && self.must_answer_later(id) {
+            return Ran::Fetching;
         }
         if writes && self.store.holds_writers() {
             return self.wait_for_store(id);
@@ -357,7 +360,7 @@ impl Daemon {
         fx: &mut Effects,
     ) {
         let Some(op) = self.ops.get_mut(&id).filter(|op| op.attempt == attempt) else { return };
-        self.long_reads.give_back(std::mem::take(&mut op.reading_bytes));
+        self.read_room.give_back(std::mem::take(&mut op.reading_bytes));
         let (pgid, head, was_reading) = (op.pgid(), op.head(), op.is_reading);
         let failed = match result {
             Ok(reads) => {

@@ -55,7 +55,7 @@ pub struct ClientOp {
     pub copies: Vec<(CopySource, Result<CopiedObject, Errno>)>,
     /// Bytes it counts for in the memory budget.
     pub bytes: usize,
-    /// What it counts for in [`LongReads`](crate::long_reads::LongReads).
+    /// What it counts for in [`ReadRoom`](crate::read_room::ReadRoom).
     pub reading_bytes: usize,
     /// It counts as a read in its object's queue.
     pub is_reading: bool,
@@ -306,7 +306,10 @@ impl Daemon {
         let Some(mut op) = self.take_op(id) else { return };
         let out: usize = reply.ops.iter().map(wire::msg::ReplyOp::len).sum();
         match op.origin {
-            Origin::Client => self.msgr.send(op.link, reply.encode().with_tid(op.tid)),
+            Origin::Client => {
+                self.read_room.answered(out);
+                self.msgr.send(op.link, reply.encode().with_tid(op.tid));
+            }
             origin => {
                 self.copies.answers.push((origin, op.tid, reply));
                 return;
@@ -349,7 +352,7 @@ impl Daemon {
     fn take_op(&mut self, id: OpId) -> Option<Box<ClientOp>> {
         let op = self.ops.remove(&id)?;
         self.in_hand.own -= op.bytes;
-        self.long_reads.give_back(op.reading_bytes);
+        self.read_room.give_back(op.reading_bytes);
         Some(op)
     }
 
@@ -388,7 +391,7 @@ impl Daemon {
             let Some(op) = self.ops.get_mut(id) else { continue };
             op.attempt += 1;
             op.is_reading = false;
-            self.long_reads.give_back(std::mem::take(&mut op.reading_bytes));
+            self.read_room.give_back(std::mem::take(&mut op.reading_bytes));
             op.answer = None;
             op.reads = ReadSet::new();
             op.trace.mark(self.now.mono, Mark::WaitingForActive);

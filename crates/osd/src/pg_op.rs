@@ -13,7 +13,7 @@ impl Daemon {
     pub(crate) fn run_pg_op(&mut self, id: OpId, pgid: PgId, fx: &mut Effects) {
         let Some(pool) = self.maps.current().pool(pgid.pool) else { return };
         let pg_num = pool.pg_num;
-        if self.pg_read_must_wait(id, pgid, fx) {
+        if self.pg_read_must_wait(id, pgid, fx) || self.must_answer_later(id) {
             return;
         }
         let Some(op) = self.ops.get_mut(&id) else { return };

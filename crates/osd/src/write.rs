@@ -279,7 +279,9 @@ impl Daemon {
             if let Some(queue) = host.objects.get_mut(&write.object) {
                 queue.writing = queue.writing.saturating_sub(1);
                 // A long read may wait for the last of them.
-                self.long_reads.is_due |= queue.writing == 0 && queue.reading > 0;
+                if queue.writing == 0 && queue.reading > 0 {
+                    self.read_room.look_again();
+                }
             }
             touched.push(write.object.clone());
             self.committed(pgid, version, write, fx);

@@ -95,7 +95,7 @@ named! {
         /// the store asked for something to be read first
         StoreMissed,
         /// a long read waited for memory, or for its client to take what it was sent
-        LongReadWaited,
+        ReadWaitedForRoom,
         /// the store was busy and a request waited for it
         StoreBusy,
         /// a clone was made for a snapshot

@@ -211,7 +211,7 @@ impl Server {
                     self.input(now, Input::Closed(link));
                 }
                 MsgrEvent::Open { .. }
-                | MsgrEvent::Drained { .. }
+                | MsgrEvent::Backlog { .. }
                 | MsgrEvent::Closed { .. }
                 | MsgrEvent::Reset { .. } => {}
             }

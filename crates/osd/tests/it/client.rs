@@ -182,11 +182,9 @@ impl TestClient {
     }
 
     fn send_one(&mut self, tid: u64, now: Now, fx: &mut Effects) {
-        let Some(p) = self.pending.get(&tid) else { return };
+        // What was sent and went elsewhere since has no link any more.
+        let Some(p) = self.pending.get(&tid).filter(|p| p.link.is_none()) else { return };
         let Some((target, hash)) = Self::target(&self.map, &p.request) else { return };
-        if p.target.as_ref() == Some(&target) && p.link.is_some() {
-            return;
-        }
         let link = target.primary.and_then(|osd| self.link_to(osd, now, fx));
         let epoch = self.map.epoch;
         let Some(p) = self.pending.get_mut(&tid) else { return };

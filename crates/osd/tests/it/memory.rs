@@ -7,8 +7,9 @@ use crate::cluster::{Cluster, output};
 use serde_json::json;
 use std::time::Duration;
 use types::testing::{Probe, hits_of};
-use types::{HObject, OsdId};
-use wire::msg::{MOsdOpReply, flags};
+use types::{HObject, OsdId, PgId, PoolId};
+use wire::msg::op::{OpCode, Pgls};
+use wire::msg::{MOsdOpReply, OsdOp, flags};
 
 const MIB: u64 = 1 << 20;
 
@@ -87,14 +88,12 @@ fn clients_are_heard_again_when_what_fills_the_memory_is_another_osds() {
     assert_eq!(in_hand(&mut c, 0), 0);
 }
 
-/// A cluster in which a client has asked OSD 0 for 100 MiB, half of them in so many parts each, and
-/// takes nothing of it.
-fn with_stuck_reader(parts: u64) -> Cluster {
+/// A cluster with 100 objects of 1 MiB that OSD 0 leads and has not in memory.
+fn with_objects_on_disk() -> (Cluster, Vec<HObject>) {
     let mut c = small_cluster();
     let all = objects(&c, 100, OsdId(0), true);
     start_writes(&mut c, &all);
     c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
-    // What was written is not in memory afterwards.
     c.crash(0);
     let leads = |c: &Cluster| c.client.borrow().primary_of(&all[0]) == OsdId(0);
     c.run_until(Duration::from_secs(60), |c| !leads(c));
@@ -102,7 +101,13 @@ fn with_stuck_reader(parts: u64) -> Cluster {
     c.run_until(Duration::from_secs(60), |c| leads(c));
     c.wait_clean();
     c.call(all[0].clone(), vec![read(0, 1)], false);
+    (c, all)
+}
 
+/// A cluster in which a client has asked OSD 0 for 100 MiB, half of them in so many parts each, and
+/// takes nothing of it.
+fn with_stuck_reader(parts: u64) -> Cluster {
+    let (mut c, all) = with_objects_on_disk();
     c.pause_client(OsdId(0), true);
     // All that is asked for comes in one receive.
     c.on_client(|c| {
@@ -127,7 +132,7 @@ fn unstuck(c: &mut Cluster) -> Vec<usize> {
         client.done.values().rev().filter(|reply| reply.flags & i64::from(flags::WRITE) == 0);
     let reads = reads.take(100).map(bytes).collect();
     drop(client);
-    assert!(hits_of(Probe::LongReadWaited) > 0);
+    assert!(hits_of(Probe::ReadWaitedForRoom) > 0);
     c.run_until(Duration::from_secs(10), |c| in_hand(c, 0) == 0);
     reads
 }
@@ -149,6 +154,77 @@ fn reads_wait_for_clients_that_do_not_take_what_they_asked_for() {
     // What may be unsent, and what was being read by then.
     assert!((16 * MIB..=20 * MIB).contains(&most), "{most}");
     check_unstuck(&mut c);
+}
+
+/// However short they are, and where they are read.
+#[test]
+fn thousands_of_short_requests_wait_for_their_client() {
+    const BYTES: u64 = 16 << 10;
+    let (mut c, all) = with_objects_on_disk();
+    let reader = c.osds[0];
+    let from_disk = |i: u64| (all[i as usize % 100].clone(), read(BYTES * (i / 100), BYTES));
+    // Four blocks that stand in memory afterwards.
+    let from_memory = |_: u64| (all[0].clone(), read(0, BYTES));
+    let requests: [&dyn Fn(u64) -> (HObject, OsdOp); 2] = [&from_disk, &from_memory];
+    for request in requests {
+        c.pause_client(OsdId(0), true);
+        c.on_client(|c| {
+            for (target, op) in (0..6400).map(request) {
+                c.request(target, vec![op], false);
+            }
+        });
+        let mut most = 0;
+        for _ in 0..1000 {
+            c.pass(Duration::from_millis(1));
+            most = most.max(c.world.unsent_bytes(reader) as u64);
+        }
+        // What may be unsent, and what may be answered until that is known.
+        assert!((16 * MIB..=34 * MIB).contains(&most), "{most}");
+        let stuck = c.change_client();
+        assert_eq!(c.call(all[1].clone(), vec![read(0, 1)], false).result, 0);
+        assert_eq!(c.call(all[0].clone(), vec![read(0, 1)], false).result, 0);
+        (c.client_node, c.client) = stuck;
+        c.pause_client(OsdId(0), false);
+        c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
+        let client = c.client.borrow();
+        let newest = client.done.values().rev().take(6400);
+        assert!(newest.into_iter().all(|reply| output(reply, 0).len() as u64 == BYTES));
+        drop(client);
+        c.run_until(Duration::from_secs(10), |c| in_hand(c, 0) == 0);
+    }
+}
+
+#[test]
+fn listings_wait_for_their_client() {
+    let mut c = small_cluster();
+    for i in 0..400 {
+        let name = format!("{i}{}", "x".repeat(1000));
+        c.on_client(|c| c.request(object(1, &name), vec![write_full(b"x")], true));
+    }
+    c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
+    let led = |c: &Cluster| {
+        let client = c.client.borrow();
+        let all = (0..8).map(|seed| PgId::new(PoolId(1), seed));
+        all.into_iter()
+            .find(|pgid| client.map.pg_to_up_acting(*pgid).acting_primary == Some(OsdId(0)))
+    };
+    let pgid = led(&c).expect("it leads one");
+    c.pause_client(OsdId(0), true);
+    c.on_client(|c| {
+        for _ in 0..2000 {
+            let op = OsdOp::new(OpCode::PGNLS, Pgls { count: 1000, start_epoch: 0 })
+                .with_indata(denc::encode(&HObject::min()));
+            c.request_of_pg(pgid, op);
+        }
+    });
+    let mut most = 0;
+    for _ in 0..1000 {
+        c.pass(Duration::from_millis(1));
+        most = most.max(c.world.unsent_bytes(c.osds[0]) as u64);
+    }
+    assert!((16 * MIB..=34 * MIB).contains(&most), "{most}");
+    c.pause_client(OsdId(0), false);
+    c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
 }
 
 #[test]

@@ -93,7 +93,6 @@ impl Messenger {
             return;
         };
         link.state = State::Open;
-        link.is_backed_up = false;
         link.backoff = BACKOFF_MIN;
         link.last_recv = now.mono;
         link.last_sent = now.mono;

@@ -64,8 +64,6 @@ pub(super) struct Link {
     /// The owner was told of it by [`MsgrEvent::Open`].
     pub opened: bool,
     pub paused: bool,
-    /// Too much waits to be sent.
-    pub is_backed_up: bool,
     /// It is in the list of links to look after at the turn's end.
     pub dirty: bool,
     /// It is in the list of links to be given up.
@@ -95,7 +93,6 @@ impl Link {
             key: None,
             opened: false,
             paused: false,
-            is_backed_up: false,
             dirty: false,
             doomed: false,
             tell: false,

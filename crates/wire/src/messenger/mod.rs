@@ -159,10 +159,13 @@ pub enum MsgrEvent {
         /// What.
         message: Message,
     },
-    /// [`Messenger::is_backed_up`] says so no longer.
-    Drained {
+    /// The peer does not take what it is sent, more than [`Policy::send_limit_bytes`] waits; or it does so
+    /// again, and half of that has gone.
+    Backlog {
         /// The link.
         link: LinkId,
+        /// Whether it is too much.
+        over: bool,
     },
     /// Lossless: the session is over, and with it every message not received yet, in both
     /// directions. The link goes on as a new session under a new id.
@@ -330,12 +333,6 @@ impl Messenger {
         }
     }
 
-    /// Whether the peer does not take what it is sent: more than [`Policy::send_limit_bytes`] waits.
-    /// Then [`MsgrEvent::Drained`] comes, or the link ends.
-    pub fn is_backed_up(&self, link: LinkId) -> bool {
-        self.links.get(&link).is_some_and(|l| l.is_backed_up)
-    }
-
     /// Receives nothing more from the peer: back-pressure. Messages at hand still come.
     pub fn pause(&mut self, link: LinkId, fx: &mut Effects) {
         self.set_paused(link, true, fx);
@@ -441,12 +438,9 @@ impl Messenger {
     }
 
     fn on_backlog(&mut self, conn: ConnId, over: bool, out: &mut Vec<MsgrEvent>) {
-        let Some(link) = self.conns.get(&conn).and_then(|id| self.links.get_mut(id)) else {
-            return;
-        };
-        link.is_backed_up = over;
-        if !over && link.is_open() {
-            out.push(MsgrEvent::Drained { link: link.id });
+        let link = self.conns.get(&conn).and_then(|id| self.links.get(id));
+        if let Some(link) = link.filter(|link| link.is_open()) {
+            out.push(MsgrEvent::Backlog { link: link.id, over });
         }
     }
 

@@ -434,7 +434,7 @@ impl Net {
     /// What a node was told, in words, without messages.
     pub fn story(&self, node: usize) -> Vec<String> {
         let word = |e: &MsgrEvent| match e {
-            MsgrEvent::Message { .. } | MsgrEvent::Listening { .. } | MsgrEvent::Drained { .. } => {
+            MsgrEvent::Message { .. } | MsgrEvent::Listening { .. } | MsgrEvent::Backlog { .. } => {
                 None
             }
             MsgrEvent::Open { peer, .. } => Some(format!("open {}", peer.name)),
