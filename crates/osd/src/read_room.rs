@@ -181,13 +181,15 @@ impl Daemon {
         self.read_room.look_again();
     }
 
-    /// Whether a request that only reads waits, rather than being answered now. It is run again.
+    /// Whether a request that only reads waits, rather than being answered now. It is run again. One for which
+    /// something was fetched holds that until it is answered, and does not wait.
     pub(crate) fn must_answer_later(&mut self, id: OpId) -> bool {
         if self.read_room.answered < TURN_BYTES && self.read_room.stuck.is_empty() {
             return false;
         }
         let Some(op) = self.ops.get(&id) else { return false };
         let later = op.origin == Origin::Client
+            && op.reads.is_empty()
             && self.read_room.is_over(op.link)
             && self.read_room.let_through != Some(id);
         if later {

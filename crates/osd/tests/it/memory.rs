@@ -194,6 +194,43 @@ fn thousands_of_short_requests_wait_for_their_client() {
     }
 }
 
+/// Each time it stops taking answers, reads are under way.
+#[test]
+fn what_was_read_for_a_client_is_not_held_until_it_has_taken_what_it_asked_for_before() {
+    const BYTES: u64 = 16 << 10;
+    let (mut c, all) = with_objects_on_disk();
+    c.on_mon(|m| m.set_flags(maps::OsdMapFlags::NODEEP_SCRUB));
+    let held = |c: &mut Cluster| {
+        let perf = ask(c, 0, "perf dump");
+        let number = |of: &str, name: &str| perf[of][name].as_i64().expect("a number");
+        number("store", "data_read_bytes") - number("osd", "op_out_bytes")
+    };
+    let before = held(&mut c);
+    c.on_client(|c| {
+        for i in 0..6400 {
+            let target = all[i as usize % 100].clone();
+            c.request(target, vec![read(BYTES * (i / 100), BYTES)], false);
+        }
+    });
+    let reader = c.change_client();
+    let asker = (c.client_node, c.client.clone());
+    let mut stops = 0;
+    let mut most = 0;
+    while reader.1.borrow().outstanding() > 0 {
+        for paused in [true, false] {
+            (c.client_node, c.client) = reader.clone();
+            c.pause_client(OsdId(0), paused);
+            (c.client_node, c.client) = asker.clone();
+            c.pass(Duration::from_millis(if paused { 100 } else { 1 }));
+            most = most.max(held(&mut c) - before);
+        }
+        stops += 1;
+    }
+    assert!(stops > 3, "{stops}");
+    // What may be under way.
+    assert!(most <= 3 * MIB as i64, "{most}");
+}
+
 #[test]
 fn listings_wait_for_their_client() {
     let mut c = small_cluster();
