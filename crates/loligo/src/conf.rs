@@ -128,7 +128,7 @@ pub fn dev_conf(dir: &Path, fsid: Uuid, mon: SocketAddr) -> String {
          admin socket = {dir}/$name.asok\n\
          run dir = {dir}\n\
          log file =\n\
-         log to stderr = false\n\
+         err to stderr = true\n\
          [client]\n\
          admin socket =\n"
     )

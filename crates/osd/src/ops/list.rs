@@ -2,9 +2,13 @@
 //!
 //! Guide §5.11. Heads only, in hash order; the handle is the next object, or the first of the next
 //! PG when this one is finished (result 1).
+//!
+//! Heads that are only there for their clones are listed, too, as by Ceph 16.2 (the guide says otherwise):
+//! clients do not say which snapshot they look at, and who brings back a snapshot must find what was
+//! deleted since.
 
 use super::{Reader, Stop};
-use crate::object::{ObjectMeta, key_range};
+use crate::object::key_range;
 use maps::PgIdExt;
 use types::{Errno, HObject, ObjectKey, PgId, SnapId};
 use wire::msg::OsdOp;
@@ -55,16 +59,15 @@ pub fn list_objects(
     let listed = reader.store.list(&from.to_key(), &range.end_key, MAX_SCANNED)?;
     let all = listed.len() < MAX_SCANNED;
     let mut last = from;
-    for (key, stat) in listed {
+    for (key, _) in listed {
         let object = key.decode().map_err(|_| Errno::EIO)?;
         if out.entries.len() == wanted {
             next = Some(object);
             break;
         }
         last = object.clone();
-        let meta = ObjectMeta::decode(&stat.meta).map_err(|_| Errno::EIO)?;
         let here = nspace == ALL_NSPACES || &object.nspace[..] == nspace;
-        if object.is_head() && !meta.whiteout && here {
+        if object.is_head() && here {
             out.entries.push(ListedObject {
                 nspace: object.nspace,
                 name: object.name,

@@ -80,7 +80,7 @@ fn everything_survives_a_power_cut() {
 }
 
 /// All objects of a pool, as `rados ls` finds them.
-fn list(c: &mut Cluster, pool: i64, pg_num: u32) -> Vec<String> {
+pub fn list(c: &mut Cluster, pool: i64, pg_num: u32) -> Vec<String> {
     let mut names = Vec::new();
     for seed in 0..pg_num {
         let mut cursor = HObject::min();

@@ -1,10 +1,10 @@
-//! What removed snapshots alone held is freed.
+//! What removed snapshots alone held is freed, and until then can be found.
 
-use crate::basic::write_full;
+use crate::basic::{list, read, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, Options, output};
 use std::time::Duration;
-use types::{HObject, PoolId, SnapId};
+use types::{Errno, HObject, PoolId, SnapId};
 use wire::msg::op::{Extent, OpCode};
 use wire::msg::op_data::ListSnapsOut;
 use wire::msg::{OsdOp, SnapContext, flags};
@@ -13,9 +13,13 @@ const OBJECTS: usize = 30;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn write_all(c: &mut Cluster, snaps: &[u64]) {
+    change_all(c, snaps, &write_full(b"data"));
+}
+
+fn change_all(c: &mut Cluster, snaps: &[u64], change: &OsdOp) {
     let seq = SnapId(snaps.first().copied().unwrap_or(0));
     for i in 0..OBJECTS {
-        let (target, write) = (object(1, &format!("o{i}")), vec![write_full(b"data")]);
+        let (target, write) = (object(1, &format!("o{i}")), vec![change.clone()]);
         let snapc = SnapContext { seq, snaps: snaps.iter().map(|s| SnapId(*s)).collect() };
         let tid = c.on_client(|cl| cl.request_with(target, write, flags::WRITE, snapc));
         assert_eq!(c.wait_for(tid).result, 0);
@@ -55,4 +59,21 @@ fn an_older_snapshot_is_removed_while_a_younger_one_is_trimmed() {
             assert_eq!(clones(&mut c, i), [], "object {i}, after {pause_us} us");
         }
     }
+}
+
+/// Who brings back a snapshot finds by a listing what was deleted since.
+#[test]
+fn what_was_deleted_is_listed_while_a_snapshot_has_it() {
+    let mut c = Cluster::new(6, 3, &Options::new());
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 2));
+    c.wait_clean();
+    write_all(&mut c, &[]);
+    change_all(&mut c, &[1], &OsdOp::new(OpCode::DELETE, Extent::default()));
+    assert_eq!(c.call(object(1, "o1"), vec![read(0, 1)], false).result, Errno::ENOENT.wire());
+    assert_eq!(list(&mut c, 1, 2).len(), OBJECTS);
+    c.on_mon(|m| m.remove_snap(1, SnapId(1)));
+    c.run_until(PATIENCE, |c| {
+        c.mon.borrow().map.removed_snaps_queue.get(&PoolId(1)).is_none_or(|q| q.is_empty())
+    });
+    assert_eq!(list(&mut c, 1, 2), [""; 0]);
 }
