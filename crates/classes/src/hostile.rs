@@ -119,7 +119,8 @@ const WITHOUT_INPUT: &str = "
     rbd.mirror_uuid_get rbd.mirror_mode_get rbd.mirror_peer_list rbd.mirror_instances_list
     rbd.mirror_image_status_get_summary rbd.mirror_image_status_remove_down
     journal.get_order journal.get_splay_width journal.get_pool_id journal.get_minimum_set
-    journal.get_active_set journal.get_next_tag_tid version.read";
+    journal.get_active_set journal.get_next_tag_tid version.read
+    hello.say_hello hello.record_hello hello.replay hello.turn_it_to_11 hello.writes_dont_return_data";
 
 #[test]
 fn input_that_ends_too_early_is_einval() {

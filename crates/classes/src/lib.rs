@@ -12,6 +12,7 @@
 mod cas;
 #[cfg(test)]
 mod corpus;
+mod hello;
 #[cfg(test)]
 mod hostile;
 mod input;
@@ -70,6 +71,7 @@ const CLASSES: &[(&str, &[Method])] = &[
     ("numops", numops::METHODS),
     ("cas", cas::METHODS),
     ("timeindex", timeindex::METHODS),
+    ("hello", hello::METHODS),
 ];
 
 /// Finds a method.

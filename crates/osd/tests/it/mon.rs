@@ -267,12 +267,12 @@ impl TestMon {
         self.tell(osd, order);
     }
 
-    /// Sends the primary of a PG the order to scrub it.
-    pub fn order_scrub(&mut self, pgid: PgId, deep: bool, repair: bool) {
+    /// Sends the primary of a PG the order to scrub it. `false` when it is not connected.
+    pub fn order_scrub(&mut self, pgid: PgId, deep: bool, repair: bool) -> bool {
         let primary = self.map.pg_to_up_acting(pgid).acting_primary;
         let link = self.osds.iter().rfind(|(_, osd)| Some(**osd) == primary).map(|(l, _)| *l);
         let order = ScrubOrder { epoch: self.map.epoch, pgs: vec![pgid], deep, repair };
-        self.msgr.send(link.expect("the primary is here"), order.encode());
+        link.map(|link| self.msgr.send(link, order.encode())).is_some()
     }
 
     /// Sets the flags of the cluster.

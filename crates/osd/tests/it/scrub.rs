@@ -76,12 +76,17 @@ fn state(c: &Cluster, pgid: PgId) -> StateBits {
     StateBits(c.mon.borrow().stats.get(&pgid).map_or(0, |s| s.state))
 }
 
-/// Orders a scrub and waits for its end.
+/// Orders a scrub and waits for its end. An order is lost when another OSD becomes the primary, as with Ceph: then
+/// it is given again.
 #[track_caller]
 pub fn scrub(c: &mut Cluster, pgid: PgId, deep: bool, repair: bool) -> ScrubRecord {
     let before = record(c, pgid).changes;
-    c.on_mon(|m| m.order_scrub(pgid, deep, repair));
+    let mut ordered = None;
     c.run_until(MINUTE, |c| {
+        let primary = c.mon.borrow().map.pg_to_up_acting(pgid).acting_primary;
+        if ordered != primary && c.on_mon(|m| m.order_scrub(pgid, deep, repair)) {
+            ordered = primary;
+        }
         record(c, pgid).changes > before && !state(c, pgid).has(StateBits::SCRUBBING)
     });
     record(c, pgid)
@@ -256,7 +261,7 @@ fn a_scrub_begins_anew_when_its_interval_ends() {
         }
         let pgid = c.client.borrow().pg_of(&target);
         let members = members(&c, &target);
-        c.on_mon(|m| m.order_scrub(pgid, true, false));
+        assert!(c.on_mon(|m| m.order_scrub(pgid, true, false)));
         c.run_until(MINUTE, |c| state(c, pgid).has(StateBits::SCRUBBING));
         c.pass(Duration::from_millis(100 * seed));
         let gone = members[1 + seed as usize % 2] as usize;
@@ -282,7 +287,7 @@ fn clients_write_while_everything_is_compared() {
             put(&mut c, &format!("o{i}"));
         }
         for pg in 0..4 {
-            c.on_mon(|m| m.order_scrub(PgId::new(types::PoolId(1), pg), true, false));
+            assert!(c.on_mon(|m| m.order_scrub(PgId::new(types::PoolId(1), pg), true, false)));
         }
         let mut round = 0;
         let all =
@@ -363,7 +368,7 @@ fn primaries_that_begin_at_once_do_not_refuse_each_other_for_ever() {
     let mut pairs = pairs.filter(|(a, b)| primary(a) != primary(b));
     let pgs = pairs.next().map(|(a, b)| [*a, *b]).expect("there are such");
     let before: Vec<_> = pgs.iter().map(|p| record(&c, *p).changes).collect();
-    c.on_mon(|m| pgs.iter().for_each(|p| m.order_scrub(*p, false, false)));
+    assert!(c.on_mon(|m| pgs.iter().all(|p| m.order_scrub(*p, false, false))));
     c.run_until(Duration::from_secs(2), |c| {
         pgs.iter().zip(&before).all(|(p, n)| record(c, *p).changes > *n)
     });
