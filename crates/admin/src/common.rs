@@ -20,6 +20,9 @@ pub fn version_line() -> String {
     format!("ceph version {VERSION} ({BUILD}) {RELEASE} (stable)")
 }
 
+/// Whether [`Common::Assert`] is carried out (Ceph's option).
+const ASSERT: &str = "debug_asok_assert_abort";
+
 /// A common command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Common {
@@ -47,6 +50,8 @@ pub enum Common {
     PerfDump,
     /// `perf schema`
     PerfSchema,
+    /// `assert`
+    Assert,
     /// `log flush` and others without an effect
     Nothing,
 }
@@ -84,6 +89,11 @@ pub fn defs<H: Copy>(wrap: impl Fn(Common) -> H) -> Vec<Def<H>> {
             wrap(C::PerfDump),
         ),
         def("perf schema", "explains the performance counters", wrap(C::PerfSchema)),
+        def(
+            "assert",
+            "panics, if debug_asok_assert_abort is set: to see what a crash leads to",
+            wrap(C::Assert),
+        ),
         def("log flush", "does nothing: the log is not buffered", wrap(C::Nothing)),
         def("log reopen", "does nothing: the log goes to stderr", wrap(C::Nothing)),
     ]
@@ -140,6 +150,12 @@ impl Common {
                 Answer::json(perf::dump(&loggers(), logger.as_deref(), counter.as_deref()))
             }
             Common::PerfSchema => Answer::json(perf::schema(&loggers())),
+            Common::Assert => {
+                let may = settings.def(ASSERT).is_some() && settings.bool(ASSERT);
+                assert!(!may, "`assert` was asked for");
+                let why = format!("`{ASSERT}` is not set");
+                return Err(CommandError::new(Errno::EPERM, why));
+            }
             Common::Nothing => Answer::json(json!({})),
         })
     }

@@ -137,6 +137,10 @@ pub struct DaemonArgs {
     #[arg(long, value_name = "FILE")]
     pub pid_file: Option<PathBuf>,
 
+    /// What a crash leaves goes here, and is posted to the mon from here (`ceph crash ls`)
+    #[arg(long, value_name = "DIR")]
+    pub crash_dir: Option<PathBuf>,
+
     /// Leave the terminal's session
     #[arg(long, hide = true)]
     pub detached: bool,

@@ -417,8 +417,20 @@ impl SyncClient {
     /// # Errors
     /// When no answer came; an answer that says no is an answer.
     pub fn command(&mut self, json: &serde_json::Value) -> Result<CommandReply, ClientError> {
-        let json = json.to_string();
-        let id = self.call(move |now, c| c.command(now, json, "")).map_err(lost)?;
+        self.command_with(json, Bytes::new())
+    }
+
+    /// The same with input, as `ceph ... -i FILE` gives it.
+    ///
+    /// # Errors
+    /// See [`SyncClient::command`].
+    pub fn command_with(
+        &mut self,
+        json: &serde_json::Value,
+        input: impl Into<Bytes>,
+    ) -> Result<CommandReply, ClientError> {
+        let (json, input) = (json.to_string(), input.into());
+        let id = self.call(move |now, c| c.command(now, json, input)).map_err(lost)?;
         match self.wait(id).map_err(lost)? {
             Outcome::Command(result) => result,
             other => Err(unexpected(&other)),

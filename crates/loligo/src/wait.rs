@@ -51,6 +51,11 @@ impl Deadline {
         }
     }
 
+    /// Waits until it has passed.
+    pub fn sleep(&self) {
+        self.poll(self.limit, || None::<()>);
+    }
+
     /// Looks until it is so.
     pub fn until(&self, pause: Duration, mut look: impl FnMut() -> bool) -> bool {
         self.poll(pause, || look().then_some(())).is_some()

@@ -4,6 +4,7 @@
 //! answered when the draft is committed (see [`Mon`](crate::Mon)).
 
 use crate::balancer::Balancer;
+use crate::crashes::Crashes;
 use crate::draft::Draft;
 use crate::images::Images;
 use crate::log::ClusterLog;
@@ -69,6 +70,7 @@ pub(crate) struct Cluster {
     pub scrubs: Scrubs,
     pub balancer: Balancer,
     pub images: Images,
+    pub crashes: Crashes,
     /// What OSDs are to recover first; they are told with the next commit.
     pub recovery_orders: Vec<(OsdId, RecoveryOrder)>,
     pub next_global_id: u64,
@@ -93,7 +95,6 @@ impl Cluster {
             metadata: cfg.metadata.clone(),
             started: now,
             next_global_id: state.global_ids_to,
-            state,
             draft: Draft::default(),
             pgmap: PgMap::default(),
             newborns: BTreeMap::new(),
@@ -112,7 +113,9 @@ impl Cluster {
             scrubs: Scrubs::default(),
             balancer: Balancer::default(),
             images: Images::default(),
+            crashes: Crashes::load(&state),
             recovery_orders: Vec::new(),
+            state,
             rng,
         }
     }

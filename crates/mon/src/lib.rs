@@ -11,6 +11,7 @@ mod balancer;
 mod cluster;
 mod commands;
 mod config;
+mod crashes;
 mod draft;
 mod health;
 mod images;

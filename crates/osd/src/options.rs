@@ -9,6 +9,12 @@ use OptionKind::{Bool, Float, Secs, Size, Str, Uint};
 /// The options this OSD heeds.
 pub const OSD: &[OptionDef] = &[
     OptionDef::new(
+        "debug_asok_assert_abort",
+        Bool,
+        "false",
+        "whether the command `assert` makes the daemon crash: to see what that leads to",
+    ),
+    OptionDef::new(
         "osd_memory_target",
         Size,
         "512M",

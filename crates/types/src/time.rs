@@ -1,6 +1,7 @@
 //! Two kinds of time: [`Mono`] for waiting, [`UTime`] for showing and storing.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Nanoseconds in a second.
@@ -75,6 +76,62 @@ impl UTime {
     }
 }
 
+/// Days from 1970-01-01 to a date: the inverse of [`UTime::civil`].
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let y = year - i64::from(month <= 2);
+    let era = y.div_euclid(400);
+    let yoe = y.rem_euclid(400);
+    let doy = (153 * (month + if month > 2 { -3 } else { 9 }) + 2) / 5 + day - 1;
+    let doe = yoe * 365 + yoe / 4 - yoe / 100 + doy;
+    era * 146_097 + doe - 719_468
+}
+
+/// The text is no time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParseTimeError;
+
+impl fmt::Display for ParseTimeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("not a time in UTC: 2026-11-20T12:24:02.470535Z is expected")
+    }
+}
+
+impl std::error::Error for ParseTimeError {}
+
+impl FromStr for UTime {
+    type Err = ParseTimeError;
+
+    /// Reads `2026-11-20T12:24:02.470535Z`; T may be a space, and fraction and Z may be absent.
+    fn from_str(text: &str) -> Result<Self, ParseTimeError> {
+        let number = |part: &str, digits: usize| -> Option<i64> {
+            let good = part.len() == digits && part.bytes().all(|b| b.is_ascii_digit());
+            part.parse().ok().filter(|_| good)
+        };
+        let parse = || {
+            let text = text.strip_suffix('Z').unwrap_or(text);
+            let (date, clock) = text.split_once(['T', ' '])?;
+            let (clock, fraction) = clock.split_once('.').unwrap_or((clock, "0"));
+            let mut date = date.split('-');
+            let (year, month, day) = (date.next()?, date.next()?, date.next()?);
+            let mut clock = clock.split(':');
+            let (hour, minute, second) = (clock.next()?, clock.next()?, clock.next()?);
+            if date.next().is_some() || clock.next().is_some() || fraction.len() > 9 {
+                return None;
+            }
+            let month = number(month, 2).filter(|m| (1..=12).contains(m))?;
+            let day = number(day, 2).filter(|d| (1..=31).contains(d))?;
+            let hour = number(hour, 2).filter(|h| *h < 24)?;
+            let minute = number(minute, 2).filter(|m| *m < 60)?;
+            let second = number(second, 2).filter(|s| *s <= 60)?;
+            let days = days_from_civil(number(year, 4)?, month, day);
+            let sec = days * 86_400 + hour * 3600 + minute * 60 + second;
+            let nsec = number(&format!("{fraction:0<9}"), 9)?;
+            Some(UTime { sec: u32::try_from(sec).ok()?, nsec: u32::try_from(nsec).ok()? })
+        };
+        parse().ok_or(ParseTimeError)
+    }
+}
+
 impl fmt::Display for UTime {
     /// Ceph's ISO form with microseconds in UTC, `2026-11-20T12:24:02.470535+0000`. Times before
     /// 1980 (`utime_t::gmtime` calls them "raw") are shown as seconds, `0.000000`.
@@ -100,6 +157,36 @@ mod tests {
         assert_eq!(UTime::ZERO.to_string(), "0.000000");
         let leap = UTime { sec: 1_709_164_800, nsec: 0 };
         assert_eq!(leap.to_string(), "2024-02-29T00:00:00.000000+0000");
+    }
+
+    #[test]
+    fn reads_times_and_nothing_else() {
+        let t = UTime { sec: 1_795_177_442, nsec: 470_535_000 };
+        for text in ["2026-11-20T12:24:02.470535Z", "2026-11-20 12:24:02.470535"] {
+            assert_eq!(text.parse(), Ok(t));
+        }
+        for sec in (0..u32::MAX).step_by(86_399 * 3) {
+            let t = UTime { sec, nsec: 0 };
+            let (y, mo, d, h, mi, s) = t.civil();
+            assert_eq!(format!("{y:04}-{mo:02}-{d:02}T{h:02}:{mi:02}:{s:02}").parse(), Ok(t));
+        }
+        let bad = [
+            "",
+            "Z",
+            "2026-11-20",
+            "2026-13-20T12:24:02",
+            "2026-11-00T12:24:02",
+            "2026-11-20T24:24:02",
+            "2026-11-20T12:24:02.1234567890",
+            "2026-11-20T12:24:02.-1",
+            "1969-12-31T23:59:59",
+            "2107-01-01T00:00:00",
+            "2026-11-20T12:24:02:00",
+            "2026-+1-20T12:24:02",
+        ];
+        for text in bad {
+            assert_eq!(text.parse::<UTime>(), Err(ParseTimeError), "{text}");
+        }
     }
 
     #[test]

@@ -1,23 +1,36 @@
 //! What both daemons' processes do: leave the terminal, hold the pid file, run a core to its end.
 
+mod crash;
 pub mod mon;
 pub mod osd;
 pub mod pid;
 
 use crate::cli::DaemonArgs;
+use crate::conf::ClientConf;
 use crate::failure::{Context, Exit, Failure};
 use crate::sync_client::entropy;
 use io::Core;
 use io::kv::ClusterStore;
 use pid::PidFile;
+use types::AddrVec;
 
-/// Prepares the process. The pid file is held as long as what is given back lives.
-fn prepare(args: &DaemonArgs) -> Result<Option<PidFile>, Failure> {
+/// Prepares the process of `name`. The pid file is held as long as what is given back lives.
+fn prepare(
+    args: &DaemonArgs,
+    name: &str,
+    process: &'static str,
+    mons: Vec<AddrVec>,
+) -> Result<Option<PidFile>, Failure> {
     if args.detached {
         // It fails for a process that leads its group, which is as good.
         let _ = rustix::process::setsid();
     }
-    args.pid_file.as_deref().map(PidFile::take).transpose()
+    let pid_file = args.pid_file.as_deref().map(PidFile::take).transpose()?;
+    if let Some(dir) = &args.crash_dir {
+        crash::note_panics(dir, name, process);
+        crash::post_all(dir, &ClientConf { fsid: None, mons })?;
+    }
+    Ok(pid_file)
 }
 
 /// Tells this life of a daemon from others at the same address; never 0.

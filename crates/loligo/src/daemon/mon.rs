@@ -6,6 +6,7 @@ use crate::failure::{Context, Exit, Failure};
 use crate::machine;
 use crate::sync_client::entropy;
 use mon::{Mon, MonConfig, NewCluster};
+use types::AddrVec;
 
 /// The monitor's data folder holds its cluster store under this name.
 pub const STORE: &str = "store.redb";
@@ -15,8 +16,9 @@ pub const STORE: &str = "store.redb";
 /// # Errors
 /// When it cannot start, or stopped for a reason.
 pub fn run(args: &MonArgs) -> Result<Exit, Failure> {
-    let _pid_file = prepare(&args.daemon)?;
     let name = format!("mon.{}", args.name);
+    let own = vec![AddrVec::msgr2(args.addr, 0)];
+    let _pid_file = prepare(&args.daemon, &name, "loligo-mon", own)?;
     let what = || format!("cannot start {name}");
     let path = args.data.join(STORE);
     if !path.exists() {

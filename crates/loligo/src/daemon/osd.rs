@@ -30,8 +30,8 @@ const MIN_MEMORY_BYTES: u64 = 64 << 20;
 /// # Errors
 /// When it cannot start, or stopped for a reason.
 pub fn run(args: &OsdRun) -> Result<Exit, Failure> {
-    let _pid_file = prepare(&args.daemon)?;
     let name = format!("osd.{}", args.id);
+    let _pid_file = prepare(&args.daemon, &name, "loligo-osd", mons(args))?;
     let mut restarts = VecDeque::new();
     let mut was_alive = false;
     loop {
@@ -70,6 +70,10 @@ fn is_too_often(restarts: &mut VecDeque<Deadline>) -> bool {
     restarts.len() > MAX_RESTARTS
 }
 
+fn mons(args: &OsdRun) -> Vec<AddrVec> {
+    args.mon.iter().map(|addr| AddrVec::msgr2(*addr, 0)).collect()
+}
+
 fn config(args: &OsdRun, disks: &Disks, was_alive: bool) -> Result<OsdConfig, Failure> {
     let memory = args.memory.0.max(MIN_MEMORY_BYTES);
     let memory = ("osd_memory_target".to_owned(), memory.to_string());
@@ -90,7 +94,7 @@ fn config(args: &OsdRun, disks: &Disks, was_alive: bool) -> Result<OsdConfig, Fa
     let config = OsdConfig {
         id: OsdId(args.id.cast_signed()),
         cluster: args.fsid,
-        mons: args.mon.iter().map(|addr| AddrVec::msgr2(*addr, 0)).collect(),
+        mons: mons(args),
         public: args.addr,
         cluster_net: args.cluster_addr.unwrap_or(SocketAddr::new(args.addr.ip(), 0)),
         admin_socket: args.daemon.admin_socket.clone(),

@@ -85,6 +85,11 @@ impl Layout {
         self.dir.join(format!("{daemon}.log"))
     }
 
+    /// What daemons that crash leave behind.
+    pub fn crashes(&self) -> PathBuf {
+        self.dir.join("crash")
+    }
+
     /// Its admin socket.
     pub fn admin_socket(&self, daemon: DaemonId) -> PathBuf {
         self.dir.join(format!("{daemon}.asok"))

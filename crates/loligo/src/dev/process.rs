@@ -70,6 +70,7 @@ pub fn start(layout: &Layout, state: &State, daemon: DaemonId) -> Result<Started
     command.args(["--fsid", &state.fsid, "--detached", "--data"]).arg(layout.data(daemon));
     command.arg("--pid-file").arg(layout.pid(daemon));
     command.arg("--admin-socket").arg(layout.admin_socket(daemon));
+    command.arg("--crash-dir").arg(layout.crashes());
     let child = command
         .current_dir("/")
         .stdin(Stdio::null())

@@ -14,6 +14,7 @@ pub(crate) mod bench;
 mod config;
 mod config_key;
 mod config_show;
+mod crash;
 mod crush;
 mod df;
 #[cfg(test)]
@@ -147,6 +148,7 @@ pub(crate) fn table() -> CommandTable<Handler> {
         config::COMMANDS,
         config_key::COMMANDS,
         config_show::COMMANDS,
+        crash::COMMANDS,
         DESCRIPTIONS,
     ];
     let themes = themes.iter().chain(osd::THEMES).chain(self::crush::THEMES);

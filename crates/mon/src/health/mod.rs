@@ -2,6 +2,7 @@
 //!
 //! Every check ends its details with a line that begins with [`HINT`].
 
+mod crashes;
 mod mutes;
 mod osds;
 mod pgs;
@@ -105,6 +106,7 @@ impl Cluster {
         osds::check(self, now, &mut checks);
         pools::check(self, sums, &mut checks);
         pgs::check(self, now, sums, &mut checks);
+        crashes::check(self, now, &mut checks);
         checks
     }
 

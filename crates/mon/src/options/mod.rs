@@ -13,6 +13,12 @@ use OptionKind::{Bool, Choice, Float, Int, Millisecs, Secs, Str, Uint};
 
 /// The options this mon heeds.
 pub(crate) const MON: &[OptionDef] = &[
+    OptionDef::new(
+        "debug_asok_assert_abort",
+        Bool,
+        "false",
+        "whether the command `assert` makes the daemon crash: to see what that leads to",
+    ),
     OptionDef::new("mon_allow_pool_delete", Bool, "false", "whether pools may be deleted at all"),
     OptionDef::new(
         "mon_allow_pool_size_one",
@@ -75,6 +81,18 @@ pub(crate) const MON: &[OptionDef] = &[
         Str,
         "",
         "numbers of the pools that are balanced, with commas between them; empty: all",
+    ),
+    OptionDef::new(
+        "mgr/crash/warn_recent_interval",
+        Secs,
+        "1209600",
+        "for so long RECENT_CRASH warns of a crash that nobody has archived",
+    ),
+    OptionDef::new(
+        "mgr/crash/retain_interval",
+        Secs,
+        "31536000",
+        "for so long crashes are kept",
     ),
     OptionDef::new("mon_max_osd", Uint, "10000", "OSD ids are below this").at_least(1.0),
     OptionDef::new(

@@ -27,6 +27,7 @@ impl Server {
         c.purge_snaps();
         c.trim_maps();
         c.age_identities(now);
+        c.age_crashes(now);
         c.scrubs.look_again();
         // A lost order is no reason for a PG that never comes.
         self.order_pgs(|_| true);

@@ -18,6 +18,7 @@ mod machines;
 mod meta;
 mod objects;
 mod own_images;
+mod panics;
 mod pg_num;
 mod placement;
 mod qemu_guest;
