@@ -402,7 +402,10 @@ impl Fsx {
         for object in 0..count {
             let state = data[object as usize / 4] >> (6 - object % 4 * 2) & 3;
             let data_name = format!("{}.{object:016x}", info.prefix);
-            let exists = existing[&self.images[i].data_pool].contains(&data_name);
+            let pool = self.images[i].data_pool;
+            // Deleted objects that a snapshot has are listed, too.
+            let exists = existing[&pool].contains(&data_name)
+                && self.c.op(0, ObjectOp::new(Object::new(pool, data_name)).read(0, 0)).is_ok();
             assert_ne!(state, 2, "object {object} of {name} is left pending");
             assert_eq!(state != 0, exists, "object {object} of {name}: state {state}");
         }
