@@ -2,7 +2,7 @@
 
 use crate::answer::{Answer, CommandError, strerror};
 use crate::command::{Args, CommandTable, Def};
-use crate::perf::{self, Logger};
+use crate::perf::{self, Logger, Resets};
 use crate::settings::{SettingError, Settings, Source};
 use serde_json::{Value, json};
 use types::Errno;
@@ -50,6 +50,8 @@ pub enum Common {
     PerfDump,
     /// `perf schema`
     PerfSchema,
+    /// `perf reset`
+    PerfReset,
     /// `assert`
     Assert,
     /// `log flush` and others without an effect
@@ -90,6 +92,11 @@ pub fn defs<H: Copy>(wrap: impl Fn(Common) -> H) -> Vec<Def<H>> {
         ),
         def("perf schema", "explains the performance counters", wrap(C::PerfSchema)),
         def(
+            "perf reset <var:String>",
+            "performance counters of a logger, or of `all`, begin at zero",
+            wrap(C::PerfReset),
+        ),
+        def(
             "assert",
             "panics, if debug_asok_assert_abort is set: to see what a crash leads to",
             wrap(C::Assert),
@@ -109,6 +116,7 @@ impl Common {
         args: &Args,
         table: &CommandTable<H>,
         settings: &mut Settings,
+        resets: &mut Resets,
         loggers: impl FnOnce() -> Vec<Logger>,
     ) -> Result<Answer, CommandError> {
         let var = args.text("var");
@@ -147,7 +155,17 @@ impl Common {
             }
             Common::PerfDump => {
                 let (logger, counter) = (args.str("logger"), args.str("counter"));
-                Answer::json(perf::dump(&loggers(), logger.as_deref(), counter.as_deref()))
+                Answer::json(perf::dump(
+                    &resets.apply(loggers()),
+                    logger.as_deref(),
+                    counter.as_deref(),
+                ))
+            }
+            Common::PerfReset => {
+                if !resets.reset(&loggers(), &var) {
+                    return Err(CommandError::not_found(format_args!("Not find: {var}")));
+                }
+                Answer::json(json!({ "success": format!("perf reset {var}") }))
             }
             Common::PerfSchema => Answer::json(perf::schema(&loggers())),
             Common::Assert => {
@@ -192,7 +210,8 @@ mod tests {
         let table = CommandTable::new(defs(|c| c));
         let args: Map<String, Value> = command.as_object().cloned().unwrap();
         let (spec, args) = table.find(args).map_err(|e| e.text)?;
-        let answer = spec.def.handler.run(&args, &table, settings, Vec::new);
+        let answer =
+            spec.def.handler.run(&args, &table, settings, &mut Resets::default(), Vec::new);
         match answer.map_err(|e| e.text)?.data {
             crate::answer::Data::Json(v) => Ok(v),
             other => panic!("{other:?}"),

@@ -1,6 +1,7 @@
 //! Performance counters as `perf dump` and `perf schema` show them (`common/perf_counters.cc`).
 
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What a counter counts.
@@ -76,6 +77,20 @@ pub enum CounterValue {
 }
 
 impl CounterValue {
+    /// What was added since it stood at `before`.
+    fn since(self, before: CounterValue) -> Self {
+        use CounterValue as V;
+        match (self, before) {
+            (V::Int(n), V::Int(b)) => V::Int(n.saturating_sub(b)),
+            (V::Time(t), V::Time(b)) => V::Time(t.saturating_sub(b)),
+            (V::AvgTime(n, t), V::AvgTime(m, b)) => {
+                V::AvgTime(n.saturating_sub(m), t.saturating_sub(b))
+            }
+            (V::Avg(n, s), V::Avg(m, b)) => V::Avg(n.saturating_sub(m), s.saturating_sub(b)),
+            _ => self,
+        }
+    }
+
     fn show(self) -> Value {
         match self {
             CounterValue::Int(n) => n.into(),
@@ -97,6 +112,39 @@ pub struct Logger {
     pub name: String,
     /// What it holds.
     pub counters: Vec<(CounterDef, CounterValue)>,
+}
+
+/// Where counters stood when they were reset (`perf reset`): what is shown is what was added since. Gauges are
+/// never reset.
+#[derive(Clone, Debug, Default)]
+pub struct Resets(BTreeMap<String, BTreeMap<&'static str, CounterValue>>);
+
+impl Resets {
+    /// Resets the counters of a logger, or of `all`. `false` when there is none of that name.
+    pub fn reset(&mut self, loggers: &[Logger], which: &str) -> bool {
+        let mut found = false;
+        for l in loggers.iter().filter(|l| which == "all" || l.name == which) {
+            let grows = l.counters.iter().filter(|(def, _)| def.kind != CounterKind::Gauge);
+            let values = grows.map(|(def, value)| (def.name, *value)).collect();
+            self.0.insert(l.name.clone(), values);
+            found = true;
+        }
+        found
+    }
+
+    /// What was added to each counter since it was reset.
+    #[must_use]
+    pub fn apply(&self, mut loggers: Vec<Logger>) -> Vec<Logger> {
+        for l in &mut loggers {
+            let Some(before) = self.0.get(&l.name) else { continue };
+            for (def, value) in &mut l.counters {
+                if let Some(before) = before.get(def.name) {
+                    *value = value.since(*before);
+                }
+            }
+        }
+        loggers
+    }
 }
 
 /// The answer to `perf dump [logger [counter]]`.
@@ -155,5 +203,35 @@ mod tests {
         let schema = schema(&loggers);
         assert_eq!(schema["osd"]["op_latency"]["value_type"], "real-integer-pair");
         assert_eq!(schema["osd"]["op_in_bytes"]["units"], "bytes");
+    }
+
+    #[test]
+    fn counters_that_were_reset_begin_at_zero_and_gauges_stay() {
+        let at = |ops: u64, ms: u64, wip: u64| {
+            let counters = vec![
+                (CounterDef::new("op", CounterKind::Counter, ""), CounterValue::Int(ops)),
+                (
+                    CounterDef::new("op_latency", CounterKind::AvgTime, ""),
+                    CounterValue::AvgTime(ops, Duration::from_millis(ms)),
+                ),
+                (CounterDef::new("op_wip", CounterKind::Gauge, ""), CounterValue::Int(wip)),
+            ];
+            let other =
+                vec![(CounterDef::new("n", CounterKind::Counter, ""), CounterValue::Int(ops))];
+            let logger = |name: &str, counters| Logger { name: name.into(), counters };
+            vec![logger("osd", counters), logger("store", other)]
+        };
+        let mut resets = Resets::default();
+        assert!(!resets.reset(&at(2, 6, 1), "nobody"));
+        assert!(resets.reset(&at(2, 6, 1), "osd"));
+        let shown = dump(&resets.apply(at(5, 12, 3)), None, None);
+        let latency = json!({"avgcount": 3, "sum": 0.006, "avgtime": 0.002});
+        assert_eq!(
+            shown,
+            json!({"osd": {"op": 3, "op_latency": latency, "op_wip": 3}, "store": {"n": 5}})
+        );
+        assert!(resets.reset(&at(5, 12, 3), "all"));
+        let shown = dump(&resets.apply(at(6, 13, 2)), None, None);
+        assert_eq!((&shown["osd"]["op"], &shown["store"]["n"]), (&json!(1), &json!(1)));
     }
 }

@@ -16,6 +16,7 @@ use crate::session::Session;
 use crate::state::State;
 use crate::store::keys;
 use admin::CommandError;
+use admin::perf::Resets;
 use admin::settings::{Settings, Source};
 use crush::{CrushError, CrushMap};
 use io::{Now, Rng};
@@ -49,6 +50,8 @@ pub(crate) struct Cluster {
     /// PGs that nobody has reported yet, as they are by the committed map.
     pub newborns: BTreeMap<PgId, pg::Pg>,
     pub settings: Settings,
+    /// Where the mon's counters were reset.
+    pub resets: Resets,
     pub known: Known,
     pub sessions: BTreeMap<LinkId, Session>,
     /// The newest session of each OSD.
@@ -99,6 +102,7 @@ impl Cluster {
             pgmap: PgMap::default(),
             newborns: BTreeMap::new(),
             settings,
+            resets: Resets::default(),
             known: Known::new(),
             sessions: BTreeMap::new(),
             osd_links: BTreeMap::new(),

@@ -173,6 +173,8 @@ pub struct Daemon {
     pub(crate) report_soon: Option<Mono>,
     /// Durable transactions and their time, as of the last report.
     pub(crate) reported_commits: (u64, u64),
+    /// Reports that were sent.
+    pub(crate) reports: u32,
     events: Vec<MsgrEvent>,
 }
 
@@ -246,6 +248,7 @@ impl Daemon {
             say_slow_at: now.mono,
             report_soon: None,
             reported_commits: (0, 0),
+            reports: 0,
             events: Vec::new(),
             cfg,
         }

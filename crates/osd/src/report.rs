@@ -4,12 +4,13 @@ use crate::config::{ASK_AGAIN_MS, REPORT_DELAY_MS, REPORT_INTERVAL_S, TICK_MS};
 use crate::daemon::{Daemon, Life};
 use crate::host::PgHost;
 use crate::tracker::tracked_text;
+use admin::{Answer, CommandError};
 use io::{Effects, Now};
 use maps::SnapSet;
 use peer::{OptionSaid, OsdAlive, OsdPgTemp, OsdReport, OsdSpace, PgStat, PoolCompressed};
 use pg::StateBits;
 use std::time::Duration;
-use types::{Epoch, OsdId, PgId, PoolId};
+use types::{Epoch, Errno, OsdId, PgId, PoolId};
 use wire::msg::Payload;
 
 /// The mon keeps every map since the one a PG was last known to be clean in: PGs are reported at least
@@ -157,8 +158,20 @@ impl Daemon {
             own_damage: self.own_damage().to_owned(),
             images: self.images_io.report(now),
             options: options(&self.admin.settings),
+            seq: self.reports.wrapping_add(1),
         };
+        self.reports = report.seq;
         self.send_mon(report.encode());
+    }
+
+    /// `flush_pg_stats`: the mon hears at once how everything is. Answers the report's number.
+    pub(crate) fn flush_report(&mut self) -> Result<Answer, CommandError> {
+        if !self.is_up() || !self.mon.open {
+            let why = "this OSD is not up, or has no connection to the mon";
+            return Err(CommandError::new(Errno::EAGAIN, why));
+        }
+        self.send_report();
+        Ok(Answer::json(peer::stat_seq(self.up_from, self.reports).into()))
     }
 
     /// How many requests are slow, and the age of the oldest. The log hears which it is, now and then.

@@ -294,8 +294,17 @@ pub struct OsdReport {
     /// Its options that are not left to their defaults.
     #[denc(since = 7)]
     pub options: Vec<OptionSaid>,
+    /// How many it has sent since it is up, with this one.
+    #[denc(since = 7)]
+    pub seq: u32,
 }
 payload!(OsdReport, 5);
+
+/// The number of a report as `flush_pg_stats` and `osd last-stat-seq` say it: OSDs count anew with each start.
+#[must_use]
+pub fn stat_seq(up_from: Epoch, seq: u32) -> u64 {
+    u64::from(up_from.0) << 32 | u64::from(seq)
+}
 
 /// What was said of a daemon's option.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]

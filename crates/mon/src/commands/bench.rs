@@ -178,6 +178,7 @@ impl Bench {
                 full: self.full.contains(&id),
                 images: None,
                 options: self.options.get(&id).cloned().unwrap_or_default(),
+                seq: 1,
                 own_damage: self.own_damage.get(&id).cloned().unwrap_or_default(),
             };
             self.c.report(self.now, wire::LinkId(u64::from(id.0.unsigned_abs())), report);

@@ -48,7 +48,9 @@ impl Cluster {
         loggers: impl FnOnce() -> Vec<Logger>,
     ) -> Result<Answer, CommandError> {
         match handler {
-            Tell::Common(common) => common.run(args, table, &mut self.settings, loggers),
+            Tell::Common(common) => {
+                common.run(args, table, &mut self.settings, &mut self.resets, loggers)
+            }
             Tell::Mon(show) => Ok(Answer::json(show(self, now))),
         }
     }

@@ -56,7 +56,8 @@ pub(crate) struct OsdStat {
     pub slow_requests: u32,
     pub oldest_request_s: u32,
     pub at: Mono,
-    pub seq: u64,
+    /// The number that the OSD gave its report.
+    pub seq: u32,
     pub compressed: Vec<PoolCompressed>,
     /// How far its clock is ahead of ours, in milliseconds, give or take the way of its report.
     pub clock_ahead_ms: i64,

@@ -19,7 +19,6 @@ impl PgMap {
         if map.is_down(report.osd) || up_from != Some(report.up_from) {
             return Vec::new();
         }
-        let seq = self.osds.get(&report.osd).map_or(0, |s| s.seq) + 1;
         let stat = OsdStat {
             up_from: report.up_from,
             space: report.space,
@@ -28,7 +27,7 @@ impl PgMap {
             slow_requests: report.slow_requests,
             oldest_request_s: report.oldest_request_s,
             at: now.mono,
-            seq,
+            seq: report.seq,
             compressed: report.compressed,
             clock_ahead_ms: unix_ms(report.wall) - unix_ms(now.wall),
             full: report.full,

@@ -148,6 +148,7 @@ fn osds_that_do_not_belong_here_stay_out_of_the_map() {
         wall: types::UTime::ZERO,
         full: true,
         images: None,
+        seq: 1,
         options: Vec::new(),
         own_damage: "x".repeat(1 << 20),
     };

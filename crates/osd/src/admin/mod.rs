@@ -11,7 +11,7 @@ use crate::options::Limits;
 use crate::tracker::tracked_json;
 use admin::command::Def;
 use admin::common::Common;
-use admin::perf::Logger;
+use admin::perf::{Logger, Resets};
 use admin::{
     AdminEvent, AdminServer, Answer, Args, CommandError, CommandTable, Format, Settings, Source,
 };
@@ -86,11 +86,24 @@ const OWN: &[Def<Handler>] = &[
         "shows PGs that recover, and those that wait for their turn",
         |d, _| Ok(d.recovery_reservations()),
     ),
+    own("dump_scrubs", "shows when PGs are to be scrubbed", |d, _| Ok(d.planned_scrubs())),
+    own("dump_scrub_reservations", "counts scrubs that this OSD takes part in", |d, _| {
+        Ok(d.scrub_reservations())
+    }),
+    own("flush_pg_stats", "reports to the mon at once; see `ceph osd last-stat-seq`", |d, _| {
+        d.flush_report()
+    }),
+    own("compact", "does nothing: the store needs no compaction", |_, _| {
+        Ok(Answer::json(json!({ "elapsed_time": 0.0 })))
+    }),
     own("store usage", "shows what the store's space is used for", |d, _| Ok(d.store_usage())),
     own("dump_mempools", "shows what memory is used for", |d, _| Ok(d.mempools())),
     own("cache drop", "drops what the store keeps in memory of what it has read", |d, _| {
         d.store.drop_caches();
         Ok(Answer::ok())
+    }),
+    own("cache status", "shows bytes that the store keeps of what it has read", |d, _| {
+        Ok(Answer::json(json!({ "bluestore_buffers": d.store.counters().kept_bytes })))
     }),
     Def::read(
         "bench [count:Int] [size:Int] [object_size:Int] [object_num:Int]",
@@ -165,6 +178,7 @@ const OWN: &[Def<Handler>] = &[
 pub struct Admin {
     server: Option<AdminServer>,
     pub settings: Settings,
+    resets: Resets,
     table: Rc<CommandTable<Handler>>,
 }
 
@@ -176,6 +190,7 @@ impl Admin {
         Admin {
             server: cfg.admin_socket.clone().map(|path| AdminServer::new(ADMIN, path)),
             settings: cfg.settings(),
+            resets: Resets::default(),
             table: Rc::new(table),
         }
     }
@@ -292,8 +307,10 @@ impl Daemon {
             Handler::Common(common) => {
                 let table = self.admin.table.clone();
                 let mut settings = std::mem::take(&mut self.admin.settings);
-                let answer = common.run(args, &table, &mut settings, || self.loggers());
-                self.admin.settings = settings;
+                let mut resets = std::mem::take(&mut self.admin.resets);
+                let answer =
+                    common.run(args, &table, &mut settings, &mut resets, || self.loggers());
+                (self.admin.settings, self.admin.resets) = (settings, resets);
                 self.take_over_settings();
                 answer
             }

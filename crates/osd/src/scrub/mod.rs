@@ -5,6 +5,7 @@
 //! * `scan`: listing the objects of a chunk and reading them, on every member;
 //! * `list`: what was found, for clients that ask;
 //! * `own`: the check of the OSD's own records;
+//! * `show`: what is scrubbed when, for people;
 //! * `inject`: commands of tests that change one copy.
 //!
 //! An OSD takes part in `osd_max_scrubs` scrubs at most, as primary or as replica. One slice of one
@@ -17,6 +18,7 @@ mod options;
 mod own;
 mod primary;
 mod scan;
+mod show;
 
 pub(crate) use list::list_wrong;
 pub use options::{OPTIONS, ScrubSettings};

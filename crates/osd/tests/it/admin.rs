@@ -116,3 +116,66 @@ fn options_are_set_and_nonsense_is_refused() {
     let descriptions = ask(&mut c, 0, "get_command_descriptions");
     assert!(descriptions["cmd000"]["sig"].is_array());
 }
+
+#[test]
+fn counters_can_be_reset() {
+    let mut c = with_pool(5, 3, 3);
+    c.call(object(1, "a"), vec![write_full(&[1; 5000])], true);
+    let leader = c.client.borrow().primary_of(&object(1, "a")).0;
+    let ops = |c: &mut Cluster| {
+        let perf = ask(c, leader, "perf dump");
+        (perf["osd"]["op_w"].clone(), perf["osd"]["numpg"].clone())
+    };
+    let (before, pgs) = ops(&mut c);
+    assert_eq!(before, 1);
+    let reset = |what: &str| json!({"prefix": "perf reset", "var": what});
+    assert_eq!(tell(&mut c, leader, &reset("nobody")).0, Errno::ENOENT.wire());
+    let (_, _, said) = tell(&mut c, leader, &reset("all"));
+    assert_eq!(said, json!({"success": "perf reset all"}));
+    assert_eq!(ops(&mut c), (json!(0), pgs.clone()), "gauges stay");
+    c.call(object(1, "a"), vec![write_full(&[1; 5000])], true);
+    assert_eq!(ops(&mut c), (json!(1), pgs));
+}
+
+#[test]
+fn what_an_osd_says_of_itself_is_with_the_mon_when_it_was_asked_to_report() {
+    let mut c = with_pool(5, 3, 3);
+    for _ in 0..3 {
+        c.call(object(1, "a"), vec![write_full(&[1; 5000])], true);
+        for osd in 0..3 {
+            let seq = ask(&mut c, osd, "flush_pg_stats").as_u64().expect("a number");
+            c.run_until(Duration::from_millis(100), |c| {
+                let mon = c.mon.borrow();
+                let report = &mon.reports[&OsdId(osd)];
+                peer::stat_seq(report.up_from, report.seq) >= seq
+            });
+        }
+        let versions = |c: &Cluster| -> u64 {
+            let mon = c.mon.borrow();
+            mon.stats.values().map(|s| s.last_update.version).sum()
+        };
+        let before = versions(&c);
+        c.pass(Duration::from_secs(10));
+        assert_eq!(versions(&c), before, "something was not reported");
+    }
+}
+
+#[test]
+fn the_next_scrub_of_each_pg_can_be_seen() {
+    let mut c = with_pool(5, 3, 3);
+    let all: Vec<Value> = (0..3)
+        .flat_map(|osd| ask(&mut c, osd, "dump_scrubs").as_array().cloned().expect("a list"))
+        .collect();
+    assert_eq!(all.len(), 8, "each PG has one primary");
+    for pg in &all {
+        // The pool is of 1970: such times are shown as seconds.
+        let seconds = |name: &str| -> f64 {
+            pg[name].as_str().and_then(|text| text.parse().ok()).expect("seconds")
+        };
+        let (at, late) = (seconds("sched_time"), seconds("deadline"));
+        assert!((86_400.0..=1.5 * 86_400.0).contains(&at) && at < late, "{pg}");
+        assert_eq!((&pg["forced"], &pg["running"]), (&json!(false), &json!(false)), "{pg}");
+    }
+    let reserved = ask(&mut c, 0, "dump_scrub_reservations");
+    assert_eq!(reserved, json!({"scrubs_local": 0, "scrubs_remote": 0, "osd_max_scrubs": 1}));
+}

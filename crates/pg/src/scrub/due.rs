@@ -50,6 +50,31 @@ fn dice(pgid: PgId, record: &ScrubRecord, salt: u64) -> f64 {
     (x >> 11) as f64 / (1u64 << 53) as f64
 }
 
+/// When a PG is to be scrubbed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// From here on a light scrub is due.
+    pub light_at: UTime,
+    /// From here on a light scrub is late.
+    pub late_at: UTime,
+    /// From here on a deep scrub is due.
+    pub deep_at: UTime,
+}
+
+impl Plan {
+    /// Of a PG that was made at `created`.
+    pub fn of(pgid: PgId, record: &ScrubRecord, created: UTime, intervals: &Intervals) -> Self {
+        let last = record.last_scrub_stamp.max(created);
+        let last_deep = record.last_deep_scrub_stamp.max(created);
+        let spread = intervals.min.mul_f64(intervals.randomize.max(0.0) * dice(pgid, record, 1));
+        Plan {
+            light_at: last.plus(intervals.min + spread),
+            late_at: last.plus(intervals.max),
+            deep_at: last_deep.plus(intervals.deep),
+        }
+    }
+}
+
 /// What is due of a PG that was made at `created`, if anything. `allowed`: light, deep.
 pub fn due(
     pgid: PgId,
@@ -60,22 +85,23 @@ pub fn due(
     allowed: (bool, bool),
 ) -> Option<Due> {
     let allowed = Allowed { light: allowed.0, deep: allowed.1 };
-    let last = record.last_scrub_stamp.max(created);
-    let last_deep = record.last_deep_scrub_stamp.max(created);
-    let spread = intervals.min.mul_f64(intervals.randomize.max(0.0) * dice(pgid, record, 1));
-    let (light_at, deep_at) = (last.plus(intervals.min + spread), last_deep.plus(intervals.deep));
-    if allowed.deep && now >= deep_at {
+    let plan = Plan::of(pgid, record, created, intervals);
+    if allowed.deep && now >= plan.deep_at {
         // It is late when a light one would be as well.
-        let late = now >= deep_at.plus(intervals.max);
-        return Some(Due { kind: Kind { deep: true, ..Kind::periodic() }, since: deep_at, late });
+        let late = now >= plan.deep_at.plus(intervals.max);
+        return Some(Due {
+            kind: Kind { deep: true, ..Kind::periodic() },
+            since: plan.deep_at,
+            late,
+        });
     }
-    if !allowed.light || now < light_at {
+    if !allowed.light || now < plan.light_at {
         return None;
     }
     let deep = allowed.deep && dice(pgid, record, 2) < intervals.deep_randomize;
-    let late = now >= last.plus(intervals.max);
+    let late = now >= plan.late_at;
     let kind = Kind { deep, starter: Starter::Schedule, repair: false };
-    Some(Due { kind, since: light_at, late })
+    Some(Due { kind, since: plan.light_at, late })
 }
 
 #[cfg(test)]

@@ -104,8 +104,7 @@ fn utilization(c: &Cluster, call: &Call) -> Reply {
 
 fn last_stat_seq(c: &Cluster, call: &Call) -> Reply {
     let id = call.osd("id")?;
-    // Ceph's sequence begins anew with each start of the OSD: the epoch stands above it.
-    let seq = c.pgmap.osd(id).map_or(0, |s| (u64::from(s.up_from.0) << 32) | s.seq);
+    let seq = c.pgmap.osd(id).map_or(0, |s| peer::stat_seq(s.up_from, s.seq));
     Ok(Answer::either(call.format(), || seq.into(), || format!("{seq}\n")))
 }
 

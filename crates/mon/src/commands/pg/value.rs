@@ -214,7 +214,7 @@ impl Osds {
         let peers = c.map().up_osds().filter(|o| *o != id).map(|o| o.0).collect();
         Osds {
             up_from: stat.up_from.0,
-            seq: (u64::from(stat.up_from.0) << 32) | stat.seq,
+            seq: peer::stat_seq(stat.up_from, stat.seq),
             pgs: stat.pgs_held.into(),
             sum: c.pgmap.osd_sum([id]),
             peers,
