@@ -3,7 +3,7 @@
 use crate::answer::{Answer, CommandError, strerror};
 use crate::command::{Args, CommandTable, Def};
 use crate::perf::{self, Logger, Resets};
-use crate::settings::{SettingError, Settings, Source};
+use crate::settings::{OptionDef, OptionKind, SettingError, Settings, Source};
 use serde_json::{Value, json};
 use types::Errno;
 
@@ -20,8 +20,13 @@ pub fn version_line() -> String {
     format!("ceph version {VERSION} ({BUILD}) {RELEASE} (stable)")
 }
 
-/// Whether [`Common::Assert`] is carried out (Ceph's option).
-const ASSERT: &str = "debug_asok_assert_abort";
+/// Whether [`Common::Assert`] is carried out (Ceph's option). Every daemon has it among its own.
+pub const ASSERT: OptionDef = OptionDef::new(
+    "debug_asok_assert_abort",
+    OptionKind::Bool,
+    "false",
+    "whether the command `assert` makes the daemon crash: to see what that leads to",
+);
 
 /// A common command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,9 +174,8 @@ impl Common {
             }
             Common::PerfSchema => Answer::json(perf::schema(&loggers())),
             Common::Assert => {
-                let may = settings.def(ASSERT).is_some() && settings.bool(ASSERT);
-                assert!(!may, "`assert` was asked for");
-                let why = format!("`{ASSERT}` is not set");
+                assert!(!settings.bool(ASSERT.name), "`assert` was asked for");
+                let why = format!("`{}` is not set", ASSERT.name);
                 return Err(CommandError::new(Errno::EPERM, why));
             }
             Common::Nothing => Answer::json(json!({})),
@@ -200,7 +204,6 @@ fn set(settings: &mut Settings, var: &str, val: &str) -> Result<Answer, CommandE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::{OptionDef, OptionKind};
     use serde_json::Map;
 
     const SCHEMA: &[OptionDef] =

@@ -9,7 +9,12 @@ use std::time::Duration;
 
 /// CPU time of this process.
 pub fn cpu_time() -> Duration {
-    let t = clock_gettime(ClockId::ProcessCPUTime);
+    clock(ClockId::ProcessCPUTime)
+}
+
+/// What one of the kernel's clocks says.
+pub fn clock(id: ClockId) -> Duration {
+    let t = clock_gettime(id);
     Duration::new(t.tv_sec.unsigned_abs(), u32::try_from(t.tv_nsec).unwrap_or(0))
 }
 

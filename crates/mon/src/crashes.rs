@@ -7,8 +7,6 @@
 use crate::cluster::Cluster;
 use crate::log::Level;
 use crate::state::State;
-use crate::store::keys;
-use bytes::Bytes;
 use io::Now;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -109,19 +107,15 @@ impl Cluster {
     }
 
     fn keep_crash(&mut self, id: String, crash: Crash) {
-        let key = format!("{KEY}{id}");
-        let json = Bytes::from(Value::from(crash.facts.clone()).to_string());
-        self.draft.put(format!("{}{key}", keys::CONFIG_KEY), json.clone());
-        self.state.config_key.insert(key, json);
+        let json = Value::from(crash.facts.clone()).to_string();
+        self.set_config_key(format!("{KEY}{id}"), json.into());
         self.crashes.0.insert(id, crash);
     }
 
     /// Forgets a crash.
     pub fn remove_crash(&mut self, id: &str) {
         if self.crashes.0.remove(id).is_some() {
-            let key = format!("{KEY}{id}");
-            self.draft.remove(format!("{}{key}", keys::CONFIG_KEY));
-            self.state.config_key.remove(&key);
+            self.remove_config_key(&format!("{KEY}{id}"));
         }
     }
 

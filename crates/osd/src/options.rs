@@ -8,12 +8,7 @@ use OptionKind::{Bool, Float, Secs, Size, Str, Uint};
 
 /// The options this OSD heeds.
 pub const OSD: &[OptionDef] = &[
-    OptionDef::new(
-        "debug_asok_assert_abort",
-        Bool,
-        "false",
-        "whether the command `assert` makes the daemon crash: to see what that leads to",
-    ),
+    admin::common::ASSERT,
     OptionDef::new(
         "osd_memory_target",
         Size,

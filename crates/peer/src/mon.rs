@@ -294,7 +294,7 @@ pub struct OsdReport {
     /// Its options that are not left to their defaults.
     #[denc(since = 7)]
     pub options: Vec<OptionSaid>,
-    /// How many it has sent since it is up, with this one.
+    /// How many it has sent since it started, with this one.
     #[denc(since = 7)]
     pub seq: u32,
 }

@@ -8,9 +8,9 @@ use crate::failure::{Context, Failure};
 use crate::machine;
 use crate::sync_client::{SyncClient, entropy};
 use crate::wait::Deadline;
+use rustix::time::ClockId;
 use serde_json::{Map, Value, json};
 use std::backtrace::Backtrace;
-use std::collections::BTreeMap;
 use std::fs;
 use std::panic::PanicHookInfo;
 use std::path::{Path, PathBuf};
@@ -33,29 +33,21 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// From now on a panic of this process leaves a note in `dir`. `entity`: `osd.3`.
-pub fn note_panics(dir: &Path, entity: &str, process: &'static str) {
+pub fn note_panics(dir: &Path, entity: &str) {
     let (dir, entity) = (dir.to_owned(), entity.to_owned());
-    // What needs files is asked for while all is well.
-    let facts = machine::facts();
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         before(info);
-        let (id, meta) = describe(info, &entity, process, &facts);
+        let (id, meta) = describe(info, &entity);
         if let Err(e) = leave(&dir, &id, &meta) {
             eprintln!("loligo: the crash cannot be noted in {}: {e}", dir.display());
         }
     }));
 }
 
-fn describe(
-    info: &PanicHookInfo<'_>,
-    entity: &str,
-    process: &str,
-    facts: &BTreeMap<String, String>,
-) -> (String, Value) {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    let since = Duration::try_from(now).unwrap_or_default();
-    let stamp = UTime::from_unix(since).to_string().replace("+0000", "Z");
+fn describe(info: &PanicHookInfo<'_>, entity: &str) -> (String, Value) {
+    let now = UTime::from_unix(machine::clock(ClockId::Realtime));
+    let stamp = now.to_string().replace("+0000", "Z");
     let random = u128::from(entropy()) << 64 | u128::from(entropy());
     let id = format!("{stamp}_{}", Uuid::from_random(random));
     let backtrace = Backtrace::force_capture().to_string();
@@ -68,7 +60,8 @@ fn describe(
     say("crash_id", json!(id));
     say("timestamp", json!(stamp));
     say("entity_name", json!(entity));
-    say("process_name", json!(process));
+    let kind = entity.split('.').next().unwrap_or_default();
+    say("process_name", json!(format!("loligo-{kind}")));
     say("ceph_version", json!(admin::common::VERSION));
     say("assert_msg", json!(said.unwrap_or_default()));
     say("assert_thread_name", json!(std::thread::current().name().unwrap_or_default()));
@@ -87,6 +80,7 @@ fn describe(
         ("os_name", "distro_description"),
         ("os_version_id", "distro_version"),
     ];
+    let facts = machine::facts();
     for (name, fact) in renamed {
         say(name, json!(facts.get(fact)));
     }

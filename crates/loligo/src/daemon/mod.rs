@@ -15,19 +15,14 @@ use pid::PidFile;
 use types::AddrVec;
 
 /// Prepares the process of `name`. The pid file is held as long as what is given back lives.
-fn prepare(
-    args: &DaemonArgs,
-    name: &str,
-    process: &'static str,
-    mons: Vec<AddrVec>,
-) -> Result<Option<PidFile>, Failure> {
+fn prepare(args: &DaemonArgs, name: &str, mons: Vec<AddrVec>) -> Result<Option<PidFile>, Failure> {
     if args.detached {
         // It fails for a process that leads its group, which is as good.
         let _ = rustix::process::setsid();
     }
     let pid_file = args.pid_file.as_deref().map(PidFile::take).transpose()?;
     if let Some(dir) = &args.crash_dir {
-        crash::note_panics(dir, name, process);
+        crash::note_panics(dir, name);
         crash::post_all(dir, &ClientConf { fsid: None, mons })?;
     }
     Ok(pid_file)

@@ -18,7 +18,7 @@ pub const STORE: &str = "store.redb";
 pub fn run(args: &MonArgs) -> Result<Exit, Failure> {
     let name = format!("mon.{}", args.name);
     let own = vec![AddrVec::msgr2(args.addr, 0)];
-    let _pid_file = prepare(&args.daemon, &name, "loligo-mon", own)?;
+    let _pid_file = prepare(&args.daemon, &name, own)?;
     let what = || format!("cannot start {name}");
     let path = args.data.join(STORE);
     if !path.exists() {

@@ -31,7 +31,7 @@ const MIN_MEMORY_BYTES: u64 = 64 << 20;
 /// When it cannot start, or stopped for a reason.
 pub fn run(args: &OsdRun) -> Result<Exit, Failure> {
     let name = format!("osd.{}", args.id);
-    let _pid_file = prepare(&args.daemon, &name, "loligo-osd", mons(args))?;
+    let _pid_file = prepare(&args.daemon, &name, mons(args))?;
     let mut restarts = VecDeque::new();
     let mut was_alive = false;
     loop {

@@ -2,10 +2,11 @@
 
 use crate::disks::{DiskWork, Disks};
 use crate::failure::Failure;
+use crate::machine::{clock, cpu_time};
 use crate::sizes::Bytes;
 use io::Effects;
 use io::disk::DiskDone;
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use serde_json::{Value, json};
 use std::fmt;
 use std::path::Path;
@@ -57,19 +58,14 @@ impl DiskWork for Work {
     }
 }
 
-fn clock(id: ClockId) -> Duration {
-    let t = clock_gettime(id);
-    Duration::new(t.tv_sec.unsigned_abs(), u32::try_from(t.tv_nsec).unwrap_or(0))
-}
-
 /// Mounts the store and leaves it.
 pub(super) fn mount(path: &Path, wal: Option<&Path>, config: &Config) -> Result<Mounted, Failure> {
     let disks = Disks::open(path, wal, Open::Existing)?;
     let work = Work(Mount::new(disks.devices.clone(), Expect::default(), config.clone()));
-    let (began, cpu) = (clock(ClockId::Monotonic), clock(ClockId::ProcessCPUTime));
+    let (began, cpu) = (clock(ClockId::Monotonic), cpu_time());
     let store = disks.work(work)?.map_err(|e| Failure::new("cannot mount the store", e))?;
     let time = clock(ClockId::Monotonic).saturating_sub(began);
-    let cpu = clock(ClockId::ProcessCPUTime).saturating_sub(cpu);
+    let cpu = cpu_time().saturating_sub(cpu);
     let usage = store.usage();
     Ok(Mounted { time, cpu, log_bytes: usage.log_used, objects: usage.objects })
 }

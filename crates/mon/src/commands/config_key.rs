@@ -27,6 +27,21 @@ pub(super) const COMMANDS: &[CommandDef] = &[
     old(read("config-key list", "config-key", "lists the keys", ls)),
 ];
 
+impl Cluster {
+    /// Sets a key, for good.
+    pub fn set_config_key(&mut self, key: String, value: Bytes) {
+        self.draft.put(format!("{}{key}", keys::CONFIG_KEY), value.clone());
+        self.state.config_key.insert(key, value);
+    }
+
+    /// Removes a key, for good.
+    pub fn remove_config_key(&mut self, key: &str) {
+        if self.state.config_key.remove(key).is_some() {
+            self.draft.remove(format!("{}{key}", keys::CONFIG_KEY));
+        }
+    }
+}
+
 fn get(c: &Cluster, call: &Call) -> Reply {
     let value = c.state.config_key.get(&*call.args.text("key"));
     let value = value.ok_or_else(|| CommandError::not_found(""))?;
@@ -43,17 +58,13 @@ fn set(c: &mut Cluster, call: &Call) -> Reply {
         let text = format!("error: value is too large (max {MAX_VALUE_BYTES} bytes)");
         return Err(CommandError::new(types::Errno::EFBIG, text));
     }
-    c.draft.put(format!("{}{key}", keys::CONFIG_KEY), value.clone());
     let answer = Answer::message(format_args!("set {key}"));
-    c.state.config_key.insert(key, value);
+    c.set_config_key(key, value);
     Ok(answer)
 }
 
 fn rm(c: &mut Cluster, call: &Call) -> Reply {
-    let key = call.args.text("key").into_owned();
-    if c.state.config_key.remove(&key).is_some() {
-        c.draft.remove(format!("{}{key}", keys::CONFIG_KEY));
-    }
+    c.remove_config_key(&call.args.text("key"));
     Ok(Answer::message("key deleted"))
 }
 

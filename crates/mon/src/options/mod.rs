@@ -13,12 +13,7 @@ use OptionKind::{Bool, Choice, Float, Int, Millisecs, Secs, Str, Uint};
 
 /// The options this mon heeds.
 pub(crate) const MON: &[OptionDef] = &[
-    OptionDef::new(
-        "debug_asok_assert_abort",
-        Bool,
-        "false",
-        "whether the command `assert` makes the daemon crash: to see what that leads to",
-    ),
+    admin::common::ASSERT,
     OptionDef::new("mon_allow_pool_delete", Bool, "false", "whether pools may be deleted at all"),
     OptionDef::new(
         "mon_allow_pool_size_one",

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use types::{AddrVec, Epoch, OsdId, PgId, Uuid};
+use types::{AddrVec, Epoch, OsdId, PgId, PoolId, Uuid};
 use wire::msg::{MOsdOpReply, OsdOp};
 
 pub const FSID: Uuid = Uuid([7; 16]);
@@ -159,6 +159,14 @@ impl Cluster {
     #[track_caller]
     pub fn wait_clean(&mut self) {
         self.run_until(Duration::from_secs(120), |c| c.mon.borrow().all_clean());
+    }
+
+    /// Nothing is left of a pool's removed snapshots.
+    #[track_caller]
+    pub fn wait_trimmed(&mut self, pool: PoolId) {
+        self.run_until(Duration::from_secs(60), |c| {
+            c.mon.borrow().map.removed_snaps_queue.get(&pool).is_none_or(|q| q.is_empty())
+        });
     }
 
     pub fn crash(&mut self, osd: usize) {

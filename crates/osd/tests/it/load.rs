@@ -205,9 +205,6 @@ impl Load {
     /// Of removed snapshots nothing is left to trim.
     #[track_caller]
     pub fn wait_trimmed(&mut self) {
-        self.c.run_until(Duration::from_secs(60), |c| {
-            let mon = c.mon.borrow();
-            mon.map.removed_snaps_queue.get(&PoolId(POOL)).is_none_or(|q| q.is_empty())
-        });
+        self.c.wait_trimmed(PoolId(POOL));
     }
 }

@@ -52,9 +52,7 @@ fn an_older_snapshot_is_removed_while_a_younger_one_is_trimmed() {
         c.pass(Duration::from_micros(pause_us));
         c.on_mon(|m| m.remove_snap(1, SnapId(1)));
         c.pass(Duration::from_millis(1));
-        c.run_until(PATIENCE, |c| {
-            c.mon.borrow().map.removed_snaps_queue.get(&PoolId(1)).is_none_or(|q| q.is_empty())
-        });
+        c.wait_trimmed(PoolId(1));
         for i in 0..OBJECTS {
             assert_eq!(clones(&mut c, i), [], "object {i}, after {pause_us} us");
         }
@@ -72,8 +70,6 @@ fn what_was_deleted_is_listed_while_a_snapshot_has_it() {
     assert_eq!(c.call(object(1, "o1"), vec![read(0, 1)], false).result, Errno::ENOENT.wire());
     assert_eq!(list(&mut c, 1, 2).len(), OBJECTS);
     c.on_mon(|m| m.remove_snap(1, SnapId(1)));
-    c.run_until(PATIENCE, |c| {
-        c.mon.borrow().map.removed_snaps_queue.get(&PoolId(1)).is_none_or(|q| q.is_empty())
-    });
+    c.wait_trimmed(PoolId(1));
     assert_eq!(list(&mut c, 1, 2), [""; 0]);
 }
