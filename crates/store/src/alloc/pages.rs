@@ -1,8 +1,10 @@
 //! Blocks for tree nodes.
 //!
-//! Nodes stand together in chunks of 1 MiB, so that a checkpoint writes long runs. A chunk is only
-//! a habit: when no empty one is to be had, single blocks do, and what a chunk does not use is given
-//! back when data needs it. Which blocks hold nodes is not recorded: mounting finds them by walking
+//! Nodes stand together in chunks of 1 MiB, in the order in which a checkpoint makes them, so that it writes
+//! long runs, and the next one reads long ones. What changes at random leaves single blocks everywhere; so
+//! there is as much room in the chunks as there are nodes, and the one with the most room is filled next. A
+//! chunk is only a habit: when no empty one is to be had, single blocks do, and what a chunk does not use is
+//! given back when data needs it. Which blocks hold nodes is not recorded: mounting finds them by walking
 //! the inner nodes. So making room for nodes never changes the tree that is being written.
 
 use super::bits::masks;
@@ -12,6 +14,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const CHUNK_BLOCKS: u64 = 256;
 const CHUNK_WORDS: usize = (CHUNK_BLOCKS / 64) as usize;
+/// Room is told in parts of so many blocks: chunks change their place among the others less often.
+const RANK_BLOCKS: u64 = 16;
+/// Room that chunks may have, whatever the number of nodes.
+const MIN_SPARE_BLOCKS: u64 = 8 * CHUNK_BLOCKS;
 /// Chunks with room that are looked at before a new one is taken.
 const SEARCH_CHUNKS: usize = 8;
 
@@ -39,12 +45,18 @@ impl Chunk {
     }
 }
 
+/// 0 for no room at all.
+fn rank(spare: u64) -> u64 {
+    spare.div_ceil(RANK_BLOCKS)
+}
+
 /// The chunks.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     chunks: BTreeMap<u64, Chunk>,
-    /// Chunks with spare blocks.
-    roomy: BTreeSet<u64>,
+    /// Chunks with spare blocks: how much room, and the chunk.
+    roomy: BTreeSet<(u64, u64)>,
+    /// The chunk that is being filled.
     current: u64,
     used: u64,
     spare: u64,
@@ -65,13 +77,15 @@ impl Pages {
         let count = |c: &Chunk| u64::from(c.used.iter().map(|w| w.count_ones()).sum::<u32>());
         let (spare, used) = (chunk.spare(), count(chunk));
         f(chunk);
+        let (before, since) = (rank(spare), rank(chunk.spare()));
+        if before != since {
+            self.roomy.remove(&(before, number));
+            if since > 0 {
+                self.roomy.insert((since, number));
+            }
+        }
         self.spare = self.spare - spare + chunk.spare();
         self.used = self.used - used + count(chunk);
-        if chunk.spare() > 0 {
-            self.roomy.insert(number);
-        } else {
-            self.roomy.remove(&number);
-        }
         if chunk.owned.iter().all(|w| *w == 0) {
             self.chunks.remove(&number);
         }
@@ -109,17 +123,31 @@ impl Pages {
         });
     }
 
-    /// `len` blocks in a chunk that is there, looking at `limit` of them.
+    /// `len` blocks in the chunk that is being filled.
+    fn find_in_current(&self, len: u64) -> Option<u64> {
+        self.find_in(self.current, len)
+    }
+
+    fn find_in(&self, number: u64, len: u64) -> Option<u64> {
+        let at = self.chunks.get(&number)?.find(len)?;
+        Some(number * CHUNK_BLOCKS + at)
+    }
+
+    /// `len` blocks in one of the `limit` chunks with the most room.
     fn find(&mut self, len: u64, limit: usize) -> Option<u64> {
-        let behind = self.roomy.range(self.current..);
-        let before = self.roomy.range(..self.current);
-        for number in behind.chain(before).take(limit) {
-            if let Some(at) = self.chunks.get(number).and_then(|c| c.find(len)) {
-                self.current = *number;
-                return Some(number * CHUNK_BLOCKS + at);
-            }
-        }
-        None
+        let mut roomy = self.roomy.range((rank(len), 0)..).rev().take(limit);
+        let (number, block) = roomy.find_map(|(_, n)| Some((*n, self.find_in(*n, len)?)))?;
+        self.current = number;
+        Some(block)
+    }
+
+    /// Whether all these blocks hold nodes.
+    fn are_nodes(&self, start: u64, len: u64) -> bool {
+        (start..start + len).all(|block| {
+            let (number, at) = (block / CHUNK_BLOCKS, block % CHUNK_BLOCKS);
+            let chunk = self.chunks.get(&number);
+            chunk.is_some_and(|c| c.used[(at / 64) as usize] >> (at % 64) & 1 == 1)
+        })
     }
 
     /// Spare blocks of one chunk, taken out of it, as runs.
@@ -138,9 +166,13 @@ impl Pages {
 impl PageSpace for Allocator {
     fn alloc_page(&mut self, blocks: u16) -> Option<u64> {
         let len = u64::from(blocks);
-        let found = self.pages.find(len, SEARCH_CHUNKS).or_else(|| self.new_chunk(len));
-        let block =
-            found.or_else(|| self.pages.find(len, usize::MAX)).or_else(|| self.scattered(len))?;
+        let has_room = self.pages.spare >= self.pages.used.max(MIN_SPARE_BLOCKS);
+        let found = self.pages.find_in_current(len);
+        let found =
+            found.or_else(|| has_room.then(|| self.pages.find(len, SEARCH_CHUNKS)).flatten());
+        let found = found.or_else(|| self.new_chunk(len));
+        let found = found.or_else(|| self.pages.find(len, usize::MAX));
+        let block = found.or_else(|| self.scattered(len))?;
         self.pages.occupy(block, len);
         Some(block)
     }
@@ -192,6 +224,11 @@ impl Allocator {
         None
     }
 
+    /// Whether all these blocks hold nodes of a tree.
+    pub fn are_nodes(&self, start: u64, len: u64) -> bool {
+        self.pages.are_nodes(start, len)
+    }
+
     /// Frees the blocks of a node. Nothing may be in flight on them.
     pub fn free_page(&mut self, start: u64, blocks: u16) {
         self.pages.vacate(start, u64::from(blocks));
@@ -212,7 +249,7 @@ impl Allocator {
 
     /// Gives all blocks that chunks hold and no node uses back to data.
     pub(super) fn return_spare_pages(&mut self) {
-        while let Some(number) = self.pages.roomy.first().copied() {
+        while let Some(number) = self.pages.roomy.first().map(|(_, n)| *n) {
             self.return_chunk(number);
         }
     }

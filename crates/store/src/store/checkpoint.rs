@@ -30,8 +30,11 @@ const SLICE_BITMAPS: usize = 64;
 const WRITE_BLOCKS: usize = 128;
 /// Blocks of new nodes in flight before the walk pauses.
 const WRITING_BLOCKS: u64 = 2048;
-/// Longest read of old nodes, in blocks. The checkpoint before wrote most of them side by side.
-const READ_BLOCKS: u64 = 32;
+/// Longest read of old nodes, in blocks. The checkpoints before wrote them in the order in which this one
+/// needs them, but it does not need all of them.
+const READ_BLOCKS: u64 = 64;
+/// So many blocks of other nodes between two are read with them: that costs less than another read.
+const GAP_BLOCKS: u64 = 8;
 /// How often a node of the tree is read again before the checkpoint gives up.
 const READ_TRIES: u32 = 3;
 
@@ -214,7 +217,8 @@ impl Store {
                 self.work_left = true;
             }
             Step::Need(ptrs) => {
-                self.write_nodes(false, fx);
+                // None of the new ones waits to be written where something is read.
+                self.write_nodes(true, fx);
                 self.read_nodes(ptrs, fx);
             }
             Step::Done => {
@@ -238,16 +242,35 @@ impl Store {
         ptrs.sort_unstable_by_key(|ptr| ptr.block);
         let mut rest = ptrs.as_slice();
         while !rest.is_empty() {
-            let (run, others) = rest.split_at(side_by_side(rest));
+            let (run, others) = rest.split_at(self.close_together(rest));
             self.read_run(run, fx);
             rest = others;
         }
     }
 
-    /// Reads nodes that stand side by side.
+    /// How many of these nodes, in the order of their places, one read takes in: at least one.
+    ///
+    /// What stands between them are nodes, too: their blocks are not freed, and so not written, while
+    /// something is in flight on them.
+    fn close_together(&self, ptrs: &[PagePtr]) -> usize {
+        let Some(first) = ptrs.first() else { return 0 };
+        let mut end = end_of(*first);
+        let fits = |ptr: &&PagePtr| {
+            let gap = ptr.block.checked_sub(end).filter(|gap| *gap <= GAP_BLOCKS);
+            let is_quiet = |len| {
+                len == 0 || self.alloc.are_nodes(end, len) && !self.io.writes.overlaps(end, len)
+            };
+            let is_close = gap.is_some_and(is_quiet);
+            end = end_of(**ptr);
+            is_close && end - first.block <= READ_BLOCKS
+        };
+        1 + ptrs.iter().skip(1).take_while(fits).count()
+    }
+
+    /// Reads nodes, in the order of their places, in one piece.
     fn read_run(&mut self, run: &[PagePtr], fx: &mut Effects) {
-        let (Some(checkpoint), Some(first)) = (&mut self.checkpoint, run.first()) else { return };
-        let blocks = run.iter().map(|ptr| u64::from(ptr.blocks)).sum();
+        let (Some(checkpoint), [first, ..]) = (&mut self.checkpoint, run) else { return };
+        let blocks = run.last().map_or(0, |last| end_of(*last) - first.block);
         checkpoint.reading += 1;
         self.counters.nodes_read += run.len() as u64;
         self.io.read(fx, DATA, first.block, blocks, Ended::CheckpointRead { ptrs: run.into() });
@@ -264,12 +287,15 @@ impl Store {
         checkpoint.reading -= 1;
         self.work_left = true;
         let alone = ptrs.len() == 1;
-        let mut left = result.map_err(|error| error.to_string());
+        let start = ptrs.first().map_or(0, |first| first.block);
+        let read = result.map_err(|error| error.to_string());
         for ptr in ptrs {
-            let len = usize::from(ptr.blocks) * BLOCK_BYTES;
-            let bytes = left.as_mut().map(|left| left.split_to(len.min(left.len())));
-            let checked = match bytes {
-                Ok(bytes) => super::fetch::check_node(ptr, bytes).map_err(str::to_string),
+            let from = (ptr.block - start) as usize * BLOCK_BYTES;
+            let span = from..from + usize::from(ptr.blocks) * BLOCK_BYTES;
+            let checked = match &read {
+                Ok(bytes) => {
+                    super::fetch::check_node(ptr, bytes.slice(span)).map_err(str::to_string)
+                }
                 Err(error) => Err(error.clone()),
             };
             let Some(checkpoint) = &mut self.checkpoint else { return };
@@ -346,14 +372,7 @@ impl Store {
     }
 }
 
-/// How many of these nodes, in the order of their places, one read takes in: at least one.
-fn side_by_side(ptrs: &[PagePtr]) -> usize {
-    let Some(first) = ptrs.first() else { return 0 };
-    let mut end = first.block;
-    let fits = |ptr: &&PagePtr| {
-        let is_next = ptr.block == end;
-        end += u64::from(ptr.blocks);
-        is_next && (ptr.block == first.block || end - first.block <= READ_BLOCKS)
-    };
-    ptrs.iter().take_while(fits).count()
+/// The block behind a node.
+fn end_of(ptr: PagePtr) -> u64 {
+    ptr.block + u64::from(ptr.blocks)
 }

@@ -148,14 +148,14 @@ impl PageCache {
 
 #[cfg(test)]
 mod tests {
-    use super::super::node::{Payload, build};
+    use super::super::node::{NodeSize, Payload, build};
     use super::*;
     use crate::keys::Key;
     use bytes::Bytes;
 
     fn page(block: u64) -> (PagePtr, Arc<Node>) {
-        let entry = (Key::from_slice(&block.to_be_bytes()), Payload::Value(Bytes::new()));
-        let (ptr, node) = build(0, &[entry], block, 1);
+        let entry = [(Key::from_slice(&block.to_be_bytes()), Payload::Value(Bytes::new()))];
+        let (ptr, node) = build(0, (&entry, NodeSize::of(&entry)), block, 1);
         (ptr, Arc::new(node))
     }
 

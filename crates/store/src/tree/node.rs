@@ -189,6 +189,11 @@ impl Node {
         key
     }
 
+    /// Whether there is an entry `i`, and this is its key.
+    pub fn is_key(&self, i: usize, key: &[u8]) -> bool {
+        i < self.count && key.strip_prefix(self.prefix()).is_some_and(|rest| rest == self.suffix(i))
+    }
+
     /// Overwrites `key` with the key of entry `i`.
     pub fn key_into(&self, i: usize, key: &mut Key) {
         key.clear();
@@ -328,18 +333,23 @@ pub(crate) fn node_crc(bytes: &[u8]) -> u32 {
     denc::crc32c(0xffff_ffff, bytes)
 }
 
-/// Builds a node that will stand at `block`.
+/// Builds a node of entries, whose size is given, that will stand at `block`.
 ///
 /// # Panics
 /// When the entries are not in order, none, or too many for the longest node.
-pub(crate) fn build(level: u8, entries: &[Entry], block: u64, generation: u64) -> (PagePtr, Node) {
+pub(crate) fn build(
+    level: u8,
+    (entries, size): (&[Entry], NodeSize<'_>),
+    block: u64,
+    generation: u64,
+) -> (PagePtr, Node) {
     for pair in entries.windows(2) {
         if let [(a, _), (b, _)] = pair {
             assert!(a < b, "tree keys ascend");
         }
     }
-    let size = NodeSize::of(entries);
     let blocks = size.blocks();
+    assert_eq!(size.count(), entries.len(), "the size is that of the entries");
     assert!(!entries.is_empty() && blocks <= MAX_NODE_BLOCKS, "a node has a bounded size");
     let mut buf = AlignedBuf::zeroed(usize::from(blocks).saturating_mul(BLOCK_BYTES));
     let count = entries.len();
@@ -418,7 +428,7 @@ mod tests {
     proptest! {
         #[test]
         fn leaves_hold_what_was_put_in(entries in leaf_entries(), probe in proptest::collection::vec(any::<u8>(), 0..9)) {
-            let (ptr, built) = build(0, &entries, 77, 5);
+            let (ptr, built) = build(0, (&entries, NodeSize::of(&entries)), 77, 5);
             let node = Node::parse(built.bytes().clone()).unwrap();
             prop_assert_eq!(node_crc(node.bytes()), ptr.crc);
             prop_assert_eq!((node.block(), node.header_u64(16), node.count()), (77, 5, entries.len()));
@@ -434,7 +444,7 @@ mod tests {
         #[test]
         fn damaged_nodes_never_panic(entries in leaf_entries(), level in 0u8..2,
                                      damage in proptest::collection::vec((0usize..4096, any::<u8>()), 1..20)) {
-            let (_, built) = build(0, &entries, 77, 5);
+            let (_, built) = build(0, (&entries, NodeSize::of(&entries)), 77, 5);
             let mut bytes = built.bytes().to_vec();
             bytes[5] = level;
             for (at, value) in damage {
@@ -457,7 +467,7 @@ mod tests {
         let entries: Vec<Entry> = [(&b"b"[..], 1), (b"d", 2), (b"f", 3)]
             .map(|(k, n)| (Key::from_slice(k), Payload::Child(ptr(n), filter(n))))
             .to_vec();
-        let (_, node) = build(1, &entries, 9, 1);
+        let (_, node) = build(1, (&entries, NodeSize::of(&entries)), 9, 1);
         let node = Node::parse(node.bytes().clone()).unwrap();
         for (key, child) in [(&b"a"[..], 1), (b"b", 1), (b"c", 1), (b"d", 2), (b"z", 3)] {
             let at = node.child_index(key);

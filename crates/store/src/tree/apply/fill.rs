@@ -2,6 +2,7 @@
 
 use super::super::node::{Entry, NodeSize};
 use io::BLOCK_BYTES;
+use smallvec::{SmallVec, smallvec};
 
 pub(super) fn entry_bytes((key, payload): &Entry) -> usize {
     key.len() + payload.len() + 4
@@ -28,9 +29,15 @@ pub(super) fn fill_end(entries: &[Entry], min: usize, target: usize) -> usize {
 }
 
 /// Cuts entries into nodes: evenly, or each but the last full (`dense`).
-pub(super) fn split(entries: Vec<Entry>, min: usize, dense: bool) -> Vec<Vec<Entry>> {
+pub(super) fn split(entries: Vec<Entry>, min: usize, dense: bool) -> SmallVec<[Vec<Entry>; 2]> {
+    if entries.is_empty() {
+        return SmallVec::new();
+    }
+    if NodeSize::of(&entries).bytes() <= BLOCK_BYTES {
+        return smallvec![entries];
+    }
     let target = if dense { BLOCK_BYTES } else { even_target(&entries, min) };
-    let mut out = Vec::new();
+    let mut out = SmallVec::new();
     let mut rest = entries.into_iter();
     while rest.len() > 0 {
         let count = fill_end(rest.as_slice(), min, target);

@@ -86,7 +86,7 @@ impl LeafJob {
             if !self.take_old_until(Some(&key), changes, budget) {
                 return Ok(false);
             }
-            let replaced = self.old_key().is_some_and(|old| old == *key);
+            let replaced = self.old.as_ref().is_some_and(|old| old.is_key(self.at, &key));
             let value = match change {
                 Change::Put(value) => Some(value.clone()),
                 Change::Delete => None,
@@ -100,7 +100,7 @@ impl LeafJob {
             self.changed |= replaced || value.is_some();
             if let Some(value) = value {
                 if !replaced {
-                    let inside = self.old_key().is_some();
+                    let inside = self.old.as_ref().is_some_and(|old| self.at < old.count());
                     self.inserted |= inside;
                     self.appended |= !inside;
                 }
@@ -119,11 +119,6 @@ impl LeafJob {
         self.changed && self.pending_bytes >= STREAM_BYTES
     }
 
-    fn old_key(&self) -> Option<Key> {
-        let node = self.old.as_ref()?;
-        (self.at < node.count()).then(|| node.key(self.at))
-    }
-
     /// Takes over the old entries below `end` that are not deleted; true when all are.
     fn take_old_until(
         &mut self,
@@ -132,14 +127,12 @@ impl LeafJob {
         budget: &mut usize,
     ) -> bool {
         let Some(node) = self.old.clone() else { return true };
-        while self.at < node.count() {
-            let key = node.key(self.at);
-            if end.is_some_and(|end| key >= *end) {
-                return true;
-            }
+        let end = end.map_or(node.count(), |end| node.search(end).0);
+        while self.at < end {
             if self.is_long() {
                 return false;
             }
+            let key = node.key(self.at);
             if self.deletes && changes.covering(&key).is_some() {
                 self.changed = true;
             } else {

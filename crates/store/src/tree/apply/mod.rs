@@ -478,9 +478,10 @@ impl Apply {
         entries: &[Entry],
         space: &mut dyn PageSpace,
     ) -> Progress<PagePtr> {
-        let blocks = NodeSize::of(entries).blocks();
+        let size = NodeSize::of(entries);
+        let blocks = size.blocks();
         let block = space.alloc_page(blocks).ok_or(Stop::NoSpace)?;
-        let (ptr, node) = build(level, entries, block, self.generation);
+        let (ptr, node) = build(level, (entries, size), block, self.generation);
         self.new.blocks += u64::from(blocks);
         *self.new.count_of(level) += 1;
         self.written.push((ptr, Arc::new(node)));
