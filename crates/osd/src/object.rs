@@ -1,5 +1,7 @@
 //! What the OSD keeps with each object: its version, its watchers, its place among snapshots.
 
+mod encoding;
+
 use denc::{Decode, DecodeError, Encode};
 use maps::PgIdExt;
 use std::collections::BTreeMap;
@@ -34,9 +36,8 @@ pub struct AllocHint {
 }
 
 /// The record kept with every head and clone (Ceph: `object_info_t` and, for heads, what is needed
-/// of `SnapSet`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+/// of `SnapSet`). How it is stored: `encoding`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectMeta {
     /// The log entry that made this state.
     pub version: Eversion,

@@ -1,0 +1,250 @@
+//! How the record of an object is stored.
+//!
+//! There is one of them for each object, beside its name the largest part of its row, so that what most objects
+//! do not have takes no bytes. After the head of a section of version 2 (version, compat, `u32` length):
+//!
+//! | bytes | content |
+//! |---|---|
+//! | 1 | what else there is: the flags below |
+//! | v, v | version: epoch, number |
+//! | v | user version |
+//! | 8 | time of the last write |
+//! | v, v | `TRUNCATED`: number of the last truncation, the size it left |
+//! | v, v, v | `HINTED`: bytes of the object, bytes of a write, flags of the hint |
+//! | 4, .. | `WATCHED`: how many watches, each a [`StoredWatch`](super::StoredWatch) |
+//! | v | `SNAP_SEQ`: newest snapshot that it knows of |
+//! | 4, 8 each | `SNAPS`: how many snapshots a clone serves, these |
+//!
+//! `v` is a number in groups of seven bits ([`Encoder::put_varint`]). Version 1 had all fields, one after the
+//! other, in their full length; it is still read.
+
+use super::ObjectMeta;
+use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
+use types::{Epoch, Eversion, SnapId};
+
+const VERSION: u8 = 2;
+
+const WHITEOUT: u8 = 1;
+const HAS_CLONES: u8 = 2;
+const TRUNCATED: u8 = 4;
+const HINTED: u8 = 8;
+const WATCHED: u8 = 16;
+const SNAP_SEQ: u8 = 32;
+const SNAPS: u8 = 64;
+const KNOWN: u8 = 127;
+
+impl ObjectMeta {
+    /// What is not as it is with most objects.
+    fn flags(&self) -> u8 {
+        let is_hinted = self.hint != super::AllocHint::default();
+        [
+            (WHITEOUT, self.whiteout),
+            (HAS_CLONES, self.has_clones),
+            (TRUNCATED, (self.truncate_seq, self.truncate_size) != (0, 0)),
+            (HINTED, is_hinted),
+            (WATCHED, !self.watches.is_empty()),
+            (SNAP_SEQ, self.snap_seq != SnapId::default()),
+            (SNAPS, !self.snaps.is_empty()),
+        ]
+        .into_iter()
+        .filter(|(_, is_so)| *is_so)
+        .fold(0, |flags, (flag, _)| flags | flag)
+    }
+
+    fn decode_first(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        Ok(ObjectMeta {
+            version: d.get()?,
+            user_version: d.get()?,
+            mtime: d.get()?,
+            whiteout: d.get()?,
+            truncate_seq: d.get()?,
+            truncate_size: d.get()?,
+            hint: d.get()?,
+            watches: d.get()?,
+            snap_seq: d.get()?,
+            has_clones: d.get()?,
+            snaps: d.get()?,
+        })
+    }
+
+    fn decode_second(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let flags: u8 = d.get()?;
+        if flags & !KNOWN != 0 {
+            return Err(d.invalid("an object's record has something unknown"));
+        }
+        let has = |flag| flags & flag != 0;
+        let epoch = Epoch(varint_u32(d)?);
+        let mut meta = ObjectMeta {
+            version: Eversion { epoch, version: d.varint()? },
+            user_version: d.varint()?,
+            mtime: d.get()?,
+            whiteout: has(WHITEOUT),
+            has_clones: has(HAS_CLONES),
+            ..ObjectMeta::default()
+        };
+        if has(TRUNCATED) {
+            meta.truncate_seq = varint_u32(d)?;
+            meta.truncate_size = d.varint()?;
+        }
+        if has(HINTED) {
+            meta.hint.object_size = d.varint()?;
+            meta.hint.write_size = d.varint()?;
+            meta.hint.flags = varint_u32(d)?;
+        }
+        if has(WATCHED) {
+            meta.watches = d.get()?;
+        }
+        if has(SNAP_SEQ) {
+            meta.snap_seq = SnapId(d.varint()?);
+        }
+        if has(SNAPS) {
+            meta.snaps = d.get()?;
+        }
+        Ok(meta)
+    }
+}
+
+fn varint_u32(d: &mut Decoder<'_>) -> Result<u32, DecodeError> {
+    let value = d.varint()?;
+    u32::try_from(value).map_err(|_| d.invalid("a number is too large"))
+}
+
+impl Encode for ObjectMeta {
+    fn encode(&self, e: &mut Encoder) {
+        e.section(VERSION, VERSION, |e| {
+            let flags = self.flags();
+            let has = |flag| flags & flag != 0;
+            e.put(&flags);
+            e.put_varint(self.version.epoch.0.into());
+            e.put_varint(self.version.version);
+            e.put_varint(self.user_version);
+            e.put(&self.mtime);
+            if has(TRUNCATED) {
+                e.put_varint(self.truncate_seq.into());
+                e.put_varint(self.truncate_size);
+            }
+            if has(HINTED) {
+                e.put_varint(self.hint.object_size);
+                e.put_varint(self.hint.write_size);
+                e.put_varint(self.hint.flags.into());
+            }
+            if has(WATCHED) {
+                e.put(&self.watches);
+            }
+            if has(SNAP_SEQ) {
+                e.put_varint(self.snap_seq.0);
+            }
+            if has(SNAPS) {
+                e.put(&self.snaps);
+            }
+        });
+    }
+}
+
+impl Decode for ObjectMeta {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        d.section(VERSION, |d, version| match version {
+            1 => Self::decode_first(d),
+            _ => Self::decode_second(d),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{AllocHint, StoredWatch};
+    use super::*;
+    use bytes::Bytes;
+    use proptest::prelude::*;
+    use types::{EntityAddr, EntityName, UTime};
+
+    fn plain() -> ObjectMeta {
+        let version = Eversion { epoch: Epoch(300), version: 70_000 };
+        let mtime = UTime { sec: 1_700_000_000, nsec: 5 };
+        ObjectMeta { version, user_version: 70_000, mtime, ..ObjectMeta::default() }
+    }
+
+    fn full() -> ObjectMeta {
+        let watcher = EntityName::client(types::ClientId(7));
+        let addr = EntityAddr::default();
+        ObjectMeta {
+            whiteout: true,
+            truncate_seq: u32::MAX,
+            truncate_size: u64::MAX,
+            hint: AllocHint { object_size: 4 << 20, write_size: 4096, flags: u32::MAX },
+            watches: vec![StoredWatch { cookie: 1, watcher, addr, timeout_s: 30 }],
+            snap_seq: SnapId(u64::MAX),
+            has_clones: true,
+            snaps: vec![SnapId(9), SnapId(7)],
+            ..plain()
+        }
+    }
+
+    #[test]
+    fn what_is_stored_is_read() {
+        let first = ObjectMeta::default();
+        let some = [
+            first.clone(),
+            plain(),
+            full(),
+            ObjectMeta { whiteout: true, ..first.clone() },
+            ObjectMeta { has_clones: true, ..first.clone() },
+            ObjectMeta { truncate_size: 1, ..first.clone() },
+            ObjectMeta { truncate_seq: 1, ..first.clone() },
+            ObjectMeta { hint: AllocHint { flags: 1, ..AllocHint::default() }, ..first.clone() },
+            ObjectMeta { watches: full().watches, ..first.clone() },
+            ObjectMeta { snap_seq: SnapId(1), ..first.clone() },
+            ObjectMeta { snaps: vec![SnapId(0)], ..first },
+        ];
+        for meta in some {
+            assert_eq!(denc::decode_all::<ObjectMeta>(&denc::encode(&meta)).unwrap(), meta);
+        }
+    }
+
+    /// Records stand on disks.
+    #[test]
+    fn bytes_stay_what_they_are() {
+        let bytes = [
+            2, 2, 17, 0, 0, 0, 0, 0xac, 2, 0xf0, 0xa2, 4, 0xf0, 0xa2, 4, 0, 0xf1, 0x53, 0x65, 5, 0,
+            0, 0,
+        ];
+        assert_eq!(denc::encode(&plain())[..], bytes);
+        let mut unknown = bytes;
+        unknown[6] = 128;
+        assert!(denc::decode::<ObjectMeta>(&Bytes::copy_from_slice(&unknown)).is_err());
+    }
+
+    /// As everything was stored at first.
+    #[test]
+    fn records_of_version_1_are_read() {
+        let meta = full();
+        let mut e = Encoder::new();
+        e.section(1, 1, |e| {
+            e.put(&meta.version).put(&meta.user_version).put(&meta.mtime).put(&meta.whiteout);
+            e.put(&meta.truncate_seq).put(&meta.truncate_size).put(&meta.hint).put(&meta.watches);
+            e.put(&meta.snap_seq).put(&meta.has_clones).put(&meta.snaps);
+        });
+        assert_eq!(denc::decode_all::<ObjectMeta>(&e.into_bytes()).unwrap(), meta);
+        let mut e = Encoder::new();
+        e.section(1, 1, |e| {
+            e.put_raw(&[0; 78]);
+        });
+        assert_eq!(denc::decode_all::<ObjectMeta>(&e.into_bytes()).unwrap(), ObjectMeta::default());
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_records_never_panic(damage in proptest::collection::vec((0usize..200, any::<u8>()), 1..8), cut in 0usize..200) {
+            let mut bytes = denc::encode(&full()).to_vec();
+            bytes.truncate(cut);
+            for (at, value) in damage {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte = value;
+                }
+            }
+            if let Ok(meta) = ObjectMeta::decode(&bytes.into()) {
+                prop_assert_eq!(denc::decode_all::<ObjectMeta>(&denc::encode(&meta)).unwrap(), meta);
+            }
+        }
+    }
+}
