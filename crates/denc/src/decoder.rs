@@ -138,20 +138,10 @@ impl<'a> Decoder<'a> {
     /// # Errors
     /// When bytes are missing, or the number does not fit.
     pub fn varint(&mut self) -> Result<u64, DecodeError> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let [byte] = self.take_array()?;
-            let bits = u64::from(byte & 0x7f);
-            let placed = bits.checked_shl(shift).unwrap_or(0);
-            if placed.checked_shr(shift) != Some(bits) {
-                return Err(self.invalid("a number is too large"));
-            }
-            value |= placed;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(self.invalid("a number is too long"))
+        let left = self.buf.get(self.pos..self.end).unwrap_or_default();
+        let (value, rest) = crate::read_varint(left).map_err(|why| self.invalid(why))?;
+        self.pos = self.end.saturating_sub(rest.len());
+        Ok(value)
     }
 
     /// A `u32` count. It is a claim: never allocate for it before the elements are seen.

@@ -77,14 +77,9 @@ impl Encoder {
         self.put_raw(bytes);
     }
 
-    /// Appends a number in groups of seven bits, the lowest first, each but the last with the bit 0x80
-    /// (`denc_varint` in Ceph's `include/denc.h`).
-    pub fn put_varint(&mut self, mut value: u64) {
-        while value >= 0x80 {
-            self.buf.push((value & 0x7f) as u8 | 0x80);
-            value >>= 7;
-        }
-        self.buf.push(value as u8);
+    /// Appends a number in groups of seven bits ([`crate::put_varint`]).
+    pub fn put_varint(&mut self, value: u64) {
+        crate::put_varint(&mut self.buf, value);
     }
 
     /// Appends a count of elements.

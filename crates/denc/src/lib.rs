@@ -33,12 +33,14 @@ mod decoder;
 mod encoder;
 mod std_impls;
 mod types_impls;
+mod varint;
 
 pub use arena::{Arena, copy_briefly, encode_briefly, encoded_briefly};
 pub use crc::{KnownCrc, crc32c};
 pub use decoder::{DecodeError, DecodeErrorKind, Decoder};
 pub use denc_derive::{Decode, Encode};
 pub use encoder::Encoder;
+pub use varint::{put_varint, read_varint};
 
 use bytes::Bytes;
 

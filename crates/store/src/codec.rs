@@ -4,6 +4,9 @@
 //! never trusted for an allocation.
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
+/// Appends what [`Reader::varint`] reads.
+pub(crate) use denc::put_varint;
+
 /// Bytes that are not what the format says; the text says what is wrong with them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed(pub &'static str);
@@ -66,20 +69,9 @@ impl<'a> Reader<'a> {
 
     /// A number of 1 to 10 bytes, 7 bits each, least significant first.
     pub(crate) fn varint(&mut self) -> Decoded<u64> {
-        let mut value = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8()?;
-            let bits = u64::from(byte & 0x7f);
-            let placed = bits.checked_shl(shift).unwrap_or(0);
-            if placed.checked_shr(shift) != Some(bits) {
-                return Err(Malformed("a number is too large"));
-            }
-            value |= placed;
-            if byte & 0x80 == 0 {
-                return Ok(value);
-            }
-        }
-        Err(Malformed("a number is too long"))
+        let (value, rest) = denc::read_varint(self.rest).map_err(Malformed)?;
+        self.rest = rest;
+        Ok(value)
     }
 
     /// A [`Reader::varint`] that must fit 32 bits.
@@ -101,15 +93,6 @@ impl<'a> Reader<'a> {
     pub(crate) fn finish(&self) -> Decoded<()> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed("bytes are left over")) }
     }
-}
-
-/// Appends what [`Reader::varint`] reads.
-pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push((value & 0x7f) as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
 }
 
 /// Appends what [`Reader::bytes`] reads.

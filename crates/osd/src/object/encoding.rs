@@ -18,7 +18,7 @@
 //! `v` is a number in groups of seven bits ([`Encoder::put_varint`]). Version 1 had all fields, one after the
 //! other, in their full length; it is still read.
 
-use super::ObjectMeta;
+use super::{AllocHint, ObjectMeta};
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use types::{Epoch, Eversion, SnapId};
 
@@ -36,12 +36,11 @@ const KNOWN: u8 = 127;
 impl ObjectMeta {
     /// What is not as it is with most objects.
     fn flags(&self) -> u8 {
-        let is_hinted = self.hint != super::AllocHint::default();
         [
             (WHITEOUT, self.whiteout),
             (HAS_CLONES, self.has_clones),
             (TRUNCATED, (self.truncate_seq, self.truncate_size) != (0, 0)),
-            (HINTED, is_hinted),
+            (HINTED, self.hint != AllocHint::default()),
             (WATCHED, !self.watches.is_empty()),
             (SNAP_SEQ, self.snap_seq != SnapId::default()),
             (SNAPS, !self.snaps.is_empty()),
@@ -152,7 +151,7 @@ impl Decode for ObjectMeta {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{AllocHint, StoredWatch};
+    use super::super::StoredWatch;
     use super::*;
     use bytes::Bytes;
     use proptest::prelude::*;

@@ -123,11 +123,7 @@ impl Pages {
         });
     }
 
-    /// `len` blocks in the chunk that is being filled.
-    fn find_in_current(&self, len: u64) -> Option<u64> {
-        self.find_in(self.current, len)
-    }
-
+    /// `len` blocks in this chunk.
     fn find_in(&self, number: u64, len: u64) -> Option<u64> {
         let at = self.chunks.get(&number)?.find(len)?;
         Some(number * CHUNK_BLOCKS + at)
@@ -167,9 +163,9 @@ impl PageSpace for Allocator {
     fn alloc_page(&mut self, blocks: u16) -> Option<u64> {
         let len = u64::from(blocks);
         let has_room = self.pages.spare >= self.pages.used.max(MIN_SPARE_BLOCKS);
-        let found = self.pages.find_in_current(len);
-        let found =
-            found.or_else(|| has_room.then(|| self.pages.find(len, SEARCH_CHUNKS)).flatten());
+        let looked_at = if has_room { SEARCH_CHUNKS } else { 0 };
+        let found = self.pages.find_in(self.pages.current, len);
+        let found = found.or_else(|| self.pages.find(len, looked_at));
         let found = found.or_else(|| self.new_chunk(len));
         let found = found.or_else(|| self.pages.find(len, usize::MAX));
         let block = found.or_else(|| self.scattered(len))?;
