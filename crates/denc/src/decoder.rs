@@ -144,6 +144,23 @@ impl<'a> Decoder<'a> {
         Ok(value)
     }
 
+    /// What [`crate::Encoder::put_varint`] appended of a `u32`.
+    ///
+    /// # Errors
+    /// When bytes are missing, or the number does not fit.
+    pub fn varint_u32(&mut self) -> Result<u32, DecodeError> {
+        let value = self.varint()?;
+        u32::try_from(value).map_err(|_| self.invalid("a number is too large"))
+    }
+
+    /// What [`crate::Encoder::put_varint_signed`] appends.
+    ///
+    /// # Errors
+    /// When bytes are missing, or the number does not fit.
+    pub fn varint_signed(&mut self) -> Result<i64, DecodeError> {
+        self.varint().map(crate::unzigzag)
+    }
+
     /// A `u32` count. It is a claim: never allocate for it before the elements are seen.
     ///
     /// # Errors

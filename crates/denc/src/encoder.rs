@@ -82,6 +82,11 @@ impl Encoder {
         crate::put_varint(&mut self.buf, value);
     }
 
+    /// Appends a number with a sign as an unsigned one ([`crate::zigzag`]) in groups of seven bits.
+    pub fn put_varint_signed(&mut self, value: i64) {
+        self.put_varint(crate::zigzag(value));
+    }
+
     /// Appends a count of elements.
     ///
     /// # Panics

@@ -40,7 +40,7 @@ pub use crc::{KnownCrc, crc32c};
 pub use decoder::{DecodeError, DecodeErrorKind, Decoder};
 pub use denc_derive::{Decode, Encode};
 pub use encoder::Encoder;
-pub use varint::{put_varint, read_varint};
+pub use varint::{put_varint, read_varint, unzigzag, zigzag};
 
 use bytes::Bytes;
 

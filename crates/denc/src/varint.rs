@@ -34,6 +34,18 @@ pub fn read_varint(bytes: &[u8]) -> Result<(u64, &[u8]), &'static str> {
     Err("a number is too long")
 }
 
+/// A signed number as an unsigned one that is small when it is near zero.
+#[inline]
+pub fn zigzag(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+/// The reverse of [`zigzag`].
+#[inline]
+pub fn unzigzag(value: u64) -> i64 {
+    ((value >> 1) as i64) ^ ((value & 1) as i64).wrapping_neg()
+}
+
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
@@ -64,6 +76,16 @@ mod tests {
             let mut d = crate::Decoder::new(&bytes);
             prop_assert_eq!(d.varint().unwrap(), value);
             prop_assert_eq!(d.remaining(), 0);
+            prop_assert_eq!(crate::Decoder::new(&bytes).varint_u32().ok(), u32::try_from(value).ok());
+        }
+
+        #[test]
+        fn numbers_with_a_sign(value in any::<i64>(), shift in 0u32..64) {
+            let value = value >> shift;
+            let mut e = crate::Encoder::new();
+            e.put_varint_signed(value);
+            prop_assert_eq!(e.len() == 1, (-64..64).contains(&value));
+            prop_assert_eq!(crate::Decoder::new(&e.into_bytes()).varint_signed().unwrap(), value);
         }
     }
 }

@@ -113,9 +113,9 @@ impl Pg {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::{EntryKind, LogEntry};
     use crate::info::History;
     use crate::intervals::{Mapping, PastIntervals};
-    use crate::log::{EntryKind, LogEntry};
     use types::{OsdId, PoolId, ReqId};
 
     fn entry(seed: u32, n: u64) -> LogEntry {

@@ -5,13 +5,14 @@
 //! (`osd`) carries them out. Words are Ceph's: up set, acting set, interval, last_epoch_started,
 //! last_update, missing, backfill.
 //!
-//! Where to find what: [`PgLog`] and [`Missing`] are the data; `merge` brings two logs together;
+//! Where to find what: [`LogEntry`], [`PgLog`] and [`Missing`] are the data; `merge` brings two logs together;
 //! `prior` and `choose` are the two decisions of peering; `peering` is its course; `replicate`,
 //! `recovery`, `unfound`, `backfill` and [`scrub`] are what an active PG does; `split` makes several PGs
 //! of one, `join` one of two; `persist` is how it is kept.
 
 mod backfill;
 mod choose;
+mod entry;
 mod info;
 mod intervals;
 mod join;
@@ -34,11 +35,12 @@ mod unfound;
 
 pub use backfill::{BackfillWork, Listing};
 pub use choose::{Choice, authoritative, choose};
+pub use entry::{EntryKind, LogEntry, OpReturn};
 pub use info::{History, Notify, ObjectSums, PgInfo};
 pub use intervals::{
     Interval, MapView, Mapping, OsdSet, PastIntervals, PoolRules, is_new_interval,
 };
-pub use log::{Changed, DUPS_TRACKED, Dup, EntryKind, LogEntry, OpReturn, PgLog};
+pub use log::{Changed, DUPS_TRACKED, Dup, PgLog};
 pub use merge::{LogSegment, Merged, merge_log, peer_missing};
 pub use missing::{Lack, Missing, MissingItem};
 pub use msg::{Body, PgMsg, Query};

@@ -4,96 +4,15 @@
 //! resent request is recognised. Entries older than the tail live on as [`Dup`]s: enough to answer a
 //! resent request, not enough to recover from.
 
+use crate::entry::{EntryKind, LogEntry, OpReturn};
 use crate::requests::Requests;
-use bytes::Bytes;
-use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
+use denc::{Decode, Encode};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-use types::{Eversion, HObject, ReqId, UTime};
-
-/// Result and output of one op of a compound request, kept for requests with RETURNVEC.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-pub struct OpReturn {
-    /// The op's result.
-    pub rval: i32,
-    /// The op's output.
-    pub outdata: Bytes,
-}
-
-/// What an entry did to its object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum EntryKind {
-    /// Created or changed it.
-    Modify = 1,
-    /// Made this clone of its head.
-    Clone = 2,
-    /// Removed it.
-    Delete = 3,
-    /// Changed nothing: a request failed, and a resend must fail the same way.
-    Error = 4,
-}
+use types::{Eversion, HObject, ReqId};
 
 /// Ranges of bytes: offset and length of each.
 pub type Changed = SmallVec<[(u64, u64); 4]>;
-
-/// One write.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogEntry {
-    /// What it did.
-    pub kind: EntryKind,
-    /// To what.
-    pub object: HObject,
-    /// The object's version from now on, and the entry's place in the log.
-    pub version: Eversion,
-    /// The object's version before; zero when it was not there.
-    pub prior_version: Eversion,
-    /// The request that caused it. A request of several entries stands in its last one; the others
-    /// hold the default.
-    pub reqid: ReqId,
-    /// User-visible version of the object.
-    pub user_version: u64,
-    /// The client's time of the write.
-    pub mtime: UTime,
-    /// Result the client got.
-    pub result: i32,
-    /// Results of its ops, when the client asked for them.
-    pub op_returns: Vec<OpReturn>,
-    /// Offset and length of what it put, where it did no more to the object, but to set attributes and
-    /// the record: who has the version before needs no more than these. Length 0: it put nothing. `None`:
-    /// anything may be different. Forgotten where `lost_after` is set.
-    pub changed: Option<(u32, u32)>,
-    /// The object was given up: what was done to it after this version is lost, and requests that did it
-    /// are done anew when they are sent again. Zero: all of it.
-    pub lost_after: Option<Eversion>,
-}
-
-impl LogEntry {
-    /// Whether the object exists after this entry.
-    pub fn leaves_object(&self) -> bool {
-        matches!(self.kind, EntryKind::Modify | EntryKind::Clone)
-    }
-
-    /// Whether it touched an object at all.
-    pub fn changes_object(&self) -> bool {
-        self.kind != EntryKind::Error
-    }
-
-    pub(crate) fn has_reqid(&self) -> bool {
-        self.reqid != ReqId::default()
-    }
-
-    pub(crate) fn to_dup(&self) -> Dup {
-        Dup {
-            reqid: self.reqid,
-            version: self.version,
-            user_version: self.user_version,
-            result: self.result,
-            op_returns: self.op_returns.clone(),
-            hash: Some(self.object.hash),
-        }
-    }
-}
 
 /// What a resent request is answered with.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
@@ -372,65 +291,10 @@ fn remembered(
     dups.iter().map(|d| (d.reqid, d.version)).chain(entries)
 }
 
-impl Encode for LogEntry {
-    fn encode(&self, e: &mut Encoder) {
-        // Few have the last fields, and nobody pays for them else. Who knows only the second version would
-        // take what was changed for `lost_after`.
-        let (v, compat) = match (&self.lost_after, &self.changed) {
-            (Some(_), _) => (2, 1),
-            (None, Some(_)) => (3, 3),
-            (None, None) => (1, 1),
-        };
-        e.section(v, compat, |e| {
-            e.put(&(self.kind as u8)).put(&self.object).put(&self.version);
-            e.put(&self.prior_version).put(&self.reqid).put(&self.user_version);
-            e.put(&self.mtime).put(&self.result).put(&self.op_returns);
-            if let Some(to) = &self.lost_after {
-                e.put(to);
-            } else if let Some((offset, len)) = &self.changed {
-                e.put(offset).put(len);
-            }
-        });
-    }
-}
-
-impl Decode for LogEntry {
-    fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        d.section(3, |d, v| {
-            let kind = match d.get::<u8>()? {
-                1 => EntryKind::Modify,
-                2 => EntryKind::Clone,
-                3 => EntryKind::Delete,
-                4 => EntryKind::Error,
-                _ => return Err(d.invalid("an unknown kind of log entry")),
-            };
-            let mut entry = LogEntry {
-                kind,
-                object: d.get()?,
-                version: d.get()?,
-                prior_version: d.get()?,
-                reqid: d.get()?,
-                user_version: d.get()?,
-                mtime: d.get()?,
-                result: d.get()?,
-                op_returns: d.get()?,
-                changed: None,
-                lost_after: None,
-            };
-            match v {
-                0 | 1 => {}
-                2 => entry.lost_after = Some(d.get()?),
-                _ => entry.changed = Some((d.get()?, d.get()?)),
-            }
-            Ok(entry)
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Epoch, PoolId};
+    use types::{Epoch, PoolId, UTime};
 
     fn entry(n: u64, name: &str) -> LogEntry {
         LogEntry {

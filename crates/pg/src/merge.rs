@@ -6,8 +6,9 @@
 //! peer. Source: Ceph `osd/PGLog.{h,cc}: merge_log, proc_replica_log,
 //! _merge_object_divergent_entries`.
 
+use crate::entry::{EntryKind, LogEntry};
 use crate::info::PgInfo;
-use crate::log::{Dup, EntryKind, LogEntry, PgLog};
+use crate::log::{Dup, PgLog};
 use crate::missing::Missing;
 use denc::{Decode, Encode};
 use std::collections::BTreeMap;

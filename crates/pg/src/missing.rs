@@ -1,6 +1,6 @@
 //! Objects whose newest version a copy does not hold yet.
 
-use crate::log::{EntryKind, LogEntry};
+use crate::entry::{EntryKind, LogEntry};
 use denc::{Decode, Encode};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{Eversion, HObject};

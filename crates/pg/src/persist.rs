@@ -15,12 +15,13 @@
 //! After a split the records of what went to other PGs stay behind until the log is trimmed beyond
 //! them: [`load`] passes over them, by the `pg_num` in the info record.
 
+use crate::entry::LogEntry;
 use crate::info::{ObjectSums, PgInfo};
 use crate::intervals::PastIntervals;
-use crate::log::{Dup, LogEntry, PgLog};
+use crate::log::{Dup, PgLog};
 use crate::missing::{Missing, MissingItem};
 use bytes::Bytes;
-use denc::{Decode, Encode, Encoder};
+use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use std::collections::BTreeMap;
 use types::{Epoch, Eversion, HObject, ObjectKey, PgId};
 
@@ -51,8 +52,11 @@ pub struct InfoRecord {
 }
 
 /// A log entry with the state after it.
-#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+///
+/// Version 2 holds the [`LogEntry`]'s body, bytes, objects, clones, whiteouts and objects with omap keys of the
+/// sums (numbers with a sign in groups of seven bits), a byte whether they are a guess, and the newest
+/// user-visible version (in groups of seven bits). In version 1 each was encoded as it is by itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord {
     /// The entry.
     pub entry: LogEntry,
@@ -62,18 +66,59 @@ pub struct LogRecord {
     pub last_user_version: u64,
 }
 
+const LOG_RECORD_VERSION: u8 = 2;
+
 impl LogRecord {
     /// The record of an entry, encoded as it is, without a copy of it.
     pub fn encode_of(entry: &LogEntry, sums: &ObjectSums, last_user_version: u64) -> Bytes {
         struct Of<'a>(&'a LogEntry, &'a ObjectSums, u64);
         impl Encode for Of<'_> {
             fn encode(&self, e: &mut Encoder) {
-                e.section(1, 1, |e| {
-                    e.put(self.0).put(self.1).put(&self.2);
-                });
+                put_log_record(e, self.0, self.1, self.2);
             }
         }
         denc::encode_briefly(&Of(entry, sums, last_user_version))
+    }
+}
+
+fn put_log_record(e: &mut Encoder, entry: &LogEntry, sums: &ObjectSums, last_user_version: u64) {
+    e.section(LOG_RECORD_VERSION, LOG_RECORD_VERSION, |e| {
+        entry.put_body(e);
+        for n in [sums.bytes, sums.objects, sums.clones, sums.whiteouts, sums.omap_objects] {
+            e.put_varint_signed(n);
+        }
+        e.put(&sums.approximate);
+        e.put_varint(last_user_version);
+    });
+}
+
+impl Encode for LogRecord {
+    fn encode(&self, e: &mut Encoder) {
+        put_log_record(e, &self.entry, &self.sums, self.last_user_version);
+    }
+}
+
+impl Decode for LogRecord {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        d.section(LOG_RECORD_VERSION, |d, v| {
+            if v < LOG_RECORD_VERSION {
+                return Ok(LogRecord {
+                    entry: d.get()?,
+                    sums: d.get()?,
+                    last_user_version: d.get()?,
+                });
+            }
+            let entry = LogEntry::body(d)?;
+            let sums = ObjectSums {
+                bytes: d.varint_signed()?,
+                objects: d.varint_signed()?,
+                clones: d.varint_signed()?,
+                whiteouts: d.varint_signed()?,
+                omap_objects: d.varint_signed()?,
+                approximate: d.get()?,
+            };
+            Ok(LogRecord { entry, sums, last_user_version: d.varint()? })
+        })
     }
 }
 
@@ -239,7 +284,8 @@ fn all_dups(trimmed: &[LogEntry], learned: Vec<Dup>) -> Vec<Dup> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::{DUPS_TRACKED, EntryKind};
+    use crate::entry::EntryKind;
+    use crate::log::DUPS_TRACKED;
     use types::ReqId;
 
     fn entry(n: u64) -> LogEntry {
@@ -278,6 +324,30 @@ mod tests {
             LogRecord { entry: entry(7), sums: ObjectSums::default(), last_user_version: 5 };
         let encoded = LogRecord::encode_of(&record.entry, &record.sums, record.last_user_version);
         assert_eq!(encoded, denc::encode(&record));
+    }
+
+    /// Records stand on disks, those of version 1 too.
+    #[test]
+    fn records_of_both_versions_are_read() {
+        let sums = ObjectSums {
+            bytes: 1 << 40,
+            objects: -1,
+            clones: 64,
+            whiteouts: 2,
+            omap_objects: 3,
+            approximate: true,
+        };
+        let record = LogRecord { entry: entry(8), sums, last_user_version: 300 };
+        let bytes = denc::encode(&record);
+        // 2^41 in groups of seven bits, then 1, 128, 4, 6, the guess, and 300.
+        let behind_entry = [128, 128, 128, 128, 128, 64, 1, 128, 1, 4, 6, 1, 172, 2];
+        assert!(bytes.ends_with(&behind_entry) && bytes[..2] == [2, 2]);
+        assert_eq!(denc::decode_all::<LogRecord>(&bytes).unwrap(), record);
+        let mut e = Encoder::new();
+        e.section(1, 1, |e| {
+            e.put(&record.entry).put(&record.sums).put(&record.last_user_version);
+        });
+        assert_eq!(denc::decode_all::<LogRecord>(&e.into_bytes()).unwrap(), record);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! client waits for comes first. The host moves the objects; it asks for work with
 //! [`Pg::next_recovery`] as its own limits allow.
 
+use crate::entry::LogEntry;
 use crate::intervals::MapView;
-use crate::log::LogEntry;
 use crate::missing::MissingItem;
 use crate::persist::{MetaOp, missing_key, put_missing};
 use crate::pg::{Fx, Peer, Pg, Stage};

@@ -1,7 +1,7 @@
 //! Writes: log entries, who gets them, and when they are committed.
 
+use crate::entry::{EntryKind, LogEntry};
 use crate::info::ObjectSums;
-use crate::log::{EntryKind, LogEntry};
 use crate::persist::{
     LogRecord, MetaOp, forget_up_to, log_key, missing_key, put_missing, put_tail,
 };

@@ -7,8 +7,8 @@
 //! head of the log, so that copies compare as they did before; the parts peer as PGs of their own,
 //! whose past intervals are those of the one they come from.
 
+use crate::entry::LogEntry;
 use crate::info::{ObjectSums, PgInfo};
-use crate::log::LogEntry;
 use crate::missing::Missing;
 use crate::persist::{
     InfoRecord, Loaded, LogRecord, MetaOp, log_key, put_dup, put_missing, put_tail,
@@ -88,9 +88,9 @@ impl Pg {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::entry::EntryKind;
     use crate::info::History;
     use crate::intervals::{Mapping, PastIntervals, PoolRules};
-    use crate::log::EntryKind;
     use crate::merge::{LogSegment, merge_log, peer_missing};
     use crate::missing::MissingItem;
     use crate::persist::{Loaded, load};

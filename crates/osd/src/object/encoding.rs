@@ -72,7 +72,7 @@ impl ObjectMeta {
             return Err(d.invalid("an object's record has something unknown"));
         }
         let has = |flag| flags & flag != 0;
-        let epoch = Epoch(varint_u32(d)?);
+        let epoch = Epoch(d.varint_u32()?);
         let mut meta = ObjectMeta {
             version: Eversion { epoch, version: d.varint()? },
             user_version: d.varint()?,
@@ -82,13 +82,13 @@ impl ObjectMeta {
             ..ObjectMeta::default()
         };
         if has(TRUNCATED) {
-            meta.truncate_seq = varint_u32(d)?;
+            meta.truncate_seq = d.varint_u32()?;
             meta.truncate_size = d.varint()?;
         }
         if has(HINTED) {
             meta.hint.object_size = d.varint()?;
             meta.hint.write_size = d.varint()?;
-            meta.hint.flags = varint_u32(d)?;
+            meta.hint.flags = d.varint_u32()?;
         }
         if has(WATCHED) {
             meta.watches = d.get()?;
@@ -101,11 +101,6 @@ impl ObjectMeta {
         }
         Ok(meta)
     }
-}
-
-fn varint_u32(d: &mut Decoder<'_>) -> Result<u32, DecodeError> {
-    let value = d.varint()?;
-    u32::try_from(value).map_err(|_| d.invalid("a number is too large"))
 }
 
 impl Encode for ObjectMeta {

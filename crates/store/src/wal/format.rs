@@ -38,12 +38,13 @@
 
 use crate::accounts::PackedDelta;
 use crate::alloc::Run;
-use crate::codec::{Decoded, Malformed, Reader, put_at, put_bytes, put_varint, unzigzag, zigzag};
+use crate::codec::{Decoded, Malformed, Reader, put_at, put_bytes, put_varint};
 use crate::keys::{self, Key, MAX_KEY_BYTES};
 use crate::memtable::Memtable;
 use crate::patch::Patch;
 use crate::rows::MAX_ROW_BYTES;
 use bytes::Bytes;
+use denc::{unzigzag, zigzag};
 use io::BLOCK_BYTES;
 use smallvec::SmallVec;
 use types::Uuid;
