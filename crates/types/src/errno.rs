@@ -53,8 +53,9 @@ errnos! {
     ETIMEDOUT = 110, "Timed out.";
     EALREADY = 114, "Done already.";
     ESTALE = 116, "Stale.";
+    EUCLEAN = 117, "Needs cleaning up first.";
     EDQUOT = 122, "Quota exceeded.";
-    ECANCELED = 125, "A comparison failed.";
+    ECANCELED = 125, "A comparison failed, or it is not wanted any more.";
 }
 
 impl Errno {

@@ -1,29 +1,47 @@
 //! Cutting a clone loose from its parent (`operation/FlattenRequest.cc`,
 //! `image/DetachChildRequest.cc`).
 
-use super::format::{ChildSpec, ParentSpec, feature, header_name};
+use super::OpenImage;
+use super::format::{ChildSpec, ParentSpec, SnapInfo, SnapKind, feature, header_name};
+use super::header::{At, close, open};
 use super::lock::NOTIFY_S;
+use super::maintain::{Change, run};
 use super::notice::Notice;
 use super::script::{Desk, unless_missing};
+use super::snapshot::AT_A_TIME;
 use super::state::Shared;
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
+use crate::reply::OpReply;
+use std::cell::Cell;
 use types::{Errno, SnapId};
+
+/// Objects that are copied at a time have no more bytes together, unless it is one.
+const MAX_COPIED_BYTES: u64 = 64 << 20;
 
 /// Takes everything over that the parent has, then forgets the parent.
 pub async fn flatten(desk: &Desk, slot: usize) -> Result<(), ClientError> {
-    let (spec, objects) = desk.with(|s| {
+    let (spec, objects, object_bytes) = desk.with(|s| {
         let image = s.image(slot);
-        (image.head.parent.clone(), image.layout.objects(image.head.overlap))
+        let layout = &image.layout;
+        (image.head.parent.clone(), layout.objects(image.head.overlap), layout.object_bytes())
     });
+    let at_a_time = usize::try_from(MAX_COPIED_BYTES / object_bytes).unwrap_or(1);
+    let at_a_time = at_a_time.clamp(1, AT_A_TIME);
     let has_parent = desk.with(|s| s.image(slot).parent.is_some());
     let Some(spec) = spec.filter(|_| has_parent) else {
         let why = "it is no clone";
         return Err(desk.with(|s| s.error(slot, Errno::EINVAL, "flatten of", why)));
     };
-    for object in 0..objects {
-        desk.copy_object(slot, object).await?;
-    }
+    let at = Cell::new(0);
+    let tickets = (0..objects).map(|object| {
+        at.set(object);
+        desk.with(|s| s.copy_object(slot, object))
+    });
+    let judge = |copied: Result<OpReply, ClientError>| {
+        copied.and_then(|_| desk.progress(at.get(), objects))
+    };
+    desk.all_of(at_a_time, tickets, judge).await?;
     let (header, deep, snaps_have_parent) = desk.with(|s| {
         let image = s.image(slot);
         let snaps = image.head.snaps.iter().any(|s| s.overlap > 0);
@@ -74,7 +92,10 @@ pub async fn detach(desk: &Desk, slot: usize, parent: &ParentSpec) -> Result<(),
     match desk.op(op).await {
         Ok(_) => {
             let told = Notice::HeaderUpdate.encode();
-            let _ = desk.notify(header, told, NOTIFY_S).await;
+            let _ = desk.notify(header.clone(), told, NOTIFY_S).await;
+            if let Err(error) = remove_if_trashed(desk, parent, header).await {
+                tracing::warn!(%error, "a removed snapshot stays though no clone needs it any more");
+            }
             return Ok(());
         }
         Err(e) if matches!(e.errno, Errno::ENOENT | Errno::EINVAL) => {}
@@ -85,4 +106,23 @@ pub async fn detach(desk: &Desk, slot: usize, parent: &ParentSpec) -> Result<(),
     let input = denc::encode(&(((pool, &parent.image_id), parent.snap), &child.image_id));
     let op = ObjectOp::new(own).call("rbd", "remove_child", input).as_write();
     unless_missing(desk.op(op).await).map(drop)
+}
+
+/// A snapshot that was removed, but was kept for its clones, goes with the last of them.
+async fn remove_if_trashed(
+    desk: &Desk,
+    parent: &ParentSpec,
+    header: Object,
+) -> Result<(), ClientError> {
+    let op = ObjectOp::new(header).call("rbd", "snapshot_get", denc::encode(&parent.snap));
+    let snap: SnapInfo = desk.op(op).await?.get(0)?;
+    if snap.child_count > 0 || !matches!(snap.kind, SnapKind::Trash(_)) {
+        return Ok(());
+    }
+    let image = OpenImage::by_id(parent.pool, &parent.image_id);
+    let image = image.in_namespace(parent.nspace.clone());
+    let slot = Box::pin(open(desk, image, At::Head, 0)).await?;
+    let removed = Box::pin(run(desk, slot, Change::SnapRemove(snap.name, snap.kind))).await;
+    close(desk, slot).await;
+    removed
 }

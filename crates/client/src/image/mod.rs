@@ -66,6 +66,7 @@ mod resize;
 mod script;
 mod snapshot;
 mod state;
+mod trash;
 mod watch;
 mod write;
 
@@ -73,6 +74,7 @@ pub use create_types::*;
 pub use format::{SnapInfo, SnapKind, feature};
 pub use info::{ImageInfo, SnapShown};
 pub use maintain::Change;
+pub use trash::{Trashed, TrashedImage};
 
 mod create_types;
 mod info;
@@ -86,7 +88,7 @@ use bytes::Bytes;
 use header::At;
 use script::{Ask, Desk, Task};
 use smallvec::SmallVec;
-use state::{Route, Shared};
+use state::{Route, Shared, Work};
 use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
@@ -234,10 +236,6 @@ impl Images {
         Images { shared: Rc::new_cyclic(make), tasks: Vec::new() }
     }
 
-    fn desk(&self) -> Desk {
-        Desk(self.shared.clone())
-    }
-
     /// Starts a script that ends a request.
     fn start<F>(
         &mut self,
@@ -248,8 +246,13 @@ impl Images {
     where
         F: Future<Output = ImageOutcome> + 'static,
     {
-        let id = self.shared.borrow_mut().new_request();
-        let desk = self.desk();
+        let id = {
+            let mut s = self.shared.borrow_mut();
+            let id = s.new_request();
+            s.works.insert(id, Work::default());
+            id
+        };
+        let desk = Desk::new(self.shared.clone(), Some(id));
         let script = make(desk.clone());
         self.shared.borrow_mut().spawn(async move {
             let outcome = script.await;
@@ -290,6 +293,33 @@ impl Images {
         self.start(now, client, |desk| async move {
             ImageOutcome::Done(remove::remove(&desk, spec).await)
         })
+    }
+
+    /// Removes an image from the trash, if its time there is over. [`ImageOutcome::Done`] follows.
+    pub fn remove_from_trash(
+        &mut self,
+        now: Now,
+        client: &mut Client,
+        spec: TrashedImage,
+    ) -> ImageRequest {
+        self.start(now, client, |desk| async move {
+            ImageOutcome::Done(trash::remove(&desk, spec).await)
+        })
+    }
+
+    /// How far a request is: what is done of what is to be done. `None`: it has ended, or does not say.
+    pub fn progress(&self, id: ImageRequest) -> Option<f64> {
+        let s = self.shared.borrow();
+        let work = s.works.get(&id).filter(|work| work.steps > 0)?;
+        Some(work.done as f64 / work.steps as f64)
+    }
+
+    /// A request is not wanted any more: one that says how far it is stops, with ECANCELED, when it says so
+    /// next. What it has done stays done.
+    pub fn cancel(&mut self, id: ImageRequest) {
+        if let Some(work) = self.shared.borrow_mut().works.get_mut(&id) {
+            work.canceled = true;
+        }
     }
 
     /// Changes an image as a whole: its size, its snapshots. [`ImageOutcome::Done`] follows.

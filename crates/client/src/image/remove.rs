@@ -29,7 +29,8 @@ pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
         Err(error) => return Err(error),
     };
     let object = |name: String| Object::new(spec.pool, name).in_namespace(spec.nspace.clone());
-    for left in [header_name(&id), map_name(&id, SnapId::HEAD)] {
+    // Without the header nobody would find the rest.
+    for left in [map_name(&id, SnapId::HEAD), header_name(&id)] {
         unless_missing(desk.op(ObjectOp::new(object(left)).remove().full_try()).await)?;
     }
     if name.is_empty() {

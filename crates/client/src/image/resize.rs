@@ -10,6 +10,7 @@ use super::write::{locked, map_request};
 use crate::error::ClientError;
 use crate::op::ObjectOp;
 use crate::reply::OpReply;
+use std::cell::Cell;
 use types::{Errno, SnapId};
 
 /// Objects that one change of an object map is for (`object_map/UpdateRequest.cc`).
@@ -180,14 +181,18 @@ async fn copy_and_remove(desk: &Desk, slot: usize, from: u64, end: u64) -> Resul
 
 async fn remove_objects(desk: &Desk, slot: usize, from: u64, end: u64) -> Result<(), ClientError> {
     let existing = |object: &u64| desk.with(|s| s.image(slot).may_exist(*object));
+    let at = Cell::new(from);
     let ops = (from..end).filter(existing).map(|object| {
+        at.set(object);
         desk.with(|s| {
             let image = s.image(slot);
             let snapc = image.head.snapc.clone();
             ObjectOp::new(image.data(object)).remove().with_snaps(snapc).full_try()
         })
     });
-    let judge =
-        |answer: Result<OpReply, ClientError>| super::script::unless_missing(answer.map(drop));
+    let judge = |answer: Result<OpReply, ClientError>| {
+        super::script::unless_missing(answer.map(drop))?;
+        desk.progress(at.get() - from, end - from)
+    };
     desk.many(AT_A_TIME, ops, judge).await
 }

@@ -5,6 +5,7 @@
 //! a time. So a procedure of twelve requests reads as twelve lines, and runs the same from the same
 //! seed. Nothing of the state is borrowed over an await.
 
+use super::ImageRequest;
 use super::state::Shared;
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
@@ -49,7 +50,11 @@ pub type Task = Pin<Box<dyn Future<Output = ()>>>;
 
 /// What a script works with.
 #[derive(Clone)]
-pub struct Desk(pub Rc<RefCell<Shared>>);
+pub struct Desk {
+    shared: Rc<RefCell<Shared>>,
+    /// The request that it ends.
+    request: Option<ImageRequest>,
+}
 
 /// The answer to an [`Ask`].
 struct Answer {
@@ -60,7 +65,7 @@ struct Answer {
 impl Future for Answer {
     type Output = Outcome;
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Outcome> {
-        let answer = self.desk.0.borrow_mut().answers.remove(&self.ticket);
+        let answer = self.desk.shared.borrow_mut().answers.remove(&self.ticket);
         answer.map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -75,7 +80,7 @@ impl<T, F: FnMut(&mut Shared) -> Option<T> + Unpin> Future for Until<F> {
     type Output = T;
     fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<T> {
         let this = self.get_mut();
-        let met = (this.condition)(&mut this.desk.0.borrow_mut());
+        let met = (this.condition)(&mut this.desk.shared.borrow_mut());
         met.map_or(Poll::Pending, Poll::Ready)
     }
 }
@@ -85,9 +90,30 @@ fn unexpected(outcome: &Outcome) -> ClientError {
 }
 
 impl Desk {
+    /// For a script that ends a request, or for one that nobody waits for.
+    pub fn new(shared: Rc<RefCell<Shared>>, request: Option<ImageRequest>) -> Self {
+        Desk { shared, request }
+    }
+
     /// Does something with the state, at once.
     pub fn with<R>(&self, f: impl FnOnce(&mut Shared) -> R) -> R {
-        f(&mut self.0.borrow_mut())
+        f(&mut self.shared.borrow_mut())
+    }
+
+    /// Says how far the request is: steps that are done, of so many.
+    ///
+    /// # Errors
+    /// ECANCELED when its owner does not want it any more.
+    pub fn progress(&self, done: u64, steps: u64) -> Result<(), ClientError> {
+        let Some(id) = self.request else { return Ok(()) };
+        self.with(|s| {
+            let work = s.works.entry(id).or_default();
+            (work.done, work.steps) = (done, steps);
+            match work.canceled {
+                true => Err(ClientError::new(Errno::ECANCELED, "a request on an image", "")),
+                false => Ok(()),
+            }
+        })
     }
 
     fn ask(&self, ask: Ask) -> Answer {
@@ -210,15 +236,26 @@ impl Desk {
         ops: impl Iterator<Item = ObjectOp>,
         judge: impl Fn(Result<OpReply, ClientError>) -> Result<(), ClientError>,
     ) -> Result<(), ClientError> {
+        let asked = ops.map(|op| self.with(|s| s.ask(Ask::Op(Box::new(op)))));
+        self.all_of(at_a_time, asked, judge).await
+    }
+
+    /// The same with whatever answers as a request on an object does. Each begins when its ticket is taken.
+    pub async fn all_of(
+        &self,
+        at_a_time: usize,
+        tickets: impl Iterator<Item = Ticket>,
+        judge: impl Fn(Result<OpReply, ClientError>) -> Result<(), ClientError>,
+    ) -> Result<(), ClientError> {
         let mut running: VecDeque<Answer> = VecDeque::new();
         let mut result = Ok(());
-        let mut ops = ops.fuse();
+        let mut tickets = tickets.fuse();
         loop {
             while result.is_ok()
                 && running.len() < at_a_time
-                && let Some(op) = ops.next()
+                && let Some(ticket) = tickets.next()
             {
-                running.push_back(self.ask(Ask::Op(Box::new(op))));
+                running.push_back(Answer { desk: self.clone(), ticket });
             }
             let Some(first) = running.pop_front() else {
                 return result;
@@ -253,12 +290,6 @@ impl Desk {
         keep_map: bool,
     ) -> Result<(), ClientError> {
         let ticket = self.with(|s| s.discard_object(slot, object, at, len, keep_map));
-        self.internal(ticket).await
-    }
-
-    /// Takes over what the parent has of an object.
-    pub async fn copy_object(&self, slot: usize, object: u64) -> Result<(), ClientError> {
-        let ticket = self.with(|s| s.copy_object(slot, object));
         self.internal(ticket).await
     }
 

@@ -225,6 +225,17 @@ impl Image {
     }
 }
 
+/// How far a request is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    /// Steps that are done.
+    pub done: u64,
+    /// Of so many; 0: it has not said yet.
+    pub steps: u64,
+    /// It is not wanted any more.
+    pub canceled: bool,
+}
+
 /// See the module's text.
 pub struct Shared {
     me: Weak<RefCell<Shared>>,
@@ -249,6 +260,8 @@ pub struct Shared {
     pub acks: Vec<(RequestId, u64, Bytes)>,
     pub new_tasks: Vec<Task>,
     pub out: VecDeque<ImageDone>,
+    /// How far requests are that say so.
+    pub works: HashMap<ImageRequest, Work>,
     pub alarms: BTreeSet<Mono>,
     /// Something has happened that a script may wait for.
     pub touched: bool,
@@ -278,6 +291,7 @@ impl Shared {
             acks: Vec::new(),
             new_tasks: Vec::new(),
             out: VecDeque::new(),
+            works: HashMap::default(),
             alarms: BTreeSet::new(),
             touched: false,
             last_ticket: 0,
@@ -319,7 +333,8 @@ impl Shared {
     }
 
     pub fn desk(&self) -> Desk {
-        Desk(self.me.upgrade().expect("it is not dropped while it is used"))
+        let shared = self.me.upgrade().expect("it is not dropped while it is used");
+        Desk::new(shared, None)
     }
 
     /// Starts a script that works on an image, which stays open until the script ends.
@@ -347,6 +362,7 @@ impl Shared {
     }
 
     pub fn done(&mut self, id: ImageRequest, outcome: ImageOutcome) {
+        self.works.remove(&id);
         self.out.push_back(ImageDone { id, outcome });
     }
 

@@ -6,11 +6,11 @@ use client::image::{
 };
 use types::Errno;
 
-fn pattern(len: usize, seed: u8) -> Vec<u8> {
+pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add(seed) | 1).collect()
 }
 
-fn small(c: &Cluster, name: &str) -> CreateImage {
+pub fn small(c: &Cluster, name: &str) -> CreateImage {
     CreateImage { order: 13, ..CreateImage::new(c.pool, name, 100_000) }
 }
 

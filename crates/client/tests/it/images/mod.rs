@@ -4,3 +4,4 @@ mod basic;
 mod cluster;
 mod fsx;
 mod locks;
+mod trash;

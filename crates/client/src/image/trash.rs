@@ -1,0 +1,105 @@
+//! Images that wait to be removed (`librbd/api/Trash.cc`, `trash/RemoveRequest.cc`).
+
+use super::script::{Desk, unless_missing};
+use super::{OpenImage, remove as images};
+use crate::error::ClientError;
+use crate::op::{Object, ObjectOp};
+use denc::{Decode, Encode};
+use types::{ByteString, Errno, PoolId, UTime};
+
+/// Lists the images in the trash of a pool's namespace.
+const TRASH: &str = "rbd_trash";
+
+/// What is going on with an image in the trash (`TrashImageState`).
+mod state {
+    pub const NORMAL: u8 = 0;
+    pub const MOVING: u8 = 1;
+    pub const REMOVING: u8 = 2;
+}
+
+/// Names an image in the trash, which is to be removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrashedImage {
+    /// Its pool.
+    pub pool: PoolId,
+    /// Its namespace; mostly the empty one.
+    pub nspace: ByteString,
+    /// Its id.
+    pub id: String,
+    /// Also before its time there is over.
+    pub force: bool,
+}
+
+/// What the trash knows of an image: TrashImageSpec V(2,1).
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 2, compat = 1)]
+pub struct Trashed {
+    /// 0 user, 1 mirroring, 2 migration, 3 removing, 4 parent of user's clones.
+    pub source: u8,
+    /// The name that it had.
+    pub name: String,
+    /// When it came here.
+    pub deletion_time: UTime,
+    /// Until then it is kept.
+    pub deferment_end_time: UTime,
+    /// 0 normal, 1 moving, 2 removing, 3 restoring.
+    #[denc(since = 2)]
+    pub state: u8,
+}
+
+fn call(spec: &TrashedImage, method: &str, input: impl Encode) -> ObjectOp {
+    let object = Object::new(spec.pool, TRASH).in_namespace(spec.nspace.clone());
+    ObjectOp::new(object).call("rbd", method, denc::encode(&input))
+}
+
+fn error(spec: &TrashedImage, errno: Errno, why: &'static str) -> ClientError {
+    ClientError::new(errno, format!("removing image {} from the trash", spec.id), why)
+}
+
+/// What the trash knows of an image.
+///
+/// # Errors
+/// ENOENT when it is not there.
+pub async fn get(desk: &Desk, spec: &TrashedImage) -> Result<Trashed, ClientError> {
+    desk.op(call(spec, "trash_get", spec.id.as_str())).await?.get(0)
+}
+
+async fn set_state(
+    desk: &Desk,
+    spec: &TrashedImage,
+    new: u8,
+    expected: u8,
+) -> Result<(), ClientError> {
+    let op = call(spec, "trash_state_set", (spec.id.as_str(), new, expected)).as_write();
+    desk.op(op.full_try()).await.map(drop)
+}
+
+/// Removes an image that is in the trash, and takes it off the list there.
+pub async fn remove(desk: &Desk, spec: TrashedImage) -> Result<(), ClientError> {
+    let trashed = get(desk, &spec).await?;
+    let now = desk.with(|s| s.now.wall);
+    match trashed.state {
+        _ if now < trashed.deferment_end_time && !spec.force => {
+            return Err(error(&spec, Errno::EPERM, "its time there is not over"));
+        }
+        state::NORMAL | state::REMOVING => {}
+        state::MOVING => {
+            return Err(error(&spec, Errno::EUCLEAN, "it is not in the trash as a whole yet"));
+        }
+        _ => return Err(error(&spec, Errno::EBUSY, "it is being restored")),
+    }
+    set_state(desk, &spec, state::REMOVING, state::NORMAL).await?;
+    let image = OpenImage::by_id(spec.pool, &spec.id).in_namespace(spec.nspace.clone());
+    let removed = match images::remove(desk, image).await {
+        // An earlier removal came so far.
+        Err(error) if error.errno == Errno::ENOENT => Ok(()),
+        other => other,
+    };
+    if removed.is_err() {
+        // Else nobody could restore it.
+        let _ = set_state(desk, &spec, state::NORMAL, state::REMOVING).await;
+    }
+    removed?;
+    let op = call(&spec, "trash_remove", spec.id.as_str()).as_write().full_try();
+    unless_missing(desk.op(op).await).map(drop)
+}

@@ -1,0 +1,110 @@
+//! What is removed later, and work that takes long.
+
+use super::basic::{pattern, small};
+use super::cluster::{Cluster, PATIENCE};
+use client::image::{
+    Change, CloneFormat, CloneImage, ImageId, ImageOutcome, OpenImage, SnapKind, Trashed,
+    TrashedImage,
+};
+use client::{Object, ObjectOp};
+use types::{ByteString, Errno, UTime};
+
+/// A clone `y`, open, of the snapshot `s` of the image `x`, open, whose objects are all there.
+fn clone(c: &mut Cluster) -> (ImageId, ImageId) {
+    let x = c.made(0, small(c, "x"));
+    c.write(0, x, 0, &pattern(100_000, 3)).unwrap();
+    c.change(0, x, Change::SnapCreate("s".into())).unwrap();
+    let parent = OpenImage::new(c.pool, "x").at_snap("s");
+    let clone = CloneImage { parent, child: small(c, "y"), format: CloneFormat::V2 };
+    let id = c.act(0, |now, h| h.images.clone_image(now, &mut h.client, clone));
+    let ImageOutcome::Created(Ok(_)) = c.end(0, id) else { panic!() };
+    (x, c.open(0, OpenImage::new(c.pool, "y")).unwrap())
+}
+
+#[test]
+fn long_work_says_how_far_it_is_and_stops_when_it_is_canceled() {
+    let mut c = Cluster::new(11, 3, 1);
+    let (x, y) = clone(&mut c);
+    let flatten = |c: &mut Cluster| {
+        c.act(0, |now, h| h.images.change(now, &mut h.client, y, Change::Flatten))
+    };
+    let id = flatten(&mut c);
+    let far = c.wait(PATIENCE, |c| c.hosts[0].borrow().images.progress(id));
+    assert!(far > 0.0 && far < 1.0, "{far}");
+    c.act(0, |_, h| h.images.cancel(id));
+    assert_eq!(c.done(0, id).unwrap_err().errno, Errno::ECANCELED);
+    assert_eq!(c.hosts[0].borrow().images.progress(id), None);
+    assert_eq!(c.info(0, y).overlap, 100_000, "it is a clone still");
+    let id = flatten(&mut c);
+    c.done(0, id).unwrap();
+    assert_eq!(c.info(0, y).overlap, 0);
+    assert_eq!(c.read(0, y, 0, 100_000).unwrap(), pattern(100_000, 3));
+    c.close(0, y);
+    c.close(0, x);
+    let spec = OpenImage::new(c.pool, "y");
+    let id = c.act(0, |now, h| h.images.remove(now, &mut h.client, spec));
+    c.wait(PATIENCE, |c| c.hosts[0].borrow().images.progress(id));
+    c.act(0, |_, h| h.images.cancel(id));
+    assert_eq!(c.done(0, id).unwrap_err().errno, Errno::ECANCELED);
+    c.remove(0, OpenImage::new(c.pool, "y")).unwrap();
+}
+
+/// Nobody else would remove it.
+#[test]
+fn a_removed_snapshot_goes_with_its_last_clone() {
+    let mut c = Cluster::new(12, 3, 1);
+    let (x, y) = clone(&mut c);
+    c.change(0, x, Change::SnapRemove("s".into(), SnapKind::User)).unwrap();
+    assert_eq!(c.info(0, x).snaps.len(), 1, "it is kept for the clone");
+    c.close(0, x);
+    c.change(0, y, Change::Flatten).unwrap();
+    c.close(0, y);
+    c.remove(0, OpenImage::new(c.pool, "x")).unwrap();
+    c.remove(0, OpenImage::new(c.pool, "y")).unwrap();
+    let left = c.objects(c.pool);
+    assert!(left.iter().all(|o| ["rbd_directory", "rbd_children"].contains(&&**o)), "{left:?}");
+}
+
+#[test]
+fn an_image_leaves_the_trash_when_its_time_is_over() {
+    let mut c = Cluster::new(13, 3, 1);
+    let x = c.made(0, small(&c, "x"));
+    c.write(0, x, 0, &pattern(100_000, 3)).unwrap();
+    let id = c.hosts[0].borrow().images.info(x).unwrap().id.clone();
+    c.close(0, x);
+    let spec =
+        |force| TrashedImage { pool: c.pool, nspace: ByteString::default(), id: id.clone(), force };
+    let (now, forced) = (spec(false), spec(true));
+    let remove = |c: &mut Cluster, spec: &TrashedImage| {
+        let spec = spec.clone();
+        let id = c.act(0, |now, h| h.images.remove_from_trash(now, &mut h.client, spec));
+        c.done(0, id).map_err(|e| e.errno)
+    };
+    assert_eq!(remove(&mut c, &now), Err(Errno::ENOENT));
+    let trashed = Trashed {
+        source: 0,
+        name: "x".to_owned(),
+        deletion_time: UTime::ZERO,
+        deferment_end_time: UTime { sec: u32::MAX, nsec: 0 },
+        state: 0,
+    };
+    let pool = c.pool;
+    let object = |name: &str| ObjectOp::new(Object::new(pool, name));
+    let add = object("rbd_trash").call("rbd", "trash_add", denc::encode(&(&id, &trashed)));
+    let leave = object("rbd_directory").call("rbd", "dir_remove_image", denc::encode(&("x", &id)));
+    let unname = object("rbd_id.x").remove();
+    for op in [add.as_write(), leave.as_write(), unname] {
+        c.op(0, op).unwrap();
+    }
+    assert_eq!(remove(&mut c, &now), Err(Errno::EPERM));
+    // Somebody uses it: it can be restored.
+    let by_id = c.open(0, OpenImage::by_id(c.pool, &id)).unwrap();
+    assert_eq!(remove(&mut c, &forced), Err(Errno::EBUSY));
+    let get = object("rbd_trash").call("rbd", "trash_get", denc::encode(&id));
+    let told = c.op(0, get).unwrap().bytes(0).unwrap();
+    assert_eq!(denc::decode_all::<Trashed>(&told).unwrap(), trashed);
+    c.close(0, by_id);
+    assert_eq!(remove(&mut c, &forced), Ok(()));
+    assert_eq!(c.objects(c.pool), ["rbd_directory", "rbd_trash"]);
+    assert_eq!(remove(&mut c, &forced), Err(Errno::ENOENT));
+}
