@@ -8,7 +8,7 @@ use super::state::{Header, Image, LockState, Shared, Snap};
 use super::{ImageName, OpenImage};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::pin::Pin;
 use types::{Errno, HashMap, PoolId, SnapId};
 use wire::msg::SnapContext;
@@ -164,6 +164,7 @@ fn new_image(
         lock_error: None,
         scripts: 0,
         wishes: VecDeque::new(),
+        asked: BTreeMap::new(),
     }
 }
 

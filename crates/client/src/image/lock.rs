@@ -25,7 +25,7 @@ use types::{AddrType, EntityAddr, Errno, SnapId};
 /// A notify between clients of an image is answered in this time (`Notifier::NOTIFY_TIMEOUT`).
 pub const NOTIFY_S: u32 = 5;
 /// Before the lock is looked at again when nobody answered.
-const RETRY: Duration = Duration::from_secs(1);
+pub const RETRY: Duration = Duration::from_secs(1);
 /// A holder that said yes lets go in this time; then it is asked again.
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -194,6 +194,23 @@ fn taken_by_hand(s: &Shared, slot: usize, id: &LockerId, locker: &Locker) -> Cli
     let (name, cookie, addr) = (id.name, &id.cookie, locker.addr.with_kind(AddrType::ANY));
     let why = format!("{name} at {addr} has locked it by hand, as '{cookie}' (see rbd lock ls)");
     ClientError::new(Errno::EBUSY, format!("lock of {}", s.image(slot).title()), why)
+}
+
+/// Whether the image has a lock, and somebody else holds it.
+pub async fn is_held_by_another(desk: &Desk, slot: usize) -> bool {
+    let (header, me, is_free) = desk.with(|s| {
+        let (peer, image) = (s.peer(slot), s.image(slot));
+        let is_ours = image.lock != LockState::Unlocked;
+        let is_free = is_ours || image.read_only || image.dead.is_some() || !image.needs_lock();
+        (image.header(), peer, is_free)
+    });
+    if is_free {
+        return false;
+    }
+    let own_cookie = format!("{COOKIE_PREFIX}{}", me.handle);
+    let is_own = |id: &LockerId| id.name.num == me.gid as i64 && id.cookie == own_cookie;
+    let Ok(info) = lock_info(desk, header).await else { return false };
+    info.lockers.first_key_value().is_some_and(|(id, _)| !is_own(id))
 }
 
 async fn lock_info(desk: &Desk, object: Object) -> Result<LockInfo, ClientError> {

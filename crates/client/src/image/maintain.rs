@@ -2,9 +2,10 @@
 
 use super::format::{SnapKind, feature};
 use super::lock::NOTIFY_S;
-use super::notice::{AsyncId, Notice, Wish};
+use super::notice::Notice;
 use super::script::Desk;
 use super::state::{LockState, Shared};
+use super::wishes::{self, Answer};
 use super::{flatten, resize, snapshot};
 use crate::error::ClientError;
 
@@ -37,8 +38,23 @@ pub enum Change {
     Flatten,
 }
 
-/// Does it.
+/// Does it, or has the lock's holder do it.
 pub async fn run(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientError> {
+    let mut forgiven = None;
+    if let Some(wish) = wishes::wish_of(&change) {
+        match wishes::ask_holder(desk, slot, wish).await {
+            Answer::Done(result) => return result,
+            Answer::Here { again } => forgiven = wishes::error_when_done(&change).filter(|_| again),
+        }
+    }
+    match run_here(desk, slot, change).await {
+        Err(error) if Some(error.errno) == forgiven => Ok(()),
+        result => result,
+    }
+}
+
+/// Does it.
+pub async fn run_here(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientError> {
     under_lock(desk, slot, do_it(desk, slot, change)).await
 }
 
@@ -179,40 +195,4 @@ pub fn thaw(desk: &Desk, slot: usize) {
         s.image_mut(slot).frozen -= 1;
         s.run_queue(slot);
     });
-}
-
-/// Does what a peer has asked for, and tells it.
-pub async fn fulfil(desk: Desk, slot: usize, id: AsyncId, wish: Wish) {
-    let change = match wish {
-        Wish::Flatten => Change::Flatten,
-        Wish::Resize { size, allow_shrink } => Change::Resize { size, allow_shrink },
-        Wish::SnapCreate { name, kind: SnapKind::User } => Change::SnapCreate(name),
-        Wish::SnapRemove { name, kind } => Change::SnapRemove(name, kind),
-        Wish::SnapRename { snap, name } => Change::SnapRename(snap, name),
-        Wish::SnapProtect { name, .. } => Change::SnapProtect(name),
-        Wish::SnapUnprotect { name, .. } => Change::SnapUnprotect(name),
-        Wish::SnapCreate { .. } | Wish::Other(_) => {
-            return tell(&desk, slot, id, Errno::EOPNOTSUPP.wire()).await;
-        }
-    };
-    let result = match run(&desk, slot, change).await {
-        Ok(()) => 0,
-        Err(error) => {
-            tracing::info!(%error, "what a peer asked for failed");
-            error.errno.wire()
-        }
-    };
-    tell(&desk, slot, id, result).await;
-}
-
-async fn tell(desk: &Desk, slot: usize, id: AsyncId, result: i32) {
-    let header = desk.with(|s| {
-        let image = s.image_mut(slot);
-        if let Some(wish) = image.wishes.iter_mut().find(|(old, _)| *old == id) {
-            wish.1 = Some(result);
-        }
-        image.header()
-    });
-    let notice = Notice::AsyncComplete { id, result };
-    let _ = desk.notify(header, notice.encode(), NOTIFY_S).await;
 }

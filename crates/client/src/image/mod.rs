@@ -68,6 +68,7 @@ mod snapshot;
 mod state;
 mod trash;
 mod watch;
+mod wishes;
 mod write;
 
 pub use create_types::*;

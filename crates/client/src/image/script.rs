@@ -109,11 +109,20 @@ impl Desk {
         self.with(|s| {
             let work = s.works.entry(id).or_default();
             (work.done, work.steps) = (done, steps);
-            match work.canceled {
-                true => Err(ClientError::new(Errno::ECANCELED, "a request on an image", "")),
-                false => Ok(()),
-            }
-        })
+        });
+        self.is_wanted()
+    }
+
+    /// Whether the request's owner still wants it.
+    ///
+    /// # Errors
+    /// ECANCELED when not.
+    pub fn is_wanted(&self) -> Result<(), ClientError> {
+        let Some(id) = self.request else { return Ok(()) };
+        match self.with(|s| s.works.get(&id).is_some_and(|work| work.canceled)) {
+            true => Err(ClientError::new(Errno::ECANCELED, "a request on an image", "")),
+            false => Ok(()),
+        }
     }
 
     fn ask(&self, ask: Ask) -> Answer {

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use io::{Now, Rng};
 use slab::Slab;
 use std::cell::RefCell;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::rc::Weak;
 use std::time::Duration;
@@ -148,6 +148,8 @@ pub struct Image {
     pub scripts: usize,
     /// Requests of peers that were answered lately, and how they ended.
     pub wishes: VecDeque<(super::notice::AsyncId, Option<i32>)>,
+    /// What the lock's holder is asked to do.
+    pub asked: BTreeMap<super::notice::AsyncId, super::wishes::Asked>,
 }
 
 impl Image {

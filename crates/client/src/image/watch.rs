@@ -2,8 +2,7 @@
 //! (`librbd/ImageWatcher.cc`).
 
 use super::io::Kind;
-use super::maintain;
-use super::notice::{AsyncId, Notice, Wish, response};
+use super::notice::{Notice, response};
 use super::script::Desk;
 use super::state::{LockState, Shared};
 use crate::error::ClientError;
@@ -12,8 +11,6 @@ use bytes::Bytes;
 use std::time::Duration;
 use types::Errno;
 
-/// So many requests of peers are remembered, as they may be sent again.
-const MAX_WISHES: usize = 64;
 /// Before a lost watch is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -58,37 +55,13 @@ impl Shared {
                 response(0)
             }
             Notice::Wish(id, wish) => self.on_wish(slot, id, wish),
-            // We have nothing that could be made quiet, and ask nobody to do things for us.
-            Notice::Quiesce(_)
-            | Notice::Unquiesce(_)
-            | Notice::AsyncProgress { .. }
-            | Notice::AsyncComplete { .. } => Bytes::new(),
+            Notice::AsyncProgress { id, offset, total } => {
+                self.on_async_progress(slot, id, offset, total)
+            }
+            Notice::AsyncComplete { id, result } => self.on_async_complete(slot, id, result),
+            // We have nothing that could be made quiet.
+            Notice::Quiesce(_) | Notice::Unquiesce(_) => Bytes::new(),
         }
-    }
-
-    /// A peer wants something done. Only who holds the lock answers; what it does not do, the peer
-    /// does after it got the lock.
-    fn on_wish(&mut self, slot: usize, id: AsyncId, wish: Wish) -> Bytes {
-        let peer = self.peer(slot);
-        let image = self.image_mut(slot);
-        if image.lock != LockState::Locked || image.closing {
-            return Bytes::new();
-        }
-        if id.peer == peer {
-            return response(Errno::ERESTART.wire());
-        }
-        if matches!(wish, Wish::Other(_)) {
-            return response(Errno::EOPNOTSUPP.wire());
-        }
-        if let Some((_, ended)) = image.wishes.iter().find(|(old, _)| *old == id) {
-            return response(ended.unwrap_or(0));
-        }
-        if image.wishes.len() >= MAX_WISHES {
-            image.wishes.pop_front();
-        }
-        image.wishes.push_back((id, None));
-        self.spawn_for(slot, |desk| maintain::fulfil(desk, slot, id, wish));
-        response(0)
     }
 
     fn on_watch_lost(&mut self, slot: usize, error: &ClientError) {

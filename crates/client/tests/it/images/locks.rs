@@ -174,3 +174,42 @@ fn a_flush_comes_after_the_writes_before_it_and_bounds_hold() {
         assert!(matches!(outcome, Some(ImageOutcome::Done(Ok(())))), "{outcome:?}");
     }
 }
+
+/// It goes on writing meanwhile.
+#[test]
+fn the_holder_of_the_lock_changes_the_image_for_others() {
+    let (mut c, [a, b]) = shared(18);
+    c.write(0, a, 0, &[1; 5000]).unwrap();
+    for change in [
+        Change::SnapCreate("s".into()),
+        Change::SnapProtect("s".into()),
+        Change::Resize { size: 2 * SIZE, allow_shrink: false },
+    ] {
+        c.change(1, b, change).unwrap();
+        assert!(c.info(0, a).is_locked && !c.info(1, b).is_locked);
+    }
+    assert_eq!((c.info(1, b).size, c.info(1, b).snaps.len()), (2 * SIZE, 1));
+    let exists = c.change(1, b, Change::SnapCreate("s".into())).unwrap_err();
+    assert_eq!(exists.errno, Errno::EEXIST);
+    // What nobody does for others is done after the lock was got.
+    c.change(1, b, Change::SnapRollback("s".into())).unwrap();
+    assert!(!c.info(0, a).is_locked && c.info(1, b).is_locked);
+}
+
+#[test]
+fn a_change_is_done_although_the_holder_dies() {
+    for after_us in [0, 200, 400, 600, 800, 1000, 1500, 2000, 3000, 5000, 8000] {
+        let (mut c, [a, b]) = shared(19);
+        c.write(0, a, 0, &[1; 5000]).unwrap();
+        let change = Change::SnapCreate("s".into());
+        let id = c.act(1, |now, h| h.images.change(now, &mut h.client, b, change));
+        c.pass(Duration::from_micros(after_us));
+        c.restart_host(0);
+        c.done(1, id).unwrap();
+        let snaps = c.info(1, b).snaps;
+        assert_eq!(snaps.len(), 1, "after {after_us} us");
+        c.write(1, b, 0, &[2; 5000]).unwrap();
+        let at_s = c.open(1, OpenImage::new(c.pool, "x").at_snap("s")).unwrap();
+        assert_eq!(c.read(1, at_s, 0, 5000).unwrap(), [1; 5000][..]);
+    }
+}

@@ -1,0 +1,247 @@
+//! Who does not hold the lock of an image has its holder change it: the holder goes on writing meanwhile
+//! (`librbd/ImageWatcher.cc`, `Operations.cc:C_InvokeAsyncRequest`).
+//!
+//! The holder answers the notify of a [`Wish`] at once, and tells by another one how it ended. If it says
+//! nothing for [`SILENCE`] it is asked again, under the same [`AsyncId`]: it knows then that it did so already.
+//! When nobody answers, the wish is no holder's business (any more), and who has it takes the lock.
+
+use super::format::SnapKind;
+use super::lock::{NOTIFY_S, RETRY, is_held_by_another};
+use super::maintain::{self, Change};
+use super::notice::{AsyncId, Notice, Wish, response, result_of};
+use super::script::Desk;
+use super::state::{LockState, Shared};
+use crate::error::{ClientError, errno_of};
+use bytes::Bytes;
+use std::time::Duration;
+use types::Errno;
+
+/// So many requests of peers are remembered, as they may be sent again.
+const MAX_WISHES: usize = 64;
+/// A holder that says nothing for so long is asked again (`rbd_request_timed_out_seconds`).
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// What is known of a wish that the holder took on.
+#[derive(Debug, Default)]
+pub struct Asked {
+    /// How it ended.
+    result: Option<i32>,
+    /// How far it is: done, of so much.
+    progress: (u64, u64),
+    /// Counts what the holder said.
+    heard: u64,
+}
+
+/// What comes of asking the holder.
+pub enum Answer {
+    /// It has done it, or refused.
+    Done(Result<(), ClientError>),
+    /// It is to be done here. Whether a holder may have done it, or part of it, before.
+    Here { again: bool },
+}
+
+/// A change as a wish; `None` when nobody does it for others.
+pub fn wish_of(change: &Change) -> Option<Wish> {
+    let name = String::clone;
+    Some(match change {
+        Change::Flatten => Wish::Flatten,
+        Change::Resize { size, allow_shrink } => {
+            Wish::Resize { size: *size, allow_shrink: *allow_shrink }
+        }
+        Change::SnapCreate(n) => Wish::SnapCreate { name: name(n), kind: SnapKind::User },
+        Change::SnapRemove(n, kind) => Wish::SnapRemove { name: name(n), kind: kind.clone() },
+        Change::SnapRename(snap, n) => Wish::SnapRename { snap: *snap, name: name(n) },
+        Change::SnapProtect(n) => Wish::SnapProtect { name: name(n), kind: SnapKind::User },
+        Change::SnapUnprotect(n) => Wish::SnapUnprotect { name: name(n), kind: SnapKind::User },
+        Change::SnapRollback(_) => return None,
+    })
+}
+
+/// What a change says that was done before.
+pub fn error_when_done(change: &Change) -> Option<Errno> {
+    match change {
+        Change::Flatten | Change::SnapUnprotect(_) => Some(Errno::EINVAL),
+        Change::SnapCreate(_) | Change::SnapRename(..) => Some(Errno::EEXIST),
+        Change::SnapRemove(..) => Some(Errno::ENOENT),
+        Change::SnapProtect(_) => Some(Errno::EBUSY),
+        Change::Resize { .. } | Change::SnapRollback(_) => None,
+    }
+}
+
+// ---- asking ----
+
+/// Asks whoever holds the lock, if it is somebody else, and waits until it is done.
+pub async fn ask_holder(desk: &Desk, slot: usize, wish: Wish) -> Answer {
+    let id = desk.with(|s| {
+        let request = s.new_ticket().0;
+        let id = AsyncId { peer: s.peer(slot), request };
+        s.image_mut(slot).asked.insert(id, Asked::default());
+        id
+    });
+    let mut again = false;
+    let answer = loop {
+        match ask_once(desk, slot, id, &wish).await {
+            Turn::Done(result) => break Answer::Done(result),
+            Turn::Nobody => break Answer::Here { again },
+            Turn::Silent => again = true,
+            Turn::Later => desk.sleep(RETRY).await,
+        }
+    };
+    desk.with(|s| {
+        let image = s.image_mut(slot);
+        image.asked.remove(&id);
+        image.refresh_needed = true;
+    });
+    answer
+}
+
+/// What comes of asking once.
+enum Turn {
+    Done(Result<(), ClientError>),
+    Nobody,
+    /// It was taken on, and nothing was heard of it since.
+    Silent,
+    Later,
+}
+
+async fn ask_once(desk: &Desk, slot: usize, id: AsyncId, wish: &Wish) -> Turn {
+    if !is_held_by_another(desk, slot).await {
+        return Turn::Nobody;
+    }
+    let header = desk.with(|s| s.image(slot).header());
+    let payload = Notice::Wish(id, wish.clone()).encode();
+    let Ok(heard) = desk.notify(header, payload, NOTIFY_S).await else { return Turn::Nobody };
+    match heard.replies.iter().find_map(|(_, reply)| result_of(reply)) {
+        None => Turn::Nobody,
+        Some(0) => wait_for(desk, slot, id).await,
+        Some(r) if r == Errno::ERESTART.wire() => Turn::Later,
+        Some(r) if r == Errno::EOPNOTSUPP.wire() => Turn::Nobody,
+        Some(r) => Turn::Done(Err(refused(desk, slot, r))),
+    }
+}
+
+fn refused(desk: &Desk, slot: usize, result: i32) -> ClientError {
+    let why = "the client that holds its lock could not do it";
+    desk.with(|s| s.error(slot, errno_of(result), "change of", why))
+}
+
+/// Waits until the holder is done.
+async fn wait_for(desk: &Desk, slot: usize, id: AsyncId) -> Turn {
+    let mut heard = desk.with(|s| s.image(slot).asked.get(&id).map_or(0, |a| a.heard));
+    loop {
+        let news = desk.until_or(SILENCE, move |s| {
+            let image = s.image(slot);
+            let Some(asked) = image.asked.get(&id).filter(|_| image.dead.is_none()) else {
+                return Some((None, (0, 0), heard));
+            };
+            let is_new = asked.result.is_some() || asked.heard != heard;
+            is_new.then_some((asked.result, asked.progress, asked.heard))
+        });
+        let Some((result, (done, steps), now_heard)) = news.await else {
+            return match desk.is_wanted() {
+                Ok(()) => Turn::Silent,
+                Err(error) => Turn::Done(Err(error)),
+            };
+        };
+        match result {
+            Some(0) => return Turn::Done(Ok(())),
+            Some(r) => return Turn::Done(Err(refused(desk, slot, r))),
+            // The image is dead.
+            None if now_heard == heard => return Turn::Nobody,
+            None => {}
+        }
+        heard = now_heard;
+        if let Err(error) = desk.progress(done, steps) {
+            return Turn::Done(Err(error));
+        }
+    }
+}
+
+impl Shared {
+    /// The holder says how far it is with what somebody asked for.
+    pub fn on_async_progress(&mut self, slot: usize, id: AsyncId, done: u64, steps: u64) -> Bytes {
+        self.heard_of(slot, id, |asked| asked.progress = (done, steps))
+    }
+
+    /// The holder has done what somebody asked for.
+    pub fn on_async_complete(&mut self, slot: usize, id: AsyncId, result: i32) -> Bytes {
+        self.heard_of(slot, id, |asked| asked.result = Some(result))
+    }
+
+    /// Only who asked answers.
+    fn heard_of(&mut self, slot: usize, id: AsyncId, note: impl FnOnce(&mut Asked)) -> Bytes {
+        let Some(asked) = self.image_mut(slot).asked.get_mut(&id) else { return Bytes::new() };
+        note(asked);
+        asked.heard += 1;
+        response(0)
+    }
+}
+
+// ---- being asked ----
+
+impl Shared {
+    /// A peer wants something done. Only who holds the lock answers; what it does not do, the peer
+    /// does after it got the lock.
+    pub fn on_wish(&mut self, slot: usize, id: AsyncId, wish: Wish) -> Bytes {
+        let peer = self.peer(slot);
+        let image = self.image_mut(slot);
+        if image.lock != LockState::Locked || image.closing {
+            return Bytes::new();
+        }
+        if id.peer == peer {
+            return response(Errno::ERESTART.wire());
+        }
+        if matches!(wish, Wish::Other(_)) {
+            return response(Errno::EOPNOTSUPP.wire());
+        }
+        if let Some((_, ended)) = image.wishes.iter().find(|(old, _)| *old == id) {
+            // It did not hear how it ended.
+            if let Some(result) = *ended {
+                self.spawn_for(slot, |desk| async move { tell(&desk, slot, id, result).await });
+            }
+            return response(0);
+        }
+        if image.wishes.len() >= MAX_WISHES {
+            image.wishes.pop_front();
+        }
+        image.wishes.push_back((id, None));
+        self.spawn_for(slot, |desk| fulfil(desk, slot, id, wish));
+        response(0)
+    }
+}
+
+/// Does what a peer has asked for, and tells it.
+async fn fulfil(desk: Desk, slot: usize, id: AsyncId, wish: Wish) {
+    let change = match wish {
+        Wish::Flatten => Change::Flatten,
+        Wish::Resize { size, allow_shrink } => Change::Resize { size, allow_shrink },
+        Wish::SnapCreate { name, kind: SnapKind::User } => Change::SnapCreate(name),
+        Wish::SnapRemove { name, kind } => Change::SnapRemove(name, kind),
+        Wish::SnapRename { snap, name } => Change::SnapRename(snap, name),
+        Wish::SnapProtect { name, .. } => Change::SnapProtect(name),
+        Wish::SnapUnprotect { name, .. } => Change::SnapUnprotect(name),
+        Wish::SnapCreate { .. } | Wish::Other(_) => {
+            return tell(&desk, slot, id, Errno::EOPNOTSUPP.wire()).await;
+        }
+    };
+    let result = match maintain::run_here(&desk, slot, change).await {
+        Ok(()) => 0,
+        Err(error) => {
+            tracing::info!(%error, "what a peer asked for failed");
+            error.errno.wire()
+        }
+    };
+    tell(&desk, slot, id, result).await;
+}
+
+async fn tell(desk: &Desk, slot: usize, id: AsyncId, result: i32) {
+    let header = desk.with(|s| {
+        let image = s.image_mut(slot);
+        if let Some(wish) = image.wishes.iter_mut().find(|(old, _)| *old == id) {
+            wish.1 = Some(result);
+        }
+        image.header()
+    });
+    let notice = Notice::AsyncComplete { id, result };
+    let _ = desk.notify(header, notice.encode(), NOTIFY_S).await;
+}
