@@ -15,6 +15,7 @@ use crate::scrubs::Scrubs;
 use crate::session::Session;
 use crate::state::State;
 use crate::store::keys;
+use crate::tasks::Tasks;
 use admin::CommandError;
 use admin::perf::Resets;
 use admin::settings::{Settings, Source};
@@ -74,6 +75,7 @@ pub(crate) struct Cluster {
     pub balancer: Balancer,
     pub images: Images,
     pub crashes: Crashes,
+    pub tasks: Tasks,
     /// What OSDs are to recover first; they are told with the next commit.
     pub recovery_orders: Vec<(OsdId, RecoveryOrder)>,
     pub next_global_id: u64,
@@ -118,6 +120,7 @@ impl Cluster {
             balancer: Balancer::default(),
             images: Images::default(),
             crashes: Crashes::load(&state),
+            tasks: Tasks::load(&state),
             recovery_orders: Vec::new(),
             state,
             rng,

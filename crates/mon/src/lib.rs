@@ -28,6 +28,7 @@ mod session;
 mod show;
 mod state;
 mod store;
+mod tasks;
 
 pub use config::{MonConfig, NewCluster};
 pub use mon::Mon;

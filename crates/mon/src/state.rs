@@ -4,6 +4,7 @@
 //! change to the store; nothing that tells of a change leaves before it is committed there.
 
 use crate::osds::StoreMark;
+use crate::tasks::TaskRecord;
 use bytes::Bytes;
 use denc::{Decode, Encode};
 use maps::{MonMap, OsdMap};
@@ -42,6 +43,8 @@ pub struct State {
     pub auth: BTreeMap<String, AuthEntry>,
     /// Health alerts that shall be silent.
     pub mutes: BTreeMap<String, Mute>,
+    /// Work on images that is to be done, by number.
+    pub tasks: BTreeMap<u64, TaskRecord>,
 }
 
 /// One change of the configuration.

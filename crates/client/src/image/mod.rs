@@ -59,6 +59,7 @@ mod io;
 mod layout;
 mod lock;
 mod maintain;
+mod namespaces;
 mod notice;
 mod object_map;
 mod remove;
@@ -95,7 +96,7 @@ use std::fmt;
 use std::future::Future;
 use std::rc::Rc;
 use std::task::{Context, Waker};
-use types::{Errno, Mono};
+use types::{ByteString, Errno, Mono, PoolId};
 
 /// Names an open image. Never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,6 +127,8 @@ pub enum ImageOutcome {
     Read(Result<ReadData, ClientError>),
     /// Of [`Images::create`] and [`Images::clone_image`]: the new image's id.
     Created(Result<String, ClientError>),
+    /// Of [`Images::namespaces`].
+    Names(Result<Vec<String>, ClientError>),
     /// Of everything else.
     Done(Result<(), ClientError>),
 }
@@ -305,6 +308,27 @@ impl Images {
     ) -> ImageRequest {
         self.start(now, client, |desk| async move {
             ImageOutcome::Done(trash::remove(&desk, spec).await)
+        })
+    }
+
+    /// Removes every image from the trash of a pool's namespace whose time there is over.
+    /// [`ImageOutcome::Done`] follows, with what kept one from being removed.
+    pub fn purge_trash(
+        &mut self,
+        now: Now,
+        client: &mut Client,
+        pool: PoolId,
+        nspace: ByteString,
+    ) -> ImageRequest {
+        self.start(now, client, |desk| async move {
+            ImageOutcome::Done(trash::purge(&desk, pool, nspace).await)
+        })
+    }
+
+    /// Names of the namespaces of a pool, but for the one that has none. [`ImageOutcome::Names`] follows.
+    pub fn namespaces(&mut self, now: Now, client: &mut Client, pool: PoolId) -> ImageRequest {
+        self.start(now, client, |desk| async move {
+            ImageOutcome::Names(namespaces::list(&desk, pool).await)
         })
     }
 

@@ -5,6 +5,7 @@ use super::{OpenImage, remove as images};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
 use denc::{Decode, Encode};
+use std::collections::BTreeMap;
 use types::{ByteString, Errno, PoolId, UTime};
 
 /// Lists the images in the trash of a pool's namespace.
@@ -46,6 +47,11 @@ pub struct Trashed {
     #[denc(since = 2)]
     pub state: u8,
 }
+
+/// Images of one answer to a question what is in the trash.
+const LISTED_AT_ONCE: u64 = 1024;
+/// Images that a mirror put there leave when the mirror says so.
+const SOURCE_MIRRORING: u8 = 1;
 
 fn call(spec: &TrashedImage, method: &str, input: impl Encode) -> ObjectOp {
     let object = Object::new(spec.pool, TRASH).in_namespace(spec.nspace.clone());
@@ -102,4 +108,56 @@ pub async fn remove(desk: &Desk, spec: TrashedImage) -> Result<(), ClientError> 
     removed?;
     let op = call(&spec, "trash_remove", spec.id.as_str()).as_write().full_try();
     unless_missing(desk.op(op).await).map(drop)
+}
+
+/// What is in the trash of a pool's namespace, by id.
+pub async fn list(
+    desk: &Desk,
+    pool: PoolId,
+    nspace: &ByteString,
+) -> Result<BTreeMap<String, Trashed>, ClientError> {
+    let mut all = BTreeMap::new();
+    loop {
+        let after = all.last_key_value().map(|(id, _): (&String, _)| id.clone());
+        let object = Object::new(pool, TRASH).in_namespace(nspace.clone());
+        let input = denc::encode(&(after.unwrap_or_default(), LISTED_AT_ONCE));
+        let op = ObjectOp::new(object).call("rbd", "trash_list", input);
+        let page: BTreeMap<String, Trashed> = match desk.op(op).await {
+            Ok(reply) => reply.get(0)?,
+            Err(error) if error.errno == Errno::ENOENT => return Ok(all),
+            Err(error) => return Err(error),
+        };
+        let is_last = (page.len() as u64) < LISTED_AT_ONCE;
+        all.extend(page);
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
+/// Removes everything from a trash whose time there is over. What cannot be removed is passed over, and tried
+/// again when others went: it may be what they were cloned from.
+pub async fn purge(desk: &Desk, pool: PoolId, nspace: ByteString) -> Result<(), ClientError> {
+    loop {
+        let now = desk.with(|s| s.now.wall);
+        let listed = list(desk, pool, &nspace).await?;
+        let is_due = |trashed: &Trashed| {
+            trashed.deferment_end_time <= now
+                && trashed.source != SOURCE_MIRRORING
+                && matches!(trashed.state, state::NORMAL | state::REMOVING)
+        };
+        let due = listed.into_iter().filter(|(_, trashed)| is_due(trashed));
+        let (mut some_went, mut result) = (false, Ok(()));
+        for (id, _) in due {
+            let spec = TrashedImage { pool, nspace: nspace.clone(), id, force: false };
+            match remove(desk, spec).await {
+                Ok(()) => some_went = true,
+                Err(error) if error.errno == Errno::ECANCELED => return Err(error),
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        if result.is_ok() || !some_went {
+            return result;
+        }
+    }
 }

@@ -5,6 +5,7 @@ use super::{Call, Handler, table};
 use crate::cluster::Cluster;
 use crate::log::Speaker;
 use crate::osds::tidy::tidy;
+use crate::tasks::{Found, Question};
 use crate::{MonConfig, NewCluster, options, store};
 use admin::settings::Source;
 use admin::{Answer, CommandTable, Settings};
@@ -37,6 +38,8 @@ pub struct Bench {
     pub commit_us: BTreeMap<OsdId, u32>,
     /// OSDs that take no more data.
     pub full: BTreeSet<OsdId>,
+    /// What there are of images.
+    pub images: BTreeMap<Question, Found>,
     /// What OSDs find damaged of their own records.
     pub own_damage: BTreeMap<OsdId, String>,
     /// Options of OSDs that are not left to their defaults.
@@ -84,6 +87,7 @@ impl Bench {
             commit_us,
             options: BTreeMap::new(),
             full: BTreeSet::new(),
+            images: BTreeMap::new(),
             own_damage: BTreeMap::new(),
             deep_scrubbed: UTime::ZERO,
         };
@@ -115,6 +119,13 @@ impl Bench {
         let reply = match spec.def.handler {
             Handler::Read(f) => f(&self.c, &call),
             Handler::Write(f) => f(&mut self.c, &call),
+            Handler::Look(ask, then) => match ask(&self.c, &call) {
+                Ok(question) => {
+                    let seen = self.seen(&question);
+                    then(&mut self.c, &call, &seen)
+                }
+                Err(e) => Err(e),
+            },
             Handler::Descriptions => Ok(Answer::ok()),
             // Old maps are another's task, see `server::messages`.
             Handler::Map(f) => {
@@ -124,6 +135,17 @@ impl Bench {
         };
         self.commit();
         reply.unwrap_or_else(Answer::from).into_reply(format)
+    }
+
+    /// What is seen of an image.
+    fn seen(&self, question: &Question) -> crate::tasks::Answer {
+        let none = || client::ClientError {
+            errno: types::Errno::ENOENT,
+            what: format!("{question:?}"),
+            why: "".into(),
+            reply: None,
+        };
+        self.images.get(question).cloned().ok_or_else(none)
     }
 
     /// Commits what was changed.

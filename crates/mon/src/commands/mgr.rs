@@ -17,8 +17,6 @@ pub(super) const COMMANDS: &[CommandDef] = &[
     write("mgr module enable <module:String> [force:Bool]", "mgr", "enables a module", enable),
     write("mgr module disable <module:String>", "mgr", "disables a module", disable),
     write("mgr fail [who:String]", "mgr", "has another mgr take over", fail),
-    read("progress", "mgr", "shows work that goes on", progress),
-    read("progress json", "mgr", "shows work that goes on", progress_json),
     read("device ls", "mgr", "lists devices whose health is watched", device_ls),
     read("fs ls", "fs", "lists file systems", fs_ls),
     read("mds stat", "mds", "shows the metadata servers in a line", mds_stat),
@@ -123,18 +121,6 @@ fn fail(c: &mut Cluster, call: &Call) -> Reply {
             Err(CommandError::unsupported(text))
         }
     }
-}
-
-fn progress(c: &Cluster, call: &Call) -> Reply {
-    match super::status::progress_text(c, call.now) {
-        Some(text) => Ok(Answer::text(text)),
-        None => Ok(Answer::message("Nothing in progress")),
-    }
-}
-
-fn progress_json(c: &Cluster, call: &Call) -> Reply {
-    let (events, completed) = super::status::progress_events(c, call.now);
-    Ok(Answer::json(json!({"events": events, "completed": completed})))
 }
 
 fn device_ls(_: &Cluster, call: &Call) -> Reply {

@@ -27,6 +27,7 @@ mod nonsense;
 mod osd;
 mod pg;
 mod pool;
+mod progress;
 mod rbd;
 mod status;
 mod tell;
@@ -37,6 +38,7 @@ pub(crate) use tell::{Tell, mon_status, tell_table};
 
 use crate::cluster::Cluster;
 use crate::log::Speaker;
+use crate::tasks::{self, Question};
 use admin::command::Def;
 use admin::{Answer, Args, CommandError, CommandTable, Format};
 use bytes::Bytes;
@@ -92,6 +94,12 @@ pub(crate) enum Handler {
     Map(fn(&Cluster, &Call, &OsdMap) -> Reply),
     /// Changes something.
     Write(fn(&mut Cluster, &Call) -> Reply),
+    /// The same, when something is known of an image, which the mon looks at as a client does: what it asks for,
+    /// and what it does then.
+    Look(
+        fn(&Cluster, &Call) -> Result<Question, CommandError>,
+        fn(&mut Cluster, &Call, &tasks::Answer) -> Reply,
+    ),
     /// The table itself.
     Descriptions,
 }
@@ -124,6 +132,16 @@ const fn write(
     Def::write(sig, module, help, Handler::Write(f))
 }
 
+const fn look(
+    sig: &'static str,
+    module: &'static str,
+    help: &'static str,
+    ask: fn(&Cluster, &Call) -> Result<Question, CommandError>,
+    then: fn(&mut Cluster, &Call, &tasks::Answer) -> Reply,
+) -> CommandDef {
+    Def::write(sig, module, help, Handler::Look(ask, then))
+}
+
 /// The same command under an old name.
 const fn old(def: CommandDef) -> CommandDef {
     def.with_flags(admin::command::flags::DEPRECATED)
@@ -143,7 +161,7 @@ pub(crate) fn table() -> CommandTable<Handler> {
         mon::COMMANDS,
         balancer::COMMANDS,
         mgr::COMMANDS,
-        rbd::COMMANDS,
+        progress::COMMANDS,
         auth::COMMANDS,
         config::COMMANDS,
         config_key::COMMANDS,
@@ -152,7 +170,7 @@ pub(crate) fn table() -> CommandTable<Handler> {
         DESCRIPTIONS,
     ];
     let themes = themes.iter().chain(osd::THEMES).chain(self::crush::THEMES);
-    let themes = themes.chain(pool::THEMES).chain(self::pg::THEMES);
+    let themes = themes.chain(rbd::THEMES).chain(pool::THEMES).chain(self::pg::THEMES);
     CommandTable::new(themes.copied().flatten().copied())
 }
 
@@ -175,7 +193,7 @@ mod tests {
         for spec in table.specs() {
             assert!(!spec.def.help.is_empty(), "{}", spec.prefix);
             assert_eq!(spec.def.flags & 8, 0, "{}: there is no mgr", spec.prefix);
-            let writes = matches!(spec.def.handler, Handler::Write(_));
+            let writes = matches!(spec.def.handler, Handler::Write(_) | Handler::Look(..));
             assert_eq!(writes, spec.def.perm.contains('w'), "{}", spec.prefix);
         }
     }

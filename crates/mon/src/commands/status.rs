@@ -1,10 +1,10 @@
 //! `status`, `health`, `report`: how it all is.
 
-use super::{Call, CommandDef, Reply, read, write};
+use super::{Call, CommandDef, Reply, progress, read, write};
 use crate::cluster::Cluster;
 use crate::pgmap::{Rate, Sums};
+use crate::show::monmap;
 use crate::show::osdmap::{stat_json, stat_line};
-use crate::show::{monmap, since};
 use crate::state::Mute;
 use admin::units::{Bytes, Si, parse_timespan, timespan};
 use admin::{Answer, CommandError};
@@ -115,7 +115,7 @@ fn status_json(c: &Cluster, now: Now, sums: &Sums) -> Value {
         "servicemap": {
             "epoch": 1, "modified": map.created.to_string(), "services": {},
         },
-        "progress_events": progress_json(c, now, sums),
+        "progress_events": progress::by_id(c, now, sums),
     })
 }
 
@@ -234,78 +234,6 @@ pub(super) fn io_rate_text(rate: &Rate) -> Option<String> {
     Some(out)
 }
 
-/// How far recovery is: the share that is done, and the time that is left.
-fn progress(c: &Cluster, now: Now, sums: &Sums) -> Option<(f64, Option<Duration>)> {
-    let recovery = c.pgmap.recovery?;
-    let work = sums.total.num_objects_degraded + sums.total.num_objects_misplaced;
-    if work <= 0 || recovery.most <= 0 {
-        return None;
-    }
-    let done = 1.0 - work as f64 / recovery.most as f64;
-    let rate = c.pgmap.rates.total();
-    let per_second = rate.counts.recovered_objects as f64 / rate.seconds.max(0.001);
-    let lasted = since(now.wall, recovery.since).as_secs_f64();
-    // As fast as in the last seconds; when nothing moved then, as fast as since it began.
-    let left = match rate.counts.recovered_objects {
-        0 => (done > 0.0).then(|| lasted * (1.0 - done) / done),
-        _ => Some(work as f64 / per_second),
-    };
-    let left = left.filter(|s| s.is_finite() && *s < 1e9).map(Duration::from_secs_f64);
-    Some((done.clamp(0.0, 1.0), left))
-}
-
-fn progress_lines(c: &Cluster, now: Now, sums: &Sums) -> Option<(String, f64)> {
-    const WIDTH: usize = 28;
-    let (done, left) = progress(c, now, sums)?;
-    let since_start = c.pgmap.recovery.map(|r| since(now.wall, r.since)).unwrap_or_default();
-    let full = (done * WIDTH as f64) as usize;
-    let bar = format!("{}{}", "=".repeat(full), ".".repeat(WIDTH - full));
-    let left = match left {
-        Some(left) => format!(" (remaining: {})", timespan(left)),
-        None => String::new(),
-    };
-    let text = format!("Global Recovery Event ({})\n      [{bar}]{left}", timespan(since_start));
-    Some((text, done))
-}
-
-/// Recovery that goes on, for people.
-pub(super) fn progress_text(c: &Cluster, now: Now) -> Option<String> {
-    let (text, _) = progress_lines(c, now, &c.pgmap.sums(c.map()))?;
-    Some(text + "\n")
-}
-
-fn seconds(at: UTime) -> f64 {
-    f64::from(at.sec) + f64::from(at.nsec) / 1e9
-}
-
-/// The same in JSON: what goes on, and what is over.
-pub(super) fn progress_events(c: &Cluster, now: Now) -> (Value, Value) {
-    let sums = c.pgmap.sums(c.map());
-    let going = progress(c, now, &sums).zip(c.pgmap.recovery).map(|((done, left), recovery)| {
-        json!({
-            "id": "recovery", "message": "Global Recovery Event", "refs": [["global", ""]],
-            "add_to_ceph_s": true, "progress": done, "started_at": seconds(recovery.since),
-            "time_remaining": left.map(|left| left.as_secs_f64()),
-        })
-    });
-    let over = c.pgmap.completed.iter().map(|done| {
-        json!({
-            "id": "recovery", "message": "Global Recovery Event", "refs": [["global", ""]],
-            "started_at": seconds(done.since), "finished_at": seconds(done.until),
-        })
-    });
-    (going.into_iter().collect(), over.collect())
-}
-
-fn progress_json(c: &Cluster, now: Now, sums: &Sums) -> Value {
-    match progress_lines(c, now, sums) {
-        Some((message, progress)) => json!({"recovery": {
-            "message": message, "progress": progress, "add_to_ceph_s": true,
-        }}),
-        None => json!({}),
-    }
-}
-
 fn status_text(c: &Cluster, now: Now, sums: &Sums) -> String {
     let health = c.health_of(now, sums);
     let mut out = format!("  cluster:\n    id:     {}\n", c.state.fsid);
@@ -335,7 +263,7 @@ fn status_text(c: &Cluster, now: Now, sums: &Sums) -> String {
         out.push_str(" \n  io:\n");
         out.extend(client.into_iter().chain(recovery));
     }
-    if let Some((text, _)) = progress_lines(c, now, sums) {
+    if let Some(text) = progress::text(c, now, sums) {
         out.push_str(&format!(" \n  progress:\n    {text}\n"));
     }
     out.push_str(" \n");

@@ -1,6 +1,7 @@
 //! What clients say, to the mon and to the mgr.
 
 use super::history::{Asked, Reading};
+use super::tasks::Waiting;
 use super::{Output, Role, Server};
 use crate::commands::{Call, Handler, Reply, mon_status};
 use crate::log::Speaker;
@@ -171,6 +172,13 @@ impl Server {
         let reply = match handler {
             Handler::Read(f) => f(&self.cluster, &call),
             Handler::Write(f) => f(&mut self.cluster, &call),
+            Handler::Look(ask, _) => match ask(&self.cluster, &call) {
+                Ok(question) => {
+                    let waiting = Waiting { from, text: text.to_owned() };
+                    return self.ask_worker(now, waiting, question);
+                }
+                Err(e) => Err(e),
+            },
             Handler::Descriptions => Ok(Answer::json(self.table.descriptions())),
             Handler::Map(f) => match self.wanted_epoch(&call.args) {
                 Ok(None) => {
@@ -226,7 +234,7 @@ impl Server {
         self.answer(&from, &asked.text, format, reply);
     }
 
-    fn answer(&mut self, from: &From, text: &str, format: Format, reply: Reply) {
+    pub(super) fn answer(&mut self, from: &From, text: &str, format: Format, reply: Reply) {
         let (result, outs, data) = reply.unwrap_or_else(Answer::from).into_reply(format);
         let message: OutMessage = match from.role {
             Role::Mon => {
@@ -241,7 +249,8 @@ impl Server {
 }
 
 /// Who asked.
-struct From {
+#[derive(Debug)]
+pub(super) struct From {
     role: Role,
     link: LinkId,
     tid: u64,

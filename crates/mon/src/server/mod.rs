@@ -16,6 +16,7 @@ mod history;
 mod messages;
 mod sessions;
 mod subscribe;
+mod tasks;
 mod tick;
 
 use crate::cluster::Cluster;
@@ -23,6 +24,7 @@ use crate::commands::{self, Handler, Tell};
 use crate::config::MonConfig;
 use crate::kv::Kv;
 use crate::store::MapCache;
+use crate::tasks::{Worked, Worker};
 use admin::{AdminEvent, AdminServer, Answer, CommandError, CommandTable};
 use bytes::Bytes;
 use commit::Committing;
@@ -33,6 +35,7 @@ use io::net::{ConnId, ListenAddr, ListenId, NetEvent};
 use io::{Effects, Now, Rng};
 use peer::OsdBoot;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use tasks::Waiting;
 use types::{AddrVec, EntityType, Mono, OsdId};
 use wire::messenger::{GlobalIds, ListenerConfig, Policy};
 use wire::msg::{Message, OutMessage};
@@ -61,6 +64,7 @@ enum Input {
     Closed(LinkId),
     WantsGlobalId(LinkId),
     Admin(ConnId, admin::AdminRequest),
+    Worked(Worked),
 }
 
 /// Something that leaves when everything before it is committed.
@@ -94,6 +98,11 @@ pub(crate) struct Server {
     /// The newest map, encoded.
     newest_full: Bytes,
     counters: Counters,
+    /// The mon as a client; when there is something to do for it.
+    worker: Option<Worker>,
+    /// Commands that wait for what it sees.
+    questions: BTreeMap<u64, Waiting>,
+    last_question: u64,
     /// The newest entry of the log when followers were last served.
     log_served: u64,
     next_tick: Mono,
@@ -122,6 +131,9 @@ impl Server {
             maps: MapCache::default(),
             newest_full,
             counters: Counters::default(),
+            worker: None,
+            questions: BTreeMap::new(),
+            last_question: 0,
             log_served: 0,
             next_tick: Mono::default(),
             stopping: false,
@@ -157,7 +169,10 @@ impl Server {
         // What goes by the clock waits for a commit under way.
         let tick = self.committing.is_none().then_some(self.next_tick);
         let answer = self.cluster.identities.next_deadline().filter(|_| tick.is_some());
-        let all = [self.msgr.next_deadline(), self.mgr.next_deadline(), admin, tick, answer];
+        let task = self.cluster.tasks.next_deadline().filter(|_| tick.is_some());
+        let worker = self.worker.as_ref().and_then(Worker::next_deadline);
+        let (mon, mgr) = (self.msgr.next_deadline(), self.mgr.next_deadline());
+        let all = [mon, mgr, admin, tick, answer, task, worker];
         all.into_iter().flatten().min()
     }
 
@@ -171,7 +186,11 @@ impl Server {
         let Some(event) = self.mgr.handle(now, event, fx, &mut events) else {
             return self.on_links(now, Role::Mgr, events, fx);
         };
-        let Some(admin) = &mut self.admin else { return };
+        let event = match &mut self.worker {
+            Some(worker) => worker.on_net(now, event, fx),
+            None => Some(event),
+        };
+        let (Some(event), Some(admin)) = (event, &mut self.admin) else { return };
         let mut requests = Vec::new();
         admin.handle(now, event, fx, &mut requests);
         for event in requests {
@@ -265,6 +284,7 @@ impl Server {
                 self.outbox.push(Output::GlobalId(link, id));
             }
             Input::Admin(conn, request) => self.on_admin(now, conn, request),
+            Input::Worked(worked) => self.on_worked(now, worked),
         }
     }
 
@@ -304,6 +324,7 @@ impl Server {
         if let Some(admin) = &mut self.admin {
             admin.tick(now, fx);
         }
+        self.tick_worker(now, fx);
         if self.committing.is_none() {
             if self.next_tick <= now.mono {
                 self.tick(now);
@@ -311,6 +332,7 @@ impl Server {
             self.look_again(now);
             self.order_scrubs();
             self.ask_for_images(now);
+            self.work(now);
             self.serve_log();
             self.commit(now, kv, fx);
         }
@@ -323,6 +345,9 @@ impl Server {
         self.ask_store(kv, fx);
         self.msgr.end_turn(now, fx);
         self.mgr.end_turn(now, fx);
+        if let Some(worker) = &mut self.worker {
+            worker.end_turn(now, fx);
+        }
     }
 
     /// Lets everything out. Nothing is uncommitted.

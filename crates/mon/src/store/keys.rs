@@ -15,6 +15,7 @@
 //! | `s/creating/POOL` | [`Creating`](crate::state::Creating): PGs nobody has reported yet |
 //! | `s/auth/ENTITY` | [`AuthEntry`](crate::state::AuthEntry) |
 //! | `s/mute/CODE` | [`Mute`](crate::state::Mute) |
+//! | `s/task/NUMBER` | [`TaskRecord`](crate::tasks::TaskRecord) |
 //! | `m/full/EPOCH` | OSDMap |
 //! | `m/inc/EPOCH` | the Incremental that led to it |
 //!
@@ -53,6 +54,8 @@ pub const CREATING: &str = "s/creating/";
 pub const AUTH: &str = "s/auth/";
 /// See the table.
 pub const MUTE: &str = "s/mute/";
+/// See the table.
+pub const TASK: &str = "s/task/";
 
 /// A version of the OSDMap.
 pub fn full(epoch: Epoch) -> String {
@@ -94,4 +97,9 @@ pub fn store_mark(id: OsdId) -> String {
 /// PGs to be created.
 pub fn creating(pool: PoolId) -> String {
     format!("{CREATING}{:020}", pool.0)
+}
+
+/// Work on an image.
+pub fn task(number: u64) -> String {
+    format!("{TASK}{number:020}")
 }

@@ -108,3 +108,33 @@ fn an_image_leaves_the_trash_when_its_time_is_over() {
     assert_eq!(c.objects(c.pool), ["rbd_directory", "rbd_trash"]);
     assert_eq!(remove(&mut c, &forced), Err(Errno::ENOENT));
 }
+
+/// The mon does it, as a client of its own cluster.
+#[test]
+fn tasks_are_done_in_the_background() {
+    let mut c = Cluster::new(14, 3, 1);
+    let (x, y) = clone(&mut c);
+    let add = |what: &str, spec: &str, image: &str| {
+        format!(r#"{{"prefix":"rbd task add {what}","{spec}":"rbd/{image}"}}"#)
+    };
+    let list = |c: &mut Cluster| c.command(0, r#"{"prefix":"rbd task list"}"#.to_owned());
+    let none = |c: &mut Cluster| (list(c) == "[]\n").then_some(());
+    // The holder of the lock does it, and keeps the lock.
+    c.write(0, y, 0, &pattern(5000, 8)).unwrap();
+    for _ in 0..2 {
+        // The second time it is the same task.
+        let told = c.command(0, add("flatten", "image_spec", "y"));
+        assert!(told.starts_with(br#"{"sequence":1,"#), "{told:?}");
+    }
+    c.wait(PATIENCE, none);
+    assert!(c.info(0, y).overlap == 0 && c.info(0, y).is_locked);
+    c.change(0, x, Change::SnapRemove("s".into(), SnapKind::User)).unwrap();
+    c.close(0, y);
+    // It is open: the task is tried again.
+    c.command(0, add("remove", "image_spec", "x"));
+    c.wait(PATIENCE, |c| list(c).windows(13).any(|w| w == b"retry_message").then_some(()));
+    c.close(0, x);
+    c.command(0, add("remove", "image_spec", "y"));
+    c.wait(PATIENCE, none);
+    assert_eq!(c.objects(c.pool), ["rbd_directory"]);
+}

@@ -1,7 +1,7 @@
 //! What Ceph's module `rbd_support` answers `rbd`: I/O by image, see `crate::images`.
 
-use super::{Call, CommandDef, Reply, read};
 use crate::cluster::Cluster;
+use crate::commands::{Call, CommandDef, Reply, read};
 use crate::images::{COUNTER_NAMES, COUNTERS, ImageStats, Place};
 use admin::{Answer, CommandError};
 use serde_json::{Map, Value, json};

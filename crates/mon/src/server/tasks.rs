@@ -1,0 +1,95 @@
+//! What the mon does as a client of its own cluster: it looks at images before a command is carried out, and works
+//! on them in the background.
+
+use super::messages::From;
+use super::{Input, Server};
+use crate::commands::{Call, Handler};
+use crate::log::Speaker;
+use crate::tasks::{Action, Answer, Job, Question, TaskRecord, Worked, Worker};
+use bytes::Bytes;
+use io::{Effects, Now};
+use types::PoolId;
+
+/// A command that waits for an answer.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    pub from: From,
+    pub text: String,
+}
+
+impl Server {
+    /// Has something looked at for a command.
+    pub(super) fn ask_worker(&mut self, now: Now, waiting: Waiting, question: Question) {
+        self.last_question += 1;
+        let number = self.last_question;
+        self.questions.insert(number, waiting);
+        self.worker(now).ask(now, number, question);
+    }
+
+    /// It stays when it has nothing to do: others may come.
+    fn worker(&mut self, now: Now) -> &mut Worker {
+        let (addrs, rng) = (&self.cluster.addrs, &mut self.cluster.rng);
+        self.worker.get_or_insert_with(|| Worker::new(now, addrs.clone(), rng))
+    }
+
+    /// The worker's turn.
+    pub(super) fn tick_worker(&mut self, now: Now, fx: &mut Effects) {
+        let Some(worker) = &mut self.worker else { return };
+        worker.tick(now, fx);
+        if let Some(far) = worker.progress() {
+            self.cluster.tasks.set_progress(far);
+        }
+        while let Some(worked) = self.worker.as_mut().and_then(Worker::poll) {
+            self.input(now, Input::Worked(worked));
+        }
+    }
+
+    /// Begins what is due, stops what nobody wants.
+    pub(super) fn work(&mut self, now: Now) {
+        if self.cluster.must_stop_task()
+            && let Some(worker) = &mut self.worker
+        {
+            worker.cancel();
+        }
+        while let Some((number, task)) = self.cluster.tasks.due(now) {
+            match self.cluster.map().pool_by_name(&task.pool) {
+                Some(pool) => {
+                    let job = job_of(pool, task);
+                    self.cluster.tasks.begin(now, number);
+                    self.worker(now).begin(now, job);
+                }
+                None => self.cluster.drop_task(now, number),
+            }
+        }
+    }
+
+    pub(super) fn on_worked(&mut self, now: Now, worked: Worked) {
+        match worked {
+            Worked::Ended(result) => self.cluster.task_ended(now, result),
+            Worked::Answered(number, answer) => {
+                if let Some(waiting) = self.questions.remove(&number) {
+                    self.carry_out(now, &waiting, &answer);
+                }
+            }
+        }
+    }
+
+    /// A command goes on.
+    fn carry_out(&mut self, now: Now, waiting: &Waiting, answer: &Answer) {
+        let Ok((spec, args)) = self.table.parse(&waiting.text) else { return };
+        let Handler::Look(_, then) = spec.def.handler else { return };
+        let format = args.format();
+        let call = Call { now, args, input: Bytes::new(), from: Speaker::default() };
+        let reply = then(&mut self.cluster, &call, answer);
+        self.answer(&waiting.from, &waiting.text, format, reply);
+    }
+}
+
+fn job_of(pool: PoolId, task: &TaskRecord) -> Job {
+    let nspace = task.nspace.clone();
+    match task.action {
+        Action::Flatten => Job::Flatten(pool, nspace, task.image_name.clone()),
+        Action::Remove => Job::Remove(pool, nspace, task.image_name.clone()),
+        Action::TrashRemove => Job::TrashRemove(pool, nspace, task.image_id.clone()),
+    }
+}
