@@ -15,7 +15,7 @@ use crate::scrubs::Scrubs;
 use crate::session::Session;
 use crate::state::State;
 use crate::store::keys;
-use crate::tasks::Tasks;
+use crate::tasks::{Purges, Tasks};
 use admin::CommandError;
 use admin::perf::Resets;
 use admin::settings::{Settings, Source};
@@ -76,6 +76,7 @@ pub(crate) struct Cluster {
     pub images: Images,
     pub crashes: Crashes,
     pub tasks: Tasks,
+    pub purges: Purges,
     /// What OSDs are to recover first; they are told with the next commit.
     pub recovery_orders: Vec<(OsdId, RecoveryOrder)>,
     pub next_global_id: u64,
@@ -121,6 +122,7 @@ impl Cluster {
             images: Images::default(),
             crashes: Crashes::load(&state),
             tasks: Tasks::load(&state),
+            purges: Purges::default(),
             recovery_orders: Vec::new(),
             state,
             rng,

@@ -4,7 +4,7 @@
 //! change to the store; nothing that tells of a change leaves before it is committed there.
 
 use crate::osds::StoreMark;
-use crate::tasks::TaskRecord;
+use crate::tasks::{Item, TaskRecord};
 use bytes::Bytes;
 use denc::{Decode, Encode};
 use maps::{MonMap, OsdMap};
@@ -45,6 +45,8 @@ pub struct State {
     pub mutes: BTreeMap<String, Mute>,
     /// Work on images that is to be done, by number.
     pub tasks: BTreeMap<u64, TaskRecord>,
+    /// When trashes are emptied, by [`Level`](crate::tasks::Level).
+    pub purges: BTreeMap<String, BTreeSet<Item>>,
 }
 
 /// One change of the configuration.

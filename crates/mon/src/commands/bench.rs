@@ -121,7 +121,8 @@ impl Bench {
             Handler::Write(f) => f(&mut self.c, &call),
             Handler::Look(ask, then) => match ask(&self.c, &call) {
                 Ok(question) => {
-                    let seen = self.seen(&question);
+                    let nothing = Ok(Found::default());
+                    let seen = question.map_or(nothing, |question| self.seen(&question));
                     then(&mut self.c, &call, &seen)
                 }
                 Err(e) => Err(e),

@@ -97,7 +97,7 @@ pub(crate) enum Handler {
     /// The same, when something is known of an image, which the mon looks at as a client does: what it asks for,
     /// and what it does then.
     Look(
-        fn(&Cluster, &Call) -> Result<Question, CommandError>,
+        fn(&Cluster, &Call) -> Result<Option<Question>, CommandError>,
         fn(&mut Cluster, &Call, &tasks::Answer) -> Reply,
     ),
     /// The table itself.
@@ -136,7 +136,7 @@ const fn look(
     sig: &'static str,
     module: &'static str,
     help: &'static str,
-    ask: fn(&Cluster, &Call) -> Result<Question, CommandError>,
+    ask: fn(&Cluster, &Call) -> Result<Option<Question>, CommandError>,
     then: fn(&mut Cluster, &Call, &tasks::Answer) -> Reply,
 ) -> CommandDef {
     Def::write(sig, module, help, Handler::Look(ask, then))

@@ -5,6 +5,7 @@ use super::tasks::Waiting;
 use super::{Output, Role, Server};
 use crate::commands::{Call, Handler, Reply, mon_status};
 use crate::log::Speaker;
+use crate::tasks::Found;
 use admin::{Answer, Args, CommandError, Format};
 use bytes::Bytes;
 use denc::DecodeError;
@@ -172,9 +173,10 @@ impl Server {
         let reply = match handler {
             Handler::Read(f) => f(&self.cluster, &call),
             Handler::Write(f) => f(&mut self.cluster, &call),
-            Handler::Look(ask, _) => match ask(&self.cluster, &call) {
-                Ok(question) => {
-                    let waiting = Waiting { from, text: text.to_owned() };
+            Handler::Look(ask, then) => match ask(&self.cluster, &call) {
+                Ok(None) => then(&mut self.cluster, &call, &Ok(Found::default())),
+                Ok(Some(question)) => {
+                    let waiting = Waiting::Command(from, text.to_owned());
                     return self.ask_worker(now, waiting, question);
                 }
                 Err(e) => Err(e),

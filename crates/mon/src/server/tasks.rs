@@ -5,20 +5,22 @@ use super::messages::From;
 use super::{Input, Server};
 use crate::commands::{Call, Handler};
 use crate::log::Speaker;
-use crate::tasks::{Action, Answer, Job, Question, TaskRecord, Worked, Worker};
+use crate::tasks::{Action, Answer, Job, Lane, Question, TaskRecord, Worked, Worker};
 use bytes::Bytes;
 use io::{Effects, Now};
 use types::PoolId;
 
-/// A command that waits for an answer.
+/// Who waits for an answer.
 #[derive(Debug)]
-pub(super) struct Waiting {
-    pub from: From,
-    pub text: String,
+pub(super) enum Waiting {
+    /// A command.
+    Command(From, String),
+    /// The schedules, for a pool's namespaces.
+    Schedules(PoolId),
 }
 
 impl Server {
-    /// Has something looked at for a command.
+    /// Has something looked at.
     pub(super) fn ask_worker(&mut self, now: Now, waiting: Waiting, question: Question) {
         self.last_question += 1;
         let number = self.last_question;
@@ -36,7 +38,7 @@ impl Server {
     pub(super) fn tick_worker(&mut self, now: Now, fx: &mut Effects) {
         let Some(worker) = &mut self.worker else { return };
         worker.tick(now, fx);
-        if let Some(far) = worker.progress() {
+        if let Some(far) = worker.progress(Lane::Task) {
             self.cluster.tasks.set_progress(far);
         }
         while let Some(worked) = self.worker.as_mut().and_then(Worker::poll) {
@@ -49,39 +51,49 @@ impl Server {
         if self.cluster.must_stop_task()
             && let Some(worker) = &mut self.worker
         {
-            worker.cancel();
+            worker.cancel(Lane::Task);
         }
         while let Some((number, task)) = self.cluster.tasks.due(now) {
             match self.cluster.map().pool_by_name(&task.pool) {
                 Some(pool) => {
                     let job = job_of(pool, task);
                     self.cluster.tasks.begin(now, number);
-                    self.worker(now).begin(now, job);
+                    self.worker(now).begin(now, Lane::Task, job);
                 }
                 None => self.cluster.drop_task(now, number),
             }
+        }
+        for pool in self.cluster.pools_to_ask(now) {
+            self.ask_worker(now, Waiting::Schedules(pool), Question::Namespaces(pool));
+        }
+        if let Some((pool, nspace)) = self.cluster.begin_purge(now) {
+            self.worker(now).begin(now, Lane::Purge, Job::Purge(pool, nspace));
         }
     }
 
     pub(super) fn on_worked(&mut self, now: Now, worked: Worked) {
         match worked {
-            Worked::Ended(result) => self.cluster.task_ended(now, result),
-            Worked::Answered(number, answer) => {
-                if let Some(waiting) = self.questions.remove(&number) {
-                    self.carry_out(now, &waiting, &answer);
-                }
-            }
+            Worked::Ended(Lane::Task, result) => self.cluster.task_ended(now, result),
+            Worked::Ended(Lane::Purge, result) => self.cluster.purge_ended(now, result),
+            Worked::Answered(number, answer) => match self.questions.remove(&number) {
+                Some(Waiting::Command(from, text)) => self.carry_out(now, &from, &text, &answer),
+                Some(Waiting::Schedules(pool)) => match answer {
+                    Ok(found) => self.cluster.found_namespaces(now, pool, &found.namespaces),
+                    Err(error) => tracing::warn!("namespaces of pool {pool}: {error}"),
+                },
+                None => {}
+            },
         }
     }
 
     /// A command goes on.
-    fn carry_out(&mut self, now: Now, waiting: &Waiting, answer: &Answer) {
-        let Ok((spec, args)) = self.table.parse(&waiting.text) else { return };
+    fn carry_out(&mut self, now: Now, from: &From, text: &str, answer: &Answer) {
+        let Ok((spec, args)) = self.table.parse(text) else { return };
         let Handler::Look(_, then) = spec.def.handler else { return };
         let format = args.format();
         let call = Call { now, args, input: Bytes::new(), from: Speaker::default() };
         let reply = then(&mut self.cluster, &call, answer);
-        self.answer(&waiting.from, &waiting.text, format, reply);
+        self.answer(from, text, format, reply);
     }
 }
 

@@ -63,6 +63,7 @@ pub(crate) fn fresh(
         auth: BTreeMap::new(),
         mutes: BTreeMap::new(),
         tasks: BTreeMap::new(),
+        purges: BTreeMap::new(),
     };
     Ok((state, batch))
 }

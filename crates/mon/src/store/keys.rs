@@ -16,6 +16,7 @@
 //! | `s/auth/ENTITY` | [`AuthEntry`](crate::state::AuthEntry) |
 //! | `s/mute/CODE` | [`Mute`](crate::state::Mute) |
 //! | `s/task/NUMBER` | [`TaskRecord`](crate::tasks::TaskRecord) |
+//! | `s/purge/LEVEL` | set of [`Item`](crate::tasks::Item): when trashes are emptied |
 //! | `m/full/EPOCH` | OSDMap |
 //! | `m/inc/EPOCH` | the Incremental that led to it |
 //!
@@ -56,6 +57,8 @@ pub const AUTH: &str = "s/auth/";
 pub const MUTE: &str = "s/mute/";
 /// See the table.
 pub const TASK: &str = "s/task/";
+/// See the table.
+pub const PURGE: &str = "s/purge/";
 
 /// A version of the OSDMap.
 pub fn full(epoch: Epoch) -> String {
@@ -102,4 +105,9 @@ pub fn creating(pool: PoolId) -> String {
 /// Work on an image.
 pub fn task(number: u64) -> String {
     format!("{TASK}{number:020}")
+}
+
+/// When trashes are emptied.
+pub fn purge(level: &str) -> String {
+    format!("{PURGE}{level}")
 }

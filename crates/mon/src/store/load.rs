@@ -114,6 +114,7 @@ impl Loader {
             auth: self.named(keys::AUTH)?,
             mutes: self.named(keys::MUTE)?,
             tasks: self.numbered(keys::TASK, |n: u64| n)?,
+            purges: self.named(keys::PURGE)?,
         })
     }
 

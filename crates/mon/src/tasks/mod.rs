@@ -1,15 +1,18 @@
-//! Work on images in the background: `ceph rbd task`, as Ceph's mgr does it (`pybind/mgr/rbd_support/task.py`).
+//! Work on images in the background, as Ceph's mgr does it: what it is told to do by `ceph rbd task`
+//! (`pybind/mgr/rbd_support/task.py`), and trashes that are emptied by a schedule ([`purge`]).
 //!
 //! A task is stored when it is taken on, and done when its turn comes, one at a time, by the [`Worker`]: the mon as
 //! a client of its own cluster. What fails for now is tried again, after a time that grows; after a restart the mon
 //! begins again where a task was, as all of them can be done twice.
 
+mod purge;
 mod worker;
 
-pub(crate) use worker::{Answer, Found, Job, Question, Worked, Worker};
+pub(crate) use purge::{Item, Level, Purges, parse_interval, parse_start};
+pub(crate) use worker::{Answer, Found, Job, Lane, Question, Worked, Worker};
 
 use crate::cluster::Cluster;
-use crate::log::Level;
+use crate::log::Level as Severity;
 use crate::state::State;
 use crate::store::keys;
 use client::ClientError;
@@ -347,7 +350,7 @@ impl Cluster {
             task.retry_at = Some((now.mono.after(wait), now.wall.plus(wait)));
             task.retry_message = Some(error.to_string());
             let text = format!("{} failed, it is tried again: {error}", task.record.message);
-            return self.say(now, Level::Warn, text);
+            return self.say(now, Severity::Warn, text);
         }
         self.end_task(now, number, failed.flatten());
     }
@@ -365,7 +368,7 @@ impl Cluster {
             Some(why) => format!("failed: {why}"),
             None => "done".to_owned(),
         };
-        self.say(now, Level::Info, format!("{message}: {end}"));
+        self.say(now, Severity::Info, format!("{message}: {end}"));
         if failure.is_none() && !task.is_canceled {
             if self.tasks.done.len() >= MAX_DONE {
                 self.tasks.done.pop_front();

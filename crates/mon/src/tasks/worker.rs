@@ -6,7 +6,7 @@ use client::image::{
 use client::{Client, ClientConfig, ClientError, Completion, Object, ObjectOp, Outcome, RequestId};
 use io::net::NetEvent;
 use io::{Effects, Now, Rng};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 use types::{AddrVec, ByteString, Errno, Mono, PoolId};
 
@@ -22,14 +22,26 @@ pub(crate) enum Question {
     Image(PoolId, String, String),
     /// Whether an image is in the trash: pool, namespace, id.
     Trashed(PoolId, String, String),
+    /// Which namespaces a pool has.
+    Namespaces(PoolId),
 }
 
-/// What an image is like.
+/// What was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
+    /// Of an image.
     pub id: String,
     pub has_parent: bool,
     pub has_snaps: bool,
+    /// Of a pool, but for the one that has no name.
+    pub namespaces: Vec<String>,
+}
+
+/// What is done at the same time: one job of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Lane {
+    Task,
+    Purge,
 }
 
 /// The answer to a [`Question`]; ENOENT: there is none.
@@ -41,6 +53,8 @@ pub(crate) enum Job {
     Flatten(PoolId, String, String),
     Remove(PoolId, String, String),
     TrashRemove(PoolId, String, String),
+    /// Removes all whose time in the trash is over: pool, namespace.
+    Purge(PoolId, String),
 }
 
 /// What the worker has to say.
@@ -49,7 +63,7 @@ pub(crate) enum Worked {
     /// The answer to the question of this number.
     Answered(u64, Answer),
     /// The job is over.
-    Ended(Result<(), ClientError>),
+    Ended(Lane, Result<(), ClientError>),
 }
 
 /// What follows when a request on images ends.
@@ -59,14 +73,16 @@ enum Next {
     Look(u64),
     /// It is closed again.
     Answer(u64, Found),
+    /// These are the names.
+    Names(u64),
     /// The clone is open that is to be flattened.
-    Flatten,
+    Flatten(Lane),
     /// It is flattened, or cannot be.
-    CloseAfter(ImageId),
+    CloseAfter(Lane, ImageId),
     /// The job is over.
-    End(Result<(), ClientError>),
+    End(Lane, Result<(), ClientError>),
     /// The request is the job.
-    EndAsThis,
+    EndAsThis(Lane),
 }
 
 /// See the module's text.
@@ -76,9 +92,9 @@ pub(crate) struct Worker {
     requests: BTreeMap<ImageRequest, Next>,
     /// Questions about the trash.
     plain: BTreeMap<RequestId, (u64, String)>,
-    /// The part of the job that may take long.
-    long: Option<ImageRequest>,
-    is_busy: bool,
+    /// The parts of jobs that may take long.
+    long: BTreeMap<Lane, ImageRequest>,
+    busy: BTreeSet<Lane>,
     out: VecDeque<Worked>,
 }
 
@@ -107,8 +123,8 @@ impl Worker {
             images: Images::new(rng.u64(..)),
             requests: BTreeMap::new(),
             plain: BTreeMap::new(),
-            long: None,
-            is_busy: false,
+            long: BTreeMap::new(),
+            busy: BTreeSet::new(),
             out: VecDeque::new(),
         }
     }
@@ -117,13 +133,17 @@ impl Worker {
     pub fn ask(&mut self, now: Now, number: u64, question: Question) {
         if self.requests.len() + self.plain.len() >= MAX_QUESTIONS {
             let many = error(Errno::EAGAIN, "too many others are being answered; try again");
-            return self.out.push_back(Worked::Answered(number, Err(many)));
+            return self.answer(number, Err(many));
         }
         match question {
             Question::Image(pool, nspace, name) => {
                 let spec = OpenImage { read_only: true, ..image(pool, &nspace, &name) };
                 let id = self.images.open(now, &mut self.client, spec);
                 self.requests.insert(id, Next::Look(number));
+            }
+            Question::Namespaces(pool) => {
+                let id = self.images.namespaces(now, &mut self.client, pool);
+                self.requests.insert(id, Next::Names(number));
             }
             Question::Trashed(pool, nspace, id) => {
                 let trash = Object::new(pool, "rbd_trash").in_namespace(nspace.as_str());
@@ -132,52 +152,53 @@ impl Worker {
                     Ok(request) => drop(self.plain.insert(request, (number, id))),
                     Err(_) => {
                         let busy = error(Errno::EAGAIN, "the mon's own client is busy; try again");
-                        self.out.push_back(Worked::Answered(number, Err(busy)));
+                        self.answer(number, Err(busy));
                     }
                 }
             }
         }
     }
 
-    /// Begins a job; [`Worked::Ended`] follows. There is one at a time.
-    pub fn begin(&mut self, now: Now, job: Job) {
-        assert!(!self.is_busy, "one job at a time");
-        self.is_busy = true;
-        match job {
+    /// Begins a job; [`Worked::Ended`] follows.
+    pub fn begin(&mut self, now: Now, lane: Lane, job: Job) {
+        assert!(self.busy.insert(lane), "one job of each kind at a time");
+        let (images, client) = (&mut self.images, &mut self.client);
+        let id = match job {
             Job::Flatten(pool, nspace, name) => {
-                let spec = image(pool, &nspace, &name);
-                let id = self.images.open(now, &mut self.client, spec);
-                self.requests.insert(id, Next::Flatten);
+                let id = images.open(now, client, image(pool, &nspace, &name));
+                self.requests.insert(id, Next::Flatten(lane));
+                return;
             }
             Job::Remove(pool, nspace, name) => {
-                let spec = image(pool, &nspace, &name);
-                let id = self.images.remove(now, &mut self.client, spec);
-                self.long_work(id, Next::EndAsThis);
+                images.remove(now, client, image(pool, &nspace, &name))
             }
             Job::TrashRemove(pool, nspace, id) => {
                 let nspace = ByteString::from(nspace.as_str());
                 let spec = TrashedImage { pool, nspace, id, force: false };
-                let id = self.images.remove_from_trash(now, &mut self.client, spec);
-                self.long_work(id, Next::EndAsThis);
+                images.remove_from_trash(now, client, spec)
             }
-        }
+            Job::Purge(pool, nspace) => {
+                images.purge_trash(now, client, pool, ByteString::from(nspace.as_str()))
+            }
+        };
+        self.long_work(lane, id, Next::EndAsThis(lane));
     }
 
-    fn long_work(&mut self, id: ImageRequest, next: Next) {
-        self.long = Some(id);
+    fn long_work(&mut self, lane: Lane, id: ImageRequest, next: Next) {
+        self.long.insert(lane, id);
         self.requests.insert(id, next);
     }
 
     /// The job is not wanted any more: it ends soon.
-    pub fn cancel(&mut self) {
-        if let Some(id) = self.long {
-            self.images.cancel(id);
+    pub fn cancel(&mut self, lane: Lane) {
+        if let Some(id) = self.long.get(&lane) {
+            self.images.cancel(*id);
         }
     }
 
     /// How far the job is, if it says.
-    pub fn progress(&self) -> Option<f64> {
-        self.images.progress(self.long?)
+    pub fn progress(&self, lane: Lane) -> Option<f64> {
+        self.images.progress(*self.long.get(&lane)?)
     }
 
     /// What there is to say. Owners take all, every turn.
@@ -186,35 +207,43 @@ impl Worker {
     }
 
     fn on_done(&mut self, now: Now, done: ImageDone) {
-        self.long.take_if(|id| *id == done.id);
+        self.long.retain(|_, id| *id != done.id);
         match (self.requests.remove(&done.id), done.outcome) {
             (Some(Next::Look(number)), ImageOutcome::Opened(Ok(image))) => {
                 self.look(now, number, image);
             }
             (Some(Next::Look(number)), ImageOutcome::Opened(Err(error))) => {
-                self.out.push_back(Worked::Answered(number, Err(error)));
+                self.answer(number, Err(error));
             }
-            (Some(Next::Answer(number, found)), _) => {
-                self.out.push_back(Worked::Answered(number, Ok(found)));
+            (Some(Next::Answer(number, found)), _) => self.answer(number, Ok(found)),
+            (Some(Next::Names(number)), ImageOutcome::Names(names)) => {
+                let found = names.map(|namespaces| Found { namespaces, ..Found::default() });
+                self.answer(number, found);
             }
-            (Some(Next::Flatten), ImageOutcome::Opened(Ok(image))) => {
+            (Some(Next::Flatten(lane)), ImageOutcome::Opened(Ok(image))) => {
                 let id = self.images.change(now, &mut self.client, image, Change::Flatten);
-                self.long_work(id, Next::CloseAfter(image));
+                self.long_work(lane, id, Next::CloseAfter(lane, image));
             }
-            (Some(Next::CloseAfter(image)), ImageOutcome::Done(result)) => {
+            (Some(Next::Flatten(lane)), ImageOutcome::Opened(Err(error))) => {
+                self.end(lane, Err(error));
+            }
+            (Some(Next::CloseAfter(lane, image)), ImageOutcome::Done(result)) => {
                 let id = self.images.close(now, &mut self.client, image);
-                self.requests.insert(id, Next::End(result));
+                self.requests.insert(id, Next::End(lane, result));
             }
-            (Some(Next::End(result)), _) => self.end(result),
-            (Some(Next::Flatten), ImageOutcome::Opened(Err(error))) => self.end(Err(error)),
-            (Some(Next::EndAsThis), ImageOutcome::Done(result)) => self.end(result),
+            (Some(Next::End(lane, result)), _) => self.end(lane, result),
+            (Some(Next::EndAsThis(lane)), ImageOutcome::Done(result)) => self.end(lane, result),
             (next, outcome) => tracing::error!(?next, ?outcome, "a request ended as another one"),
         }
     }
 
-    fn end(&mut self, result: Result<(), ClientError>) {
-        self.is_busy = false;
-        self.out.push_back(Worked::Ended(result));
+    fn answer(&mut self, number: u64, answer: Answer) {
+        self.out.push_back(Worked::Answered(number, answer));
+    }
+
+    fn end(&mut self, lane: Lane, result: Result<(), ClientError>) {
+        self.busy.remove(&lane);
+        self.out.push_back(Worked::Ended(lane, result));
     }
 
     fn look(&mut self, now: Now, number: u64, image: ImageId) {
@@ -222,6 +251,7 @@ impl Worker {
             id: info.id,
             has_parent: info.parent.is_some(),
             has_snaps: !info.snaps.is_empty(),
+            ..Found::default()
         });
         let id = self.images.close(now, &mut self.client, image);
         self.requests.insert(id, Next::Answer(number, found.unwrap_or_default()));
@@ -231,7 +261,7 @@ impl Worker {
         let Some((number, image_id)) = self.plain.remove(&id) else { return };
         if let Outcome::Op(result) = outcome {
             let found = result.map(|_| Found { id: image_id, ..Found::default() });
-            self.out.push_back(Worked::Answered(number, found));
+            self.answer(number, found);
         }
     }
 

@@ -64,20 +64,16 @@ fn no_image(why: impl std::fmt::Display) -> CommandError {
     CommandError::not_found(format_args!("[errno 2] RBD image not found ({why})"))
 }
 
-fn failed(e: &client::ClientError) -> CommandError {
-    CommandError::new(e.errno, format_args!("[errno {}] {e}", e.errno.0))
-}
-
 // ---- to be known first ----
 
-fn ask_image(c: &Cluster, call: &Call) -> Result<Question, CommandError> {
+fn ask_image(c: &Cluster, call: &Call) -> Result<Option<Question>, CommandError> {
     let spec = image_spec(call, "image_spec")?;
-    Ok(Question::Image(pool_of(c, &spec)?, spec.nspace, spec.image))
+    Ok(Some(Question::Image(pool_of(c, &spec)?, spec.nspace, spec.image)))
 }
 
-fn ask_trashed(c: &Cluster, call: &Call) -> Result<Question, CommandError> {
+fn ask_trashed(c: &Cluster, call: &Call) -> Result<Option<Question>, CommandError> {
     let spec = image_spec(call, "image_id_spec")?;
-    Ok(Question::Trashed(pool_of(c, &spec)?, spec.nspace, spec.image))
+    Ok(Some(Question::Trashed(pool_of(c, &spec)?, spec.nspace, spec.image)))
 }
 
 // ---- then ----
@@ -103,7 +99,7 @@ fn add(
         Err(e) if e.errno == Errno::ENOENT => {
             return Err(no_image(format_args!("Image {spec} does not exist")));
         }
-        Err(e) => return Err(failed(e)),
+        Err(e) => return Err(super::failed(e)),
     };
     check(found)?;
     c.add_task(action, spec, &found.id, message).map(Answer::json_line)
@@ -165,8 +161,12 @@ mod tests {
         let create = json!({"prefix": "osd pool create", "pool": "rbd", "pg_num": 8});
         assert_eq!(bench.run(&create).0, 0);
         let pool = bench.c.map().pool_by_name("rbd").unwrap();
-        let found =
-            |id: &str, has_parent, has_snaps| Found { id: id.into(), has_parent, has_snaps };
+        let found = |id: &str, has_parent, has_snaps| Found {
+            id: id.into(),
+            has_parent,
+            has_snaps,
+            ..Found::default()
+        };
         let named = |name: &str| Question::Image(pool, String::new(), name.to_owned());
         bench.images.insert(named("clone"), found("1", true, false));
         bench.images.insert(named("parent"), found("2", false, true));
