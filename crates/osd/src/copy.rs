@@ -10,7 +10,7 @@ use crate::ops::{CopiedObject, CopySource, Sender};
 use bytes::Bytes;
 use io::Effects;
 use std::collections::BTreeMap;
-use types::{EntityName, Errno, HObject};
+use types::{EntityName, Errno, HObject, OsdId};
 use wire::LinkId;
 use wire::msg::op::{AssertVer, Extent};
 use wire::msg::op_data::{OmapGetValsIn, OmapGetValsOut, SparseReadOut, StatOut, Values, output};
@@ -110,16 +110,16 @@ impl Daemon {
         self.new_op(origin, LinkId(0), tid, sender, request, 0, fx);
     }
 
-    /// Another OSD or the mon reads an object of ours.
-    pub(crate) fn on_own_request(
+    /// Another OSD reads an object of ours.
+    pub(crate) fn on_peer_request(
         &mut self,
-        origin: Origin,
+        from: OsdId,
         tid: u64,
         request: MOsdOp,
         fx: &mut Effects,
     ) {
         if !crate::ops::classify(&request).writes {
-            self.new_own_op(origin, tid, request, fx);
+            self.new_own_op(Origin::Peer(from), tid, request, fx);
         }
     }
 
@@ -128,7 +128,6 @@ impl Daemon {
         for (to, tid, reply) in std::mem::take(&mut self.copies.answers) {
             match to {
                 Origin::Peer(osd) => self.send_peer(osd, reply.encode().with_tid(tid), fx),
-                Origin::Mon => self.send_mon(reply.encode().with_tid(tid)),
                 Origin::Own | Origin::Client => self.on_copy_reply(tid, reply, fx),
             }
         }

@@ -3,7 +3,6 @@
 use crate::alive::heartbeat_listener;
 use crate::daemon::Daemon;
 use crate::object::client_addr;
-use crate::op::Origin;
 use crate::ops::Sender;
 use denc::DecodeError;
 use io::Effects;
@@ -436,7 +435,7 @@ impl Daemon {
             ScrubList::TYPE => message.decode().map(|m: ScrubList| self.on_scrub_list(from, m, fx)),
             MOsdOp::TYPE => message.decode().map(|m: MOsdOp| {
                 if self.has_map(from, m.epoch, message) {
-                    self.on_own_request(Origin::Peer(from), message.header.tid, m, fx);
+                    self.on_peer_request(from, message.header.tid, m, fx);
                 }
             }),
             MOsdOpReply::TYPE => message.decode().map(|m: MOsdOpReply| {
@@ -606,10 +605,6 @@ impl Daemon {
             ImagesAsked::TYPE => match message.decode::<ImagesAsked>() {
                 Ok(m) => self.on_images_asked(m),
                 Err(why) => tracing::error!("osd.{}: a bad question: {why}", self.cfg.id),
-            },
-            MOsdOp::TYPE => match message.decode::<MOsdOp>() {
-                Ok(m) => self.on_own_request(Origin::Mon, message.header.tid, m, fx),
-                Err(why) => tracing::error!("osd.{}: a bad request: {why}", self.cfg.id),
             },
             MConfig::TYPE => match message.decode::<MConfig>() {
                 Ok(m) => self.apply_mon_config(&m),

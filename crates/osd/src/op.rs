@@ -27,8 +27,6 @@ pub enum Origin {
     Peer(OsdId),
     /// This OSD, for the same reason.
     Own,
-    /// The mon.
-    Mon,
 }
 
 /// A request.

@@ -57,9 +57,9 @@ mod format;
 mod header;
 mod io;
 mod layout;
+mod lists;
 mod lock;
 mod maintain;
-mod namespaces;
 mod notice;
 mod object_map;
 mod remove;
@@ -92,6 +92,7 @@ use script::{Ask, Desk, Task};
 use smallvec::SmallVec;
 use state::{Route, Shared, Work};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::rc::Rc;
@@ -127,6 +128,8 @@ pub enum ImageOutcome {
     Read(Result<ReadData, ClientError>),
     /// Of [`Images::create`] and [`Images::clone_image`]: the new image's id.
     Created(Result<String, ClientError>),
+    /// Of [`Images::list`]: ids by name.
+    Listed(Result<BTreeMap<String, String>, ClientError>),
     /// Of [`Images::namespaces`].
     Names(Result<Vec<String>, ClientError>),
     /// Of everything else.
@@ -325,10 +328,23 @@ impl Images {
         })
     }
 
+    /// The images of a pool's namespace; not many more than `max`. [`ImageOutcome::Listed`] follows.
+    pub fn list(
+        &mut self,
+        now: Now,
+        client: &mut Client,
+        (pool, nspace): (PoolId, ByteString),
+        max: usize,
+    ) -> ImageRequest {
+        self.start(now, client, |desk| async move {
+            ImageOutcome::Listed(lists::images(&desk, pool, nspace, max).await)
+        })
+    }
+
     /// Names of the namespaces of a pool, but for the one that has none. [`ImageOutcome::Names`] follows.
     pub fn namespaces(&mut self, now: Now, client: &mut Client, pool: PoolId) -> ImageRequest {
         self.start(now, client, |desk| async move {
-            ImageOutcome::Names(namespaces::list(&desk, pool).await)
+            ImageOutcome::Names(lists::namespaces(&desk, pool).await)
         })
     }
 

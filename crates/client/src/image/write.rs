@@ -95,9 +95,13 @@ impl Shared {
         obj.may_exist = may_exist;
         let (object, keep_map, before) = (obj.object, obj.keep_map, obj.state_before());
         if matches!(obj.work, Work::CopyOnly) {
-            // Nothing is written: what exists is as it should be.
-            let skip = !copyup || (may_exist && self.image(slot).map.is_some());
-            return if skip { self.end_object(key, Ok(())) } else { self.copyup(key) };
+            // Nothing is written: what exists is as it should be. A map that says so may be wrong, as it is
+            // changed before the object is: then the object is looked at.
+            return match (copyup, may_exist) {
+                (false, _) => self.end_object(key, Ok(())),
+                (true, false) => self.copyup(key),
+                (true, true) => self.write_object(key),
+            };
         }
         if self.image(slot).map.is_none() || !keep_map {
             return self.write_object(key);

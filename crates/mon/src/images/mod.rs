@@ -6,7 +6,6 @@
 
 mod names;
 
-use io::Now;
 use names::Names;
 use peer::{ImageCounts, ImageIo, ImagesAsked};
 use std::cell::Cell;
@@ -15,7 +14,7 @@ use std::time::Duration;
 use types::{Mono, OsdId, PoolId};
 use wire::LinkId;
 
-pub(crate) use names::NameRequest;
+pub(crate) use names::MAX_NAMES;
 
 /// So long after the last question nobody wants to know any more (`QUERY_EXPIRE_INTERVAL`).
 const WANTED_FOR: Duration = Duration::from_secs(60);
@@ -121,13 +120,18 @@ impl Images {
     }
 
     /// Lists that are to be read for the names of images.
-    pub fn names_due(&mut self, now: Mono) -> Vec<NameRequest> {
-        self.names.due(now)
+    pub fn names_due(&mut self) -> Vec<Place> {
+        self.names.due()
     }
 
-    /// Part of such a list, or why there is none.
-    pub fn names_read(&mut self, now: Mono, tid: u64, reply: &wire::msg::MOsdOpReply) {
-        self.names.answered(now, tid, reply);
+    /// Such a list, ids by name, or `None` when it cannot be read.
+    pub fn names_read(
+        &mut self,
+        now: Mono,
+        place: &Place,
+        names: Option<BTreeMap<String, String>>,
+    ) {
+        self.names.answered(now, place, names);
     }
 
     /// The images of these places of which something is known, in no particular order.
@@ -162,41 +166,13 @@ fn counters(io: &ImageIo) -> [u64; COUNTERS] {
     [io.writes, io.reads, io.write_bytes, io.read_bytes, ns(io.write_us), ns(io.read_us)]
 }
 
-impl crate::cluster::Cluster {
-    /// Reads of lists of images, with whom to ask by the map.
-    pub fn image_lists_to_read(&mut self, now: Now) -> Vec<(LinkId, u64, wire::msg::MOsdOp)> {
-        let map = self.state.osdmap.clone();
-        let due = self.images.names_due(now.mono).into_iter();
-        let due = due.filter_map(|request| {
-            let (primary, op) = request.on(&map)?;
-            Some((*self.osd_links.get(&primary)?, request.tid, op))
-        });
-        due.collect()
-    }
-}
-
-/// What OSDs answer, for tests.
-#[cfg(test)]
-pub(crate) mod testing {
-    use wire::msg::op_data::OmapGetValsOut;
-    use wire::msg::{MOsdOpReply, ReplyOp};
-
-    /// Part of a list: ids and names.
-    pub(crate) fn list<N: AsRef<str>>(entries: &[(&str, N)], more: bool) -> MOsdOpReply {
-        let value = |name: &N| denc::encode(name.as_ref());
-        let key = |id: &str| format!("id_{id}").as_str().into();
-        let values = entries.iter().map(|(id, name)| (key(id), value(name))).collect();
-        let out = denc::encode(&OmapGetValsOut { values, more });
-        let op = ReplyOp { outdata: vec![out].into(), ..ReplyOp::default() };
-        MOsdOpReply { ops: [op].into_iter().collect(), ..MOsdOpReply::default() }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::testing::list;
     use super::*;
-    use wire::msg::MOsdOpReply;
+
+    fn list(id: &str, name: &str) -> Option<BTreeMap<String, String>> {
+        Some([(name.to_owned(), id.to_owned())].into())
+    }
 
     fn at(s: u64) -> Mono {
         Mono::default().after(Duration::from_secs(s))
@@ -218,19 +194,16 @@ mod tests {
     fn what_osds_say_becomes_rates_of_images_with_names() {
         let mut images = Images::default();
         images.report(at(1), OsdId(0), said("a1", 10, 5));
-        assert!(images.names_due(at(1)).is_empty(), "nobody wants to know");
+        assert!(images.names_due().is_empty(), "nobody wants to know");
         images.ask(at(2));
         images.report(at(5), OsdId(0), said("a1", 10, 5));
         images.report(at(6), OsdId(1), said("a1", 30, 10));
         assert!(images.stats(at(6), |_| true).is_empty(), "it has no name yet");
-        let [request] = &images.names_due(at(6))[..] else { panic!("one list") };
-        assert!(images.names_due(at(7)).is_empty(), "it is being read");
-        let tid = request.tid;
-        images.names_read(at(7), tid + 9, &list(&[("a1", "wrong")], false));
-        images.names_read(at(7), tid, &list(&[("a0", "other")], true));
-        let [request] = &images.names_due(at(7))[..] else { panic!("the rest of it") };
-        assert_eq!(&request.after[..], b"id_a0");
-        images.names_read(at(7), request.tid, &list(&[("a1", "disk")], false));
+        let place = (PoolId(2), String::new());
+        assert_eq!(images.names_due(), std::slice::from_ref(&place));
+        assert!(images.names_due().is_empty(), "it is being read");
+        images.names_read(at(7), &(PoolId(3), String::new()), list("a1", "wrong"));
+        images.names_read(at(7), &place, list("a1", "disk"));
         let [disk] = &images.stats(at(7), |_| true)[..] else { panic!("one image") };
         assert_eq!((disk.name.as_str(), disk.place.0), ("disk", PoolId(2)));
         assert_eq!(disk.rates, [5.0, 0.0, 20480.0, 0.0, 300_000.0, 0.0]);
@@ -259,19 +232,21 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_not_there_or_not_answered_is_read_again_later() {
+    fn a_list_that_cannot_be_read_or_lacks_an_image_is_read_again_later() {
         let mut images = Images::default();
+        let place = (PoolId(2), String::new());
         images.ask(at(0));
         images.report(at(1), OsdId(0), said("a1", 10, 5));
-        assert_eq!(images.names_due(at(1)).len(), 1);
-        assert!(images.names_due(at(2)).is_empty());
-        let again = images.names_due(at(20));
-        assert_eq!(again.len(), 1, "no answer");
-        let refused = MOsdOpReply { result: -2, ..MOsdOpReply::default() };
-        images.names_read(at(20), again[0].tid, &refused);
+        assert_eq!(images.names_due(), std::slice::from_ref(&place));
+        images.names_read(at(2), &place, None);
+        images.report(at(3), OsdId(0), said("a1", 10, 5));
+        assert!(images.names_due().is_empty(), "not at once");
+        images.report(at(20), OsdId(0), said("a1", 10, 5));
+        assert_eq!(images.names_due(), std::slice::from_ref(&place));
+        images.names_read(at(20), &place, list("a0", "other"));
         images.report(at(21), OsdId(0), said("a1", 10, 5));
-        assert!(images.names_due(at(21)).is_empty());
+        assert!(images.names_due().is_empty());
         images.report(at(40), OsdId(0), said("a1", 10, 5));
-        assert_eq!(images.names_due(at(40)).len(), 1, "there was none");
+        assert_eq!(images.names_due().len(), 1, "it is in no list");
     }
 }

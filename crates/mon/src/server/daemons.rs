@@ -1,7 +1,9 @@
 //! What OSDs say.
 
 use super::Server;
+use super::tasks::Waiting;
 use crate::osds::{BootAnswer, WEIGH_AFTER};
+use crate::tasks::Question;
 use io::Now;
 use peer::{
     OsdAlive, OsdBoot, OsdFailure, OsdGoingDown, OsdHere, OsdPgTemp, OsdRefusal, OsdReport,
@@ -9,7 +11,7 @@ use peer::{
 };
 use types::OsdId;
 use wire::LinkId;
-use wire::msg::{MOsdOpReply, Message, Payload};
+use wire::msg::{Message, Payload};
 
 impl Server {
     /// Carries out a message of one of our own daemons. Whether it is one.
@@ -28,7 +30,6 @@ impl Server {
             OsdFailure::TYPE,
             OsdReport::TYPE,
             OsdHere::TYPE,
-            MOsdOpReply::TYPE,
         ];
         if !ours.contains(&kind) {
             return Ok(false);
@@ -64,10 +65,6 @@ impl Server {
                 }
             }
             OsdHere::TYPE => self.cluster.here(link, &m.decode()?),
-            MOsdOpReply::TYPE => {
-                let reply: MOsdOpReply = m.decode()?;
-                self.cluster.images.names_read(now.mono, m.header.tid, &reply);
-            }
             _ => {
                 self.counters.reports += 1;
                 let report: OsdReport = m.decode()?;
@@ -119,8 +116,9 @@ impl Server {
         for (link, asked) in c.images.orders(now.mono, &c.osd_links) {
             self.send(link, asked.encode());
         }
-        for (link, tid, request) in self.cluster.image_lists_to_read(now) {
-            self.send(link, request.encode().with_tid(tid));
+        for place in self.cluster.images.names_due() {
+            let question = Question::Names(place.0, place.1.clone());
+            self.ask_worker(now, Waiting::Names(place), question);
         }
     }
 

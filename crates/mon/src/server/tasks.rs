@@ -4,6 +4,7 @@
 use super::messages::From;
 use super::{Input, Server};
 use crate::commands::{Call, Handler};
+use crate::images::Place;
 use crate::log::Speaker;
 use crate::tasks::{Action, Answer, Job, Lane, Question, TaskRecord, Worked, Worker};
 use bytes::Bytes;
@@ -15,6 +16,8 @@ use types::PoolId;
 pub(super) enum Waiting {
     /// A command.
     Command(From, String),
+    /// Who wants to know how images are called.
+    Names(Place),
     /// The schedules, for a pool's namespaces.
     Schedules(PoolId),
 }
@@ -77,6 +80,10 @@ impl Server {
             Worked::Ended(Lane::Purge, result) => self.cluster.purge_ended(now, result),
             Worked::Answered(number, answer) => match self.questions.remove(&number) {
                 Some(Waiting::Command(from, text)) => self.carry_out(now, &from, &text, &answer),
+                Some(Waiting::Names(place)) => {
+                    let names = answer.map(|found| found.names).ok();
+                    self.cluster.images.names_read(now.mono, &place, names);
+                }
                 Some(Waiting::Schedules(pool)) => match answer {
                     Ok(found) => self.cluster.found_namespaces(now, pool, &found.namespaces),
                     Err(error) => tracing::warn!("namespaces of pool {pool}: {error}"),

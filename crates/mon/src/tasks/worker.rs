@@ -1,5 +1,6 @@
 //! The mon as a client of its own cluster: it looks at images, and works on them.
 
+use crate::images::MAX_NAMES;
 use client::image::{
     Change, ImageDone, ImageId, ImageOutcome, ImageRequest, Images, OpenImage, TrashedImage,
 };
@@ -22,6 +23,8 @@ pub(crate) enum Question {
     Image(PoolId, String, String),
     /// Whether an image is in the trash: pool, namespace, id.
     Trashed(PoolId, String, String),
+    /// Which images there are: pool, namespace.
+    Names(PoolId, String),
     /// Which namespaces a pool has.
     Namespaces(PoolId),
 }
@@ -33,6 +36,8 @@ pub(crate) struct Found {
     pub id: String,
     pub has_parent: bool,
     pub has_snaps: bool,
+    /// Of images: their ids, by name.
+    pub names: BTreeMap<String, String>,
     /// Of a pool, but for the one that has no name.
     pub namespaces: Vec<String>,
 }
@@ -73,8 +78,8 @@ enum Next {
     Look(u64),
     /// It is closed again.
     Answer(u64, Found),
-    /// These are the names.
-    Names(u64),
+    /// It is the answer.
+    AnswerThis(u64),
     /// The clone is open that is to be flattened.
     Flatten(Lane),
     /// It is flattened, or cannot be.
@@ -143,7 +148,12 @@ impl Worker {
             }
             Question::Namespaces(pool) => {
                 let id = self.images.namespaces(now, &mut self.client, pool);
-                self.requests.insert(id, Next::Names(number));
+                self.requests.insert(id, Next::AnswerThis(number));
+            }
+            Question::Names(pool, nspace) => {
+                let place = (pool, ByteString::from(nspace.as_str()));
+                let id = self.images.list(now, &mut self.client, place, MAX_NAMES);
+                self.requests.insert(id, Next::AnswerThis(number));
             }
             Question::Trashed(pool, nspace, id) => {
                 let trash = Object::new(pool, "rbd_trash").in_namespace(nspace.as_str());
@@ -216,7 +226,11 @@ impl Worker {
                 self.answer(number, Err(error));
             }
             (Some(Next::Answer(number, found)), _) => self.answer(number, Ok(found)),
-            (Some(Next::Names(number)), ImageOutcome::Names(names)) => {
+            (Some(Next::AnswerThis(number)), ImageOutcome::Listed(names)) => {
+                let found = names.map(|names| Found { names, ..Found::default() });
+                self.answer(number, found);
+            }
+            (Some(Next::AnswerThis(number)), ImageOutcome::Names(names)) => {
                 let found = names.map(|namespaces| Found { namespaces, ..Found::default() });
                 self.answer(number, found);
             }

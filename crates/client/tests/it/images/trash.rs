@@ -7,7 +7,9 @@ use client::image::{
     TrashedImage,
 };
 use client::{Object, ObjectOp};
-use types::{ByteString, Errno, UTime};
+use sim::NodeId;
+use std::time::Duration;
+use types::{ByteString, Errno, SnapId, UTime};
 
 /// A clone `y`, open, of the snapshot `s` of the image `x`, open, whose objects are all there.
 fn clone(c: &mut Cluster) -> (ImageId, ImageId) {
@@ -109,6 +111,30 @@ fn an_image_leaves_the_trash_when_its_time_is_over() {
     assert_eq!(remove(&mut c, &forced), Err(Errno::ENOENT));
 }
 
+/// A map says that an object exists before it does; whoever changed it may have died in between. One that is
+/// marked as invalid says nothing.
+#[test]
+fn an_object_map_that_is_wrong_loses_nothing() {
+    let flag_as_invalid = ("set_flags", denc::encode(&(1u64, 1u64, SnapId::HEAD)));
+    // All objects exist.
+    let say_they_exist = ("object_map_update", denc::encode(&((0u64, 13u64), 1u8, false)));
+    for (method, input) in [flag_as_invalid, say_they_exist] {
+        let mut c = Cluster::new(16, 3, 1);
+        let (_, y) = clone(&mut c);
+        let id = c.info(0, y).id;
+        c.close(0, y);
+        let object = match method {
+            "set_flags" => format!("rbd_header.{id}"),
+            _ => format!("rbd_object_map.{id}"),
+        };
+        let op = ObjectOp::new(Object::new(c.pool, object.as_str())).call("rbd", method, input);
+        c.op(0, op.as_write()).unwrap();
+        let y = c.open(0, OpenImage::new(c.pool, "y")).unwrap();
+        c.change(0, y, Change::Flatten).unwrap();
+        assert_eq!(c.read(0, y, 0, 100_000).unwrap(), pattern(100_000, 3), "{method}");
+    }
+}
+
 /// The mon does it, as a client of its own cluster.
 #[test]
 fn tasks_are_done_in_the_background() {
@@ -137,4 +163,30 @@ fn tasks_are_done_in_the_background() {
     c.command(0, add("remove", "image_spec", "y"));
     c.wait(PATIENCE, none);
     assert_eq!(c.objects(c.pool), ["rbd_directory"]);
+}
+
+/// What the mon had begun it does again: its lock is a dead client's then.
+#[test]
+fn tasks_survive_the_mon() {
+    for after_us in [500, 5000, 10_000] {
+        let mut c = Cluster::new(15, 3, 1);
+        let (x, y) = clone(&mut c);
+        c.close(0, x);
+        c.close(0, y);
+        let add = r#"{"prefix":"rbd task add flatten","image_spec":"rbd/y"}"#;
+        c.command(0, add.to_owned());
+        c.pass(Duration::from_micros(after_us));
+        let mon = NodeId(0);
+        c.world.crash(mon);
+        c.world.start(mon);
+        let list = r#"{"prefix":"rbd task list"}"#;
+        c.wait(PATIENCE, |c| (c.command(0, list.to_owned()) == "[]\n").then_some(()));
+        let y = c.open(0, OpenImage::new(c.pool, "y")).unwrap();
+        assert_eq!(c.info(0, y).overlap, 0, "after {after_us} us");
+        let content = c.read(0, y, 0, 100_000).unwrap();
+        let wrong = (0..100_000).find(|&at| content[at] != pattern(100_000, 3)[at]);
+        assert_eq!(wrong, None, "after {after_us} us");
+        // Nobody holds its lock.
+        c.write(0, y, 0, b"x").unwrap();
+    }
 }

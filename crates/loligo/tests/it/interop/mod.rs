@@ -27,6 +27,7 @@ mod rbd;
 mod rbd_damage;
 mod rbd_kills;
 mod rbd_space;
+mod rbd_tasks;
 mod repair;
 mod replace;
 mod rust_client;

@@ -137,11 +137,10 @@ mod tests {
         let counts = ImageCounts { over_ms: 5000, images };
         let now = bench.now().mono;
         bench.c.images.report(now, OsdId(0), counts);
-        for list in bench.c.images.names_due(now) {
-            let ids = if list.place.1.is_empty() { vec!["1", "2"] } else { vec!["3"] };
-            let names: Vec<_> = ids.iter().map(|id| (*id, format!("image{id}"))).collect();
-            let reply = crate::images::testing::list(&names, false);
-            bench.c.images.names_read(now, list.tid, &reply);
+        for place in bench.c.images.names_due() {
+            let ids = if place.1.is_empty() { vec!["1", "2"] } else { vec!["3"] };
+            let names = ids.iter().map(|id| (format!("image{id}"), (*id).to_owned()));
+            bench.c.images.names_read(now, &place, Some(names.collect()));
         }
         bench
     }
