@@ -25,7 +25,9 @@ impl Daemon {
             let listed = match sub.code {
                 OpCode::PGNLS => {
                     let nspace = &op.request.object.nspace;
-                    let listed = ops::list_objects(reader, sub, nspace, &range);
+                    let Some(host) = self.pgs.get(&pgid) else { return };
+                    let missing = host.pg.missing();
+                    let listed = ops::list_objects(reader, sub, nspace, &range, missing);
                     listed.map(|(result, out)| (result, denc::encode(&out)))
                 }
                 OpCode::SCRUBLS => {

@@ -65,6 +65,11 @@ impl Missing {
         self.items.iter()
     }
 
+    /// The missing objects from one on, in their order.
+    pub fn from(&self, object: &HObject) -> impl Iterator<Item = &HObject> {
+        self.items.range(object..).map(|(object, _)| object)
+    }
+
     /// All missing objects, the longest missing first: the order of recovery.
     pub fn oldest_first(&self) -> impl Iterator<Item = (&HObject, &MissingItem)> {
         self.by_need.iter().filter_map(|(_, o)| self.items.get_key_value(o))

@@ -14,7 +14,7 @@ use std::cell::Cell;
 use types::{Errno, SnapId};
 
 /// Objects that one change of an object map is for (`object_map/UpdateRequest.cc`).
-const MAX_OBJECTS_PER_UPDATE: u64 = 256 << 10;
+pub const MAX_OBJECTS_PER_UPDATE: u64 = 256 << 10;
 /// Images with more objects cannot have an object map (`cls_rbd.cc`).
 const MAX_MAPPED_OBJECTS: u64 = 256_000_000;
 

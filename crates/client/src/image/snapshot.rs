@@ -4,10 +4,10 @@ use super::format::{PROTECTED, SnapInfo, SnapKind, UNPROTECTED, UNPROTECTING, fe
 use super::lock::NOTIFY_S;
 use super::maintain::{freeze, thaw};
 use super::notice::{AsyncId, Notice};
-use super::object_map::ObjectMap;
+use super::object_map::{ObjectMap, State};
 use super::script::{Desk, unless_missing};
 use super::state::{Shared, Snap};
-use super::write::locked;
+use super::write::{locked, map_request};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
 use bytes::Bytes;
@@ -346,15 +346,12 @@ async fn roll_back(desk: &Desk, slot: usize, snap: &Snap) -> Result<(), ClientEr
         let head = image.map.as_ref().map(|_| image.map_object(SnapId::HEAD));
         (head, image.map_object(id))
     });
+    let (layout, size) = desk.with(|s| (s.image(slot).layout, snap.info.size));
     // An object that neither the head has nor the snapshot need not be looked at.
     let known = match &map {
-        Some(_) => known_objects(desk, slot, &own).await,
+        Some(map) => claim_objects(desk, slot, map, &own, id, layout.objects(size)).await?,
         None => None,
     };
-    if let Some(map) = &map {
-        roll_map_back(desk, slot, map, own, id).await?;
-    }
-    let (layout, size) = desk.with(|s| (s.image(slot).layout, snap.info.size));
     let objects = (0..layout.objects(size)).filter(move |object| match &known {
         Some((head, snap)) => head.may_exist(*object) || snap.may_exist(*object),
         None => true,
@@ -367,18 +364,65 @@ async fn roll_back(desk: &Desk, slot: usize, snap: &Snap) -> Result<(), ClientEr
         })
     });
     desk.many(AT_A_TIME, ops, |answer| unless_missing(answer.map(drop))).await?;
-    if map.is_some() {
+    if let Some(map) = &map {
+        roll_map_back(desk, slot, map, own, id).await?;
         super::lock::open_map(desk, slot).await?;
     }
     Ok(())
 }
 
-async fn known_objects(desk: &Desk, slot: usize, own: &Object) -> Option<(ObjectMap, ObjectMap)> {
+/// Has the head's object map say that all exists that the head or the snapshot has, until the objects are as they
+/// will be: whoever dies in between leaves a map that hides nothing. The maps as they were; `None` when one of
+/// them is not known, and then the head's is not trusted from now on.
+async fn claim_objects(
+    desk: &Desk,
+    slot: usize,
+    map: &Object,
+    own: &Object,
+    id: SnapId,
+    objects: u64,
+) -> Result<Option<(ObjectMap, ObjectMap)>, ClientError> {
+    let Some((head, snap)) = known_objects(desk, slot, own, id).await else {
+        distrust_map(desk, slot).await?;
+        return Ok(None);
+    };
+    let is_new = |object: u64| !head.may_exist(object) && snap.may_exist(object);
+    let mut at = 0;
+    while at < objects {
+        let end = (at..objects).find(|o| is_new(*o) != is_new(at)).unwrap_or(objects);
+        let end = end.min(at + super::resize::MAX_OBJECTS_PER_UPDATE);
+        if is_new(at) {
+            let op = map_request(map.clone(), at, end, State::Exists, None);
+            desk.op(op).await?;
+        }
+        at = end;
+    }
+    Ok(Some((head, snap)))
+}
+
+/// The same as `invalidate_map` does for the head, but it is certain afterwards.
+async fn distrust_map(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    let header = desk.with(|s| {
+        s.invalidate_map(slot, SnapId::HEAD);
+        s.image(slot).header()
+    });
+    let flags = desk.with(|s| s.image(slot).head.flags);
+    let input = (flags, flags, SnapId::HEAD);
+    desk.op(header_call(header, "set_flags", input)).await.map(drop)
+}
+
+async fn known_objects(
+    desk: &Desk,
+    slot: usize,
+    own: &Object,
+    id: SnapId,
+) -> Option<(ObjectMap, ObjectMap)> {
     let load = ObjectOp::new(own.clone()).call("rbd", "object_map_load", "");
     let snap = desk.op(load).await.and_then(|r| r.get::<ObjectMap>(0)).ok()?;
     desk.with(|s| {
         let image = s.image(slot);
-        let valid = image.map_is_valid();
+        let own_flags = image.head.snap(id).map_or(0, |s| s.flags);
+        let valid = image.map_is_valid() && own_flags & super::format::MAP_INVALID == 0;
         image.map.clone().filter(|_| valid).map(|head| (head, snap))
     })
 }

@@ -102,6 +102,33 @@ pub fn list(c: &mut Cluster, pool: i64, pg_num: u32) -> Vec<String> {
     names
 }
 
+/// The new primary was away when they were written; what it has of others is older.
+#[test]
+fn a_listing_has_what_is_not_recovered_yet() {
+    let mut c = with_pool(4, 3, 3);
+    let names: Vec<_> = (0..60).map(|i| format!("object{i:02}")).collect();
+    let write = |c: &mut Cluster, name: &String| {
+        assert_eq!(c.call(object(1, name), vec![write_full(b"x")], true).result, 0);
+    };
+    names.iter().step_by(3).for_each(|name| write(&mut c, name));
+    c.off[0] = true;
+    c.crash(0);
+    c.run_until(Duration::from_secs(10), |c| c.mon.borrow().map.is_down(OsdId(0)));
+    names.iter().for_each(|name| write(&mut c, name));
+    c.on_mon(|m| m.set_flags(maps::OsdMapFlags::NORECOVER));
+    c.start(0);
+    c.run_until(Duration::from_secs(20), |c| {
+        let mon = c.mon.borrow();
+        let leads = |s: &peer::PgStat| s.acting.len() == 3 && s.acting_primary == 0;
+        let degraded = mon.stats.values().filter(|s| leads(s) && s.degraded > 0).count();
+        degraded > 0 && mon.stats.values().all(|s| s.acting.len() == 3)
+    });
+    assert_eq!(list(&mut c, 1, 8), names);
+    c.on_mon(|m| m.set_flags(maps::OsdMapFlags::default()));
+    c.wait_clean();
+    assert_eq!(list(&mut c, 1, 8), names);
+}
+
 #[test]
 fn a_listing_ends_with_its_pool() {
     let mut c = with_pool(3, 1, 1);
