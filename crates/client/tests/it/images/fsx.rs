@@ -54,7 +54,12 @@ struct Fsx {
 impl Fsx {
     fn new(seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
-        let mut c = Cluster::new(seed, rng.usize(2..=3), 1);
+        let mut c = Cluster::new(seed, rng.usize(2..=3), 2);
+        // PGs that only one OSD has got so far go with it.
+        c.wait(PATIENCE, |c| {
+            let stat = c.command(0, r#"{"prefix":"pg stat"}"#.to_owned());
+            stat.starts_with(b"16 pgs: 16 active+clean;").then_some(())
+        });
         let restless = rng.bool();
         if rng.bool() {
             let break_ppm = rng.u32(0..1000);
@@ -194,10 +199,20 @@ impl Fsx {
     }
 
     fn change(&mut self, i: usize, change: Change) {
-        let handle = self.images[i].handle;
-        self.say(format_args!("{change:?} of {}", self.images[i].name));
-        let result = self.c.change(0, handle, change.clone());
-        result.unwrap_or_else(|e| panic!("{change:?} of {}: {e}", self.images[i].name));
+        let (name, handle) = (self.images[i].name.clone(), self.images[i].handle);
+        self.say(format_args!("{change:?} of {name}"));
+        let result = match self.rng.u8(0..4) {
+            // Another client wants it: whoever holds the lock does it, or lets it go.
+            0 => {
+                let spec = OpenImage::new(self.c.pool, &name);
+                let handle = self.c.open(1, spec).expect("it opens");
+                let result = self.c.change(1, handle, change.clone());
+                self.c.close(1, handle);
+                result
+            }
+            _ => self.c.change(0, handle, change.clone()),
+        };
+        result.unwrap_or_else(|e| panic!("{change:?} of {name}: {e}"));
     }
 
     /// Something with an image as a whole.
