@@ -221,7 +221,7 @@ impl Shared {
         io.left = 1;
         if matches!(io.owner, Owner::User(_)) && offset + len > self.image(slot).size() {
             // It was smaller than that by the time.
-            let error = self.error(slot, Errno::EINVAL, "size of", super::BEYOND);
+            let error = self.error(slot, Errno::EINVAL, "size of", super::requests::BEYOND);
             self.fail_io(key, error);
             return self.object_ended(key);
         }
