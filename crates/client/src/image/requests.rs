@@ -152,6 +152,32 @@ impl Images {
         }
     }
 
+    /// Starts a script that works on an open image, and ends a request.
+    fn start_on<F>(
+        &mut self,
+        now: Now,
+        client: &mut Client,
+        image: ImageId,
+        make: impl FnOnce(Desk, usize) -> F,
+    ) -> ImageRequest
+    where
+        F: Future<Output = Result<(), ClientError>> + 'static,
+    {
+        let slot = match self.slot_of(image) {
+            Ok(slot) => slot,
+            Err(error) => return self.fail(ImageOutcome::Done(Err(error))),
+        };
+        self.shared.borrow_mut().image_mut(slot).scripts += 1;
+        self.start(now, client, |desk| {
+            let script = make(desk.clone(), slot);
+            async move {
+                let result = script.await;
+                desk.with(|s| s.image_mut(slot).scripts -= 1);
+                ImageOutcome::Done(result)
+            }
+        })
+    }
+
     /// Changes an image as a whole: its size, its snapshots. [`ImageOutcome::Done`] follows.
     pub fn change(
         &mut self,
@@ -160,31 +186,20 @@ impl Images {
         image: ImageId,
         change: Change,
     ) -> ImageRequest {
-        let slot = match self.slot_of(image) {
-            Ok(slot) => slot,
-            Err(error) => return self.fail(ImageOutcome::Done(Err(error))),
-        };
-        self.shared.borrow_mut().image_mut(slot).scripts += 1;
-        self.start(now, client, |desk| async move {
-            let result = maintain::run(&desk, slot, change).await;
-            desk.with(|s| s.image_mut(slot).scripts -= 1);
-            ImageOutcome::Done(result)
+        self.start_on(now, client, image, |desk, slot| async move {
+            maintain::run(&desk, slot, change).await
         })
     }
 
     /// Takes the exclusive lock before the first write does, if the image has one.
     /// [`ImageOutcome::Done`] follows.
     pub fn lock(&mut self, now: Now, client: &mut Client, image: ImageId) -> ImageRequest {
-        let slot = match self.slot_of(image) {
-            Ok(slot) => slot,
-            Err(error) => return self.fail(ImageOutcome::Done(Err(error))),
-        };
-        self.shared.borrow_mut().image_mut(slot).scripts += 1;
-        self.start(now, client, |desk| async move {
-            let result = maintain::lock(&desk, slot).await;
-            desk.with(|s| s.image_mut(slot).scripts -= 1);
-            ImageOutcome::Done(result)
-        })
+        self.start_on(
+            now,
+            client,
+            image,
+            |desk, slot| async move { maintain::lock(&desk, slot).await },
+        )
     }
 
     /// Closes an image after everything under way. [`ImageOutcome::Done`] follows; from now on the
