@@ -31,6 +31,7 @@ mod arena;
 mod crc;
 mod decoder;
 mod encoder;
+mod flags;
 mod std_impls;
 mod types_impls;
 mod varint;
@@ -40,6 +41,7 @@ pub use crc::{KnownCrc, crc32c};
 pub use decoder::{DecodeError, DecodeErrorKind, Decoder};
 pub use denc_derive::{Decode, Encode};
 pub use encoder::Encoder;
+pub use flags::flags_of;
 pub use varint::{put_varint, read_varint, unzigzag, zigzag};
 
 use bytes::Bytes;

@@ -158,7 +158,7 @@ fn name(d: &mut Decoder<'_>) -> Result<ByteString, DecodeError> {
 impl LogEntry {
     /// What is not as it is with most entries, or not there.
     fn flags(&self) -> u8 {
-        [
+        denc::flags_of([
             (NSPACE, !self.object.nspace.is_empty()),
             (LOCATOR, !self.object.key.is_empty()),
             (CLONE, !self.object.is_head()),
@@ -167,10 +167,7 @@ impl LogEntry {
             (RESULT, self.result != 0 || !self.op_returns.is_empty()),
             (CHANGED, self.changed.is_some()),
             (LOST, self.lost_after.is_some()),
-        ]
-        .into_iter()
-        .filter(|(_, is_so)| *is_so)
-        .fold(0, |flags, (flag, _)| flags | flag)
+        ])
     }
 
     /// Appends the body, without the head of a section.

@@ -25,6 +25,25 @@ async fn page<T: Decode + Default>(
     }
 }
 
+/// What such a method lists by key; not many more than `max`.
+pub async fn by_key<V: Decode>(
+    desk: &Desk,
+    object: Object,
+    method: &str,
+    max: usize,
+) -> Result<BTreeMap<String, V>, ClientError> {
+    let mut all: BTreeMap<String, V> = BTreeMap::new();
+    loop {
+        let after = all.last_key_value().map(|(key, _)| key.clone()).unwrap_or_default();
+        let more: BTreeMap<String, V> = page(desk, object.clone(), method, &after).await?;
+        let is_last = (more.len() as u64) < LISTED_AT_ONCE;
+        all.extend(more);
+        if is_last || all.len() >= max {
+            return Ok(all);
+        }
+    }
+}
+
 /// Ids of the images of a namespace, by name; not many more than `max`.
 pub async fn images(
     desk: &Desk,
@@ -33,16 +52,7 @@ pub async fn images(
     max: usize,
 ) -> Result<BTreeMap<String, String>, ClientError> {
     let object = Object::new(pool, "rbd_directory").in_namespace(nspace);
-    let mut all: BTreeMap<String, String> = BTreeMap::new();
-    loop {
-        let after = all.last_key_value().map(|(name, _)| name.clone()).unwrap_or_default();
-        let more: BTreeMap<String, String> = page(desk, object.clone(), "dir_list", &after).await?;
-        let is_last = (more.len() as u64) < LISTED_AT_ONCE;
-        all.extend(more);
-        if is_last || all.len() >= max {
-            return Ok(all);
-        }
-    }
+    by_key(desk, object, "dir_list", max).await
 }
 
 /// Names of the namespaces of a pool, without the one that has none.

@@ -121,6 +121,8 @@ pub enum ImageOutcome {
     Read(Result<ReadData, ClientError>),
     /// Of [`Images::create`] and [`Images::clone_image`]: the new image's id.
     Created(Result<String, ClientError>),
+    /// Of [`Images::trashed`].
+    Trashed(Result<Trashed, ClientError>),
     /// Of [`Images::list`]: ids by name.
     Listed(Result<BTreeMap<String, String>, ClientError>),
     /// Of [`Images::namespaces`].

@@ -103,6 +103,13 @@ impl Images {
         })
     }
 
+    /// Looks at an image in the trash. [`ImageOutcome::Trashed`] follows.
+    pub fn trashed(&mut self, now: Now, client: &mut Client, spec: TrashedImage) -> ImageRequest {
+        self.start(now, client, |desk| async move {
+            ImageOutcome::Trashed(trash::get(&desk, &spec).await)
+        })
+    }
+
     /// Removes every image from the trash of a pool's namespace whose time there is over.
     /// [`ImageOutcome::Done`] follows, with what kept one from being removed.
     pub fn purge_trash(

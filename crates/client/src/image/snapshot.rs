@@ -389,8 +389,8 @@ async fn claim_objects(
     let is_new = |object: u64| !head.may_exist(object) && snap.may_exist(object);
     let mut at = 0;
     while at < objects {
-        let end = (at..objects).find(|o| is_new(*o) != is_new(at)).unwrap_or(objects);
-        let end = end.min(at + super::resize::MAX_OBJECTS_PER_UPDATE);
+        let most = objects.min(at + super::resize::MAX_OBJECTS_PER_UPDATE);
+        let end = (at..most).find(|o| is_new(*o) != is_new(at)).unwrap_or(most);
         if is_new(at) {
             let op = map_request(map.clone(), at, end, State::Exists, None);
             desk.op(op).await?;

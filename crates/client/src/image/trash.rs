@@ -1,7 +1,7 @@
 //! Images that wait to be removed (`librbd/api/Trash.cc`, `trash/RemoveRequest.cc`).
 
 use super::script::{Desk, unless_missing};
-use super::{OpenImage, remove as images};
+use super::{OpenImage, lists, remove as images};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
 use denc::{Decode, Encode};
@@ -48,8 +48,6 @@ pub struct Trashed {
     pub state: u8,
 }
 
-/// Images of one answer to a question what is in the trash.
-const LISTED_AT_ONCE: u64 = 1024;
 /// Images that a mirror put there leave when the mirror says so.
 const SOURCE_MIRRORING: u8 = 1;
 
@@ -116,23 +114,8 @@ pub async fn list(
     pool: PoolId,
     nspace: &ByteString,
 ) -> Result<BTreeMap<String, Trashed>, ClientError> {
-    let mut all = BTreeMap::new();
-    loop {
-        let after = all.last_key_value().map(|(id, _): (&String, _)| id.clone());
-        let object = Object::new(pool, TRASH).in_namespace(nspace.clone());
-        let input = denc::encode(&(after.unwrap_or_default(), LISTED_AT_ONCE));
-        let op = ObjectOp::new(object).call("rbd", "trash_list", input);
-        let page: BTreeMap<String, Trashed> = match desk.op(op).await {
-            Ok(reply) => reply.get(0)?,
-            Err(error) if error.errno == Errno::ENOENT => return Ok(all),
-            Err(error) => return Err(error),
-        };
-        let is_last = (page.len() as u64) < LISTED_AT_ONCE;
-        all.extend(page);
-        if is_last {
-            return Ok(all);
-        }
-    }
+    let object = Object::new(pool, TRASH).in_namespace(nspace.clone());
+    lists::by_key(desk, object, "trash_list", usize::MAX).await
 }
 
 /// Removes everything from a trash whose time there is over. What cannot be removed is passed over, and tried

@@ -247,6 +247,9 @@ impl Target {
             (_, ImageOutcome::Created(result)) => {
                 Ended::Operation(id.0, result.map(|_| ReadBack::Nothing))
             }
+            (_, ImageOutcome::Trashed(result)) => {
+                Ended::Operation(id.0, result.map(|_| ReadBack::Nothing))
+            }
             (_, ImageOutcome::Listed(result)) => {
                 Ended::Operation(id.0, result.map(|_| ReadBack::Nothing))
             }

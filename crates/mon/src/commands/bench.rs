@@ -15,7 +15,7 @@ use maps::OsdMap;
 use peer::{IoCounts, OptionSaid, OsdReport, OsdSpace, PgStat};
 use pg::scrub::ScrubRecord;
 use pg::{ObjectSums, StateBits};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -136,6 +136,18 @@ impl Bench {
         };
         self.commit();
         reply.unwrap_or_else(Answer::from).into_reply(format)
+    }
+
+    /// Makes a pool for images.
+    pub fn make_pool_of_images(&mut self, name: &str) -> PoolId {
+        for (prefix, key, value) in [
+            ("osd pool create", "pg_num", json!(8)),
+            ("osd pool application enable", "app", json!("rbd")),
+        ] {
+            let (r, outs, _) = self.run(&json!({"prefix": prefix, "pool": name, key: value}));
+            assert_eq!(r, 0, "{outs}");
+        }
+        self.c.map().pool_by_name(name).unwrap()
     }
 
     /// What is seen of an image.

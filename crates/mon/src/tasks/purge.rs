@@ -250,7 +250,6 @@ impl Cluster {
         if is_fresh || nothing {
             return Vec::new();
         }
-        self.purges.asked = Some(now.mono);
         let map = self.map().clone();
         let levels = self.state.purges.keys().filter_map(|key| Level::from_key(key));
         let (gone, levels): (Vec<_>, Vec<_>) = levels.partition(|l| l.name(&map).is_none());

@@ -4,7 +4,7 @@ use crate::images::MAX_NAMES;
 use client::image::{
     Change, ImageDone, ImageId, ImageOutcome, ImageRequest, Images, OpenImage, TrashedImage,
 };
-use client::{Client, ClientConfig, ClientError, Completion, Object, ObjectOp, Outcome, RequestId};
+use client::{Client, ClientConfig, ClientError};
 use io::net::NetEvent;
 use io::{Effects, Now, Rng};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -80,6 +80,8 @@ enum Next {
     Answer(u64, Found),
     /// It is the answer.
     AnswerThis(u64),
+    /// Whether the image of this id is in the trash.
+    AnswerOf(u64, String),
     /// The clone is open that is to be flattened.
     Flatten(Lane),
     /// It is flattened, or cannot be.
@@ -95,8 +97,6 @@ pub(crate) struct Worker {
     client: Client,
     images: Images,
     requests: BTreeMap<ImageRequest, Next>,
-    /// Questions about the trash.
-    plain: BTreeMap<RequestId, (u64, String)>,
     /// The parts of jobs that may take long.
     long: BTreeMap<Lane, ImageRequest>,
     busy: BTreeSet<Lane>,
@@ -110,6 +110,10 @@ fn error(errno: Errno, why: &'static str) -> ClientError {
 
 fn image(pool: PoolId, nspace: &str, name: &str) -> OpenImage {
     OpenImage::new(pool, name).in_namespace(ByteString::from(nspace))
+}
+
+fn trashed(pool: PoolId, nspace: &str, id: String) -> TrashedImage {
+    TrashedImage { pool, nspace: ByteString::from(nspace), id, force: false }
 }
 
 impl Worker {
@@ -127,7 +131,6 @@ impl Worker {
             client,
             images: Images::new(rng.u64(..)),
             requests: BTreeMap::new(),
-            plain: BTreeMap::new(),
             long: BTreeMap::new(),
             busy: BTreeSet::new(),
             out: VecDeque::new(),
@@ -136,7 +139,7 @@ impl Worker {
 
     /// Asks something; [`Worked::Answered`] follows.
     pub fn ask(&mut self, now: Now, number: u64, question: Question) {
-        if self.requests.len() + self.plain.len() >= MAX_QUESTIONS {
+        if self.requests.len() >= MAX_QUESTIONS {
             let many = error(Errno::EAGAIN, "too many others are being answered; try again");
             return self.answer(number, Err(many));
         }
@@ -156,15 +159,9 @@ impl Worker {
                 self.requests.insert(id, Next::AnswerThis(number));
             }
             Question::Trashed(pool, nspace, id) => {
-                let trash = Object::new(pool, "rbd_trash").in_namespace(nspace.as_str());
-                let get = ObjectOp::new(trash).call("rbd", "trash_get", denc::encode(id.as_str()));
-                match self.client.submit(now, get) {
-                    Ok(request) => drop(self.plain.insert(request, (number, id))),
-                    Err(_) => {
-                        let busy = error(Errno::EAGAIN, "the mon's own client is busy; try again");
-                        self.answer(number, Err(busy));
-                    }
-                }
+                let spec = trashed(pool, &nspace, id);
+                let id = self.images.trashed(now, &mut self.client, spec.clone());
+                self.requests.insert(id, Next::AnswerOf(number, spec.id));
             }
         }
     }
@@ -183,9 +180,7 @@ impl Worker {
                 images.remove(now, client, image(pool, &nspace, &name))
             }
             Job::TrashRemove(pool, nspace, id) => {
-                let nspace = ByteString::from(nspace.as_str());
-                let spec = TrashedImage { pool, nspace, id, force: false };
-                images.remove_from_trash(now, client, spec)
+                images.remove_from_trash(now, client, trashed(pool, &nspace, id))
             }
             Job::Purge(pool, nspace) => {
                 images.purge_trash(now, client, pool, ByteString::from(nspace.as_str()))
@@ -234,6 +229,9 @@ impl Worker {
                 let found = names.map(|namespaces| Found { namespaces, ..Found::default() });
                 self.answer(number, found);
             }
+            (Some(Next::AnswerOf(number, id)), ImageOutcome::Trashed(trashed)) => {
+                self.answer(number, trashed.map(|_| Found { id, ..Found::default() }));
+            }
             (Some(Next::Flatten(lane)), ImageOutcome::Opened(Ok(image))) => {
                 let id = self.images.change(now, &mut self.client, image, Change::Flatten);
                 self.long_work(lane, id, Next::CloseAfter(lane, image));
@@ -271,14 +269,6 @@ impl Worker {
         self.requests.insert(id, Next::Answer(number, found.unwrap_or_default()));
     }
 
-    fn on_plain(&mut self, id: RequestId, outcome: Outcome) {
-        let Some((number, image_id)) = self.plain.remove(&id) else { return };
-        if let Outcome::Op(result) = outcome {
-            let found = result.map(|_| Found { id: image_id, ..Found::default() });
-            self.answer(number, found);
-        }
-    }
-
     // ---- running ----
 
     /// Takes in a network event. Gives it back when it is about a connection of somebody else.
@@ -292,10 +282,8 @@ impl Worker {
         self.images.tick(now, &mut self.client);
         loop {
             if let Some(completion) = self.client.poll() {
-                let not_images = self.images.take(now, &mut self.client, completion);
-                if let Some(Completion { id, outcome }) = not_images {
-                    self.on_plain(id, outcome);
-                }
+                // All that the client is asked for is about images.
+                drop(self.images.take(now, &mut self.client, completion));
             } else if let Some(done) = self.images.poll() {
                 self.on_done(now, done);
             } else {

@@ -36,7 +36,7 @@ const KNOWN: u8 = 127;
 impl ObjectMeta {
     /// What is not as it is with most objects.
     fn flags(&self) -> u8 {
-        [
+        denc::flags_of([
             (WHITEOUT, self.whiteout),
             (HAS_CLONES, self.has_clones),
             (TRUNCATED, (self.truncate_seq, self.truncate_size) != (0, 0)),
@@ -44,10 +44,7 @@ impl ObjectMeta {
             (WATCHED, !self.watches.is_empty()),
             (SNAP_SEQ, self.snap_seq != SnapId::default()),
             (SNAPS, !self.snaps.is_empty()),
-        ]
-        .into_iter()
-        .filter(|(_, is_so)| *is_so)
-        .fold(0, |flags, (flag, _)| flags | flag)
+        ])
     }
 
     fn decode_first(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {

@@ -118,14 +118,7 @@ mod tests {
     /// Two images with writes, one with reads in a namespace, and one that is in no list.
     fn busy() -> Bench {
         let mut bench = Bench::new();
-        for (prefix, key, value) in [
-            ("osd pool create", "pg_num", json!(8)),
-            ("osd pool application enable", "app", json!("rbd")),
-        ] {
-            let (r, outs, _) = bench.run(&json!({"prefix": prefix, "pool": "p", key: value}));
-            assert_eq!(r, 0, "{outs}");
-        }
-        let pool = bench.c.map().pool_by_name("p").unwrap();
+        let pool = bench.make_pool_of_images("p");
         assert_eq!(ask(&mut bench, "stats", "").unwrap()["stats"], json!([]));
         let io = |nspace: &str, id: &str, writes, reads| {
             let (nspace, id) = (nspace.to_owned(), id.to_owned());

@@ -149,14 +149,7 @@ mod tests {
 
     fn bench() -> (Bench, PoolId) {
         let mut bench = Bench::new();
-        for (prefix, key, value) in [
-            ("osd pool create", "pg_num", json!(8)),
-            ("osd pool application enable", "app", json!("rbd")),
-        ] {
-            let (r, outs, _) = bench.run(&json!({"prefix": prefix, "pool": "p", key: value}));
-            assert_eq!(r, 0, "{outs}");
-        }
-        let pool = bench.c.map().pool_by_name("p").unwrap();
+        let pool = bench.make_pool_of_images("p");
         let found = Found { namespaces: vec!["n".to_owned()], ..Found::default() };
         bench.images.insert(Question::Namespaces(pool), found);
         (bench, pool)
