@@ -191,13 +191,17 @@ impl Daemon {
         if host.pg.has_urgent() {
             self.urgent.insert(pgid);
         }
-        if host.need == Need::Nothing {
+        let need = host.need;
+        let open = need != Need::Nothing && host.pg.gate() == Gate::Open;
+        if need == Need::Nothing {
             self.recovering.remove(&pgid);
+            if leads {
+                self.give_up_unacknowledged(pgid);
+            }
         } else {
             self.recovering.insert(pgid);
         }
-        let open = host.need != Need::Nothing && host.pg.gate() == Gate::Open;
-        if host.need != before || open {
+        if need != before || open {
             // Its places are looked after at the end of the turn.
             self.recovered.insert(pgid);
         }

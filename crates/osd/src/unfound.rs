@@ -15,6 +15,7 @@ use peer::{Pull, PushCursor, View};
 use pg::GiveUp;
 use std::collections::BTreeMap;
 use store::{Miss, ReadSet, StoreError, SubmitError};
+use types::testing::{Probe, hit};
 use types::{Eversion, HObject, OsdId, PgId};
 use wire::msg::Payload;
 
@@ -75,7 +76,36 @@ fn first_step(plan: GiveUp, me: OsdId) -> Step {
     }
 }
 
+impl PgHost {
+    fn give_up(&mut self, object: HObject, revert: bool, me: OsdId) {
+        let plan = self.pg.give_up_unfound(&object, revert);
+        let pgid = self.pg.info().pgid;
+        tracing::warn!("osd.{me}: pg {pgid}: {object} is given up: {plan}");
+        self.giving_up.steps.entry(object).or_insert(first_step(plan, me));
+    }
+}
+
 impl Daemon {
+    /// What a PG lacks of which no client was told that it was written, is given up without an order.
+    pub(crate) fn give_up_unacknowledged(&mut self, pgid: PgId) {
+        let me = self.cfg.id;
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        if !host.pg.may_give_up() {
+            return;
+        }
+        for object in host.pg.never_acknowledged() {
+            if !host.giving_up.steps.contains_key(&object) {
+                hit(Probe::WriteTakenBack);
+                tracing::warn!(
+                    "osd.{me}: pg {pgid}: the last write of {object} was never acknowledged, and its data are \
+                     nowhere: it is taken back"
+                );
+                host.give_up(object, true, me);
+                self.giving_up.insert(pgid);
+            }
+        }
+    }
+
     /// The command.
     pub(crate) fn mark_unfound_lost(&mut self, args: &Args) -> Result<Answer, CommandError> {
         let (me, map) = (self.cfg.id, self.maps.current().clone());
@@ -110,10 +140,7 @@ impl Daemon {
         }
         let count = unfound.len();
         for object in unfound {
-            let plan = host.pg.give_up_unfound(&object, mode == "revert");
-            tracing::warn!("osd.{me}: pg {pgid}: {object} is given up: {plan}");
-            let step = first_step(plan, me);
-            host.giving_up.steps.entry(object).or_insert(step);
+            host.give_up(object, mode == "revert", me);
         }
         tracing::warn!("osd.{me}: pg {pgid}: {count} unfound objects are given up: {mode}");
         self.giving_up.insert(pgid);

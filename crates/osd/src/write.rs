@@ -258,7 +258,9 @@ impl Daemon {
             let object = write.object.clone();
             host.pg.taken_without_data(from, &m.missed);
             host.dirty = true;
-            if !host.pg.enough_have(&object) {
+            // One that is being filled counts for nobody yet.
+            let counts = host.pg.mapping().acting.contains(&from);
+            if counts && !host.pg.is_safe(&object, m.version, host.in_flight.committed()) {
                 host.in_flight.hold(m.version);
             }
             self.note_recovering(m.pgid);
@@ -272,7 +274,7 @@ impl Daemon {
         let mut touched: SmallVec<[HObject; 4]> = SmallVec::new();
         if let Some(host) = self.pgs.get_mut(&pgid) {
             let pg = &host.pg;
-            host.in_flight.release(|write| pg.enough_have(&write.object));
+            host.in_flight.release(|write, at, committed| pg.is_safe(&write.object, at, committed));
         }
         while let Some(host) = self.pgs.get_mut(&pgid) {
             let Some((version, write)) = host.in_flight.pop_committed() else { break };
@@ -386,7 +388,7 @@ impl Daemon {
             sums.clones -= i64::from(!object.is_head());
             MetaOp::Remove(pg::missing_key(object))
         } else {
-            pg::put_missing(object, &MissingItem { need: version, have: item.have })
+            pg::put_missing(object, &MissingItem { need: version, ..item })
         };
         let entry = LogEntry {
             kind: if delete { EntryKind::Delete } else { EntryKind::Modify },

@@ -121,7 +121,7 @@ impl ObjectSums {
 
 /// The state of one OSD's copy (Ceph `pg_info_t`).
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+#[denc(v = 2, compat = 1)]
 pub struct PgInfo {
     /// Which PG.
     pub pgid: PgId,
@@ -141,6 +141,9 @@ pub struct PgInfo {
     pub history: History,
     /// Sums over the objects.
     pub sums: ObjectSums,
+    /// This copy is on its OSD and logs all that is written to it since this epoch, or longer. Zero: not known.
+    #[denc(since = 2)]
+    pub there_since: Epoch,
 }
 
 impl PgInfo {
@@ -156,6 +159,7 @@ impl PgInfo {
             last_backfill: HObject::max(),
             history,
             sums: ObjectSums::default(),
+            there_since: Epoch::ZERO,
         }
     }
 

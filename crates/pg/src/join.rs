@@ -84,7 +84,7 @@ impl Pg {
         self.log = PgLog::from_parts(head, Vec::new(), dups).expect("a log without entries");
         let epoch = self.epoch;
         let i = &mut self.info;
-        (i.last_update, i.log_tail) = (head, head);
+        (i.last_update, i.log_tail, i.there_since) = (head, head, epoch);
         i.last_user_version = i.last_user_version.max(source.info.last_user_version);
         i.sums.add(&source.info.sums);
         // Both were clean up to now: nothing before counts any more.
@@ -101,7 +101,7 @@ impl Pg {
         self.missing = Missing::default();
         let PgInfo { pgid, history, .. } = self.info.clone();
         self.info = PgInfo { last_backfill: HObject::min(), ..PgInfo::new(pgid, history) };
-        self.info.last_epoch_started = Epoch::ZERO;
+        (self.info.last_epoch_started, self.info.there_since) = (Epoch::ZERO, self.epoch);
     }
 
     fn all_requests(&self) -> impl Iterator<Item = Dup> {

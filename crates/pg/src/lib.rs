@@ -16,6 +16,8 @@ mod entry;
 mod info;
 mod intervals;
 mod join;
+#[cfg(test)]
+mod left_out;
 mod log;
 mod merge;
 mod missing;

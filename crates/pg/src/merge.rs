@@ -93,6 +93,7 @@ pub fn merge_log(
         return Err("the logs do not overlap");
     }
     let mut merged = Merged::default();
+    missing.forget_from(&info.last_backfill);
     extend_tail(log, seg, &mut merged);
     let common = newest_common(log, seg);
     let divergent = log.rewind(common);
@@ -102,7 +103,7 @@ pub fn merge_log(
     }
     for entry in seg.entries.iter().filter(|e| e.version > common) {
         if entry.changes_object() && entry.object < info.last_backfill {
-            missing.note(entry);
+            missing.note(entry, info.there_since);
             if entry.kind == EntryKind::Delete && !planted(Bug::LostDelete) {
                 hit(Probe::DeleteRecovered);
                 merged.remove.push(entry.object.clone());
@@ -233,6 +234,7 @@ pub fn peer_missing(
     if seg.head < log.tail() || seg.tail > log.head() {
         return Err("the logs do not overlap");
     }
+    missing.forget_from(&peer.last_backfill);
     let limit = log.tail().max(seg.tail);
     let newest = log.entries().rev().map(|e| e.version).find(|v| *v <= seg.head);
     let common = newest.unwrap_or(limit).max(limit);
@@ -242,7 +244,7 @@ pub fn peer_missing(
     peer.last_update = peer.last_update.min(common);
     for entry in log.after(peer.last_update) {
         if entry.changes_object() && entry.object < peer.last_backfill {
-            missing.note(entry);
+            missing.note(entry, peer.there_since);
         }
     }
     Ok(missing)

@@ -1,17 +1,28 @@
 //! Objects whose newest version a copy does not hold yet.
 
 use crate::entry::{EntryKind, LogEntry};
-use denc::{Decode, Encode};
+use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Eversion, HObject};
+use types::{Epoch, Eversion, HObject};
 
 /// What is missing of one object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingItem {
     /// The version it must have.
     pub need: Eversion,
     /// The version it has; zero when it is not there at all.
     pub have: Eversion,
+    /// The changes from this one on up to `need` never were on this copy: nothing after `have` was. Zero: that is
+    /// not known.
+    pub never_had_since: Eversion,
+}
+
+impl MissingItem {
+    /// Of which nothing more is known.
+    #[must_use]
+    pub fn new(need: Eversion, have: Eversion) -> Self {
+        MissingItem { need, have, never_had_since: Eversion::ZERO }
+    }
 }
 
 /// The missing objects of one copy.
@@ -77,9 +88,14 @@ impl Missing {
 
     /// Sets what is missing of `object`.
     pub fn set(&mut self, object: HObject, need: Eversion, have: Eversion) {
+        self.set_item(object, MissingItem::new(need, have));
+    }
+
+    /// The same with all that is known of it.
+    pub fn set_item(&mut self, object: HObject, item: MissingItem) {
         self.remove(&object);
-        self.by_need.insert((need, object.clone()));
-        self.items.insert(object, MissingItem { need, have });
+        self.by_need.insert((item.need, object.clone()));
+        self.items.insert(object, item);
     }
 
     /// The object is complete, or gone. Returns what was missing.
@@ -87,6 +103,14 @@ impl Missing {
         let item = self.items.remove(object)?;
         self.by_need.remove(&(item.need, object.clone()));
         Some(item)
+    }
+
+    /// A backfill goes on from `object`: it compares what is there from there on.
+    pub fn forget_from(&mut self, object: &HObject) {
+        let gone = self.items.split_off(object);
+        if !gone.is_empty() {
+            self.by_need.retain(|(_, o)| !gone.contains_key(o));
+        }
     }
 
     /// The object now exists in version `v`: it is complete if that is (at least) what is needed.
@@ -97,22 +121,31 @@ impl Missing {
         }
     }
 
-    /// The copy learns of a write whose data it does not get now.
-    pub fn note(&mut self, entry: &LogEntry) {
+    /// A copy that is there since an epoch (see [`PgInfo`](crate::PgInfo)) learns of a write whose data it does
+    /// not get now. If it was there at the time of the write, it never had them.
+    pub fn note(&mut self, entry: &LogEntry, there_since: Epoch) {
+        let need = entry.version;
         match entry.kind {
-            EntryKind::Error => {}
+            EntryKind::Error => return,
             EntryKind::Delete => {
                 self.remove(&entry.object);
+                return;
             }
-            EntryKind::Modify | EntryKind::Clone => {
-                let have = match self.items.get(&entry.object) {
-                    Some(item) => item.have,
-                    None if entry.kind == EntryKind::Clone => Eversion::ZERO,
-                    None => entry.prior_version,
-                };
-                self.set(entry.object.clone(), entry.version, have);
-            }
+            EntryKind::Modify | EntryKind::Clone => {}
         }
+        let before = self.items.get(&entry.object);
+        let have = match before {
+            Some(item) => item.have,
+            None if entry.kind == EntryKind::Clone => Eversion::ZERO,
+            None => entry.prior_version,
+        };
+        let was_there = there_since > Epoch::ZERO && there_since <= need.epoch;
+        let never_had_since = match before {
+            _ if !was_there => Eversion::ZERO,
+            Some(item) => item.never_had_since,
+            None => need,
+        };
+        self.set_item(entry.object.clone(), MissingItem { need, have, never_had_since });
     }
 }
 
@@ -120,20 +153,137 @@ impl FromIterator<(HObject, MissingItem)> for Missing {
     fn from_iter<T: IntoIterator<Item = (HObject, MissingItem)>>(iter: T) -> Self {
         let mut missing = Missing::default();
         for (object, item) in iter {
-            missing.set(object, item.need, item.have);
+            missing.set_item(object, item);
         }
         missing
     }
 }
 
+/// As it is kept: `never_had_since` stands at the end only when it is known.
+impl Encode for MissingItem {
+    fn encode(&self, e: &mut Encoder) {
+        e.put(&self.need).put(&self.have);
+        if self.never_had_since > Eversion::ZERO {
+            e.put(&self.never_had_since);
+        }
+    }
+}
+
+impl Decode for MissingItem {
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let mut item = MissingItem::new(d.get()?, d.get()?);
+        if d.remaining() > 0 {
+            item.never_had_since = d.get()?;
+        }
+        Ok(item)
+    }
+}
+
+/// As it is sent, at the end of a message: of each object `need` and `have`, then `never_had_since` of those of
+/// which it is known. (The second part came later.)
 impl Encode for Missing {
-    fn encode(&self, e: &mut denc::Encoder) {
-        self.items.encode(e);
+    fn encode(&self, e: &mut Encoder) {
+        let known = |i: &MissingItem| i.never_had_since > Eversion::ZERO;
+        let versions = self.items.iter().map(|(o, i)| (o, (i.need, i.have)));
+        let never_had = self.items.iter().filter(|(_, i)| known(i));
+        versions.collect::<BTreeMap<_, _>>().encode(e);
+        never_had.map(|(o, i)| (o, i.never_had_since)).collect::<BTreeMap<_, _>>().encode(e);
     }
 }
 
 impl Decode for Missing {
-    fn decode(d: &mut denc::Decoder<'_>) -> Result<Self, denc::DecodeError> {
-        Ok(d.get::<BTreeMap<HObject, MissingItem>>()?.into_iter().collect())
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let versions: BTreeMap<HObject, (Eversion, Eversion)> = d.get()?;
+        let items = versions.into_iter().map(|(o, (need, have))| (o, MissingItem::new(need, have)));
+        let mut missing: Missing = items.collect();
+        if d.remaining() > 0 {
+            for (object, since) in d.get::<BTreeMap<HObject, Eversion>>()? {
+                if let Some(item) = missing.items.get_mut(&object) {
+                    item.never_had_since = since;
+                }
+            }
+        }
+        Ok(missing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{PoolId, ReqId, SnapId, UTime};
+
+    fn at(epoch: u32, n: u64) -> Eversion {
+        Eversion::new(Epoch(epoch), n)
+    }
+
+    fn entry(version: Eversion, prior_version: Eversion) -> LogEntry {
+        LogEntry {
+            kind: EntryKind::Modify,
+            object: HObject {
+                pool: PoolId(1),
+                hash: 7,
+                nspace: "".into(),
+                key: "".into(),
+                name: "a".into(),
+                snap: SnapId::HEAD,
+                max: false,
+            },
+            version,
+            prior_version,
+            reqid: ReqId::default(),
+            user_version: 1,
+            mtime: UTime::ZERO,
+            result: 0,
+            op_returns: Vec::new(),
+            changed: None,
+            lost_after: None,
+        }
+    }
+
+    /// What was written before a copy was there, another one on its OSD may have had.
+    #[test]
+    fn a_copy_never_had_what_was_written_while_it_was_there() {
+        let (first, second) = (entry(at(5, 2), at(4, 1)), entry(at(6, 3), at(5, 2)));
+        let since = |there_since: u32| {
+            let mut missing = Missing::default();
+            missing.note(&first, Epoch(there_since));
+            missing.note(&second, Epoch(there_since));
+            let item = *missing.get(&first.object).unwrap();
+            assert_eq!((item.need, item.have), (at(6, 3), at(4, 1)));
+            item.never_had_since
+        };
+        assert_eq!(since(5), at(5, 2));
+        assert_eq!([since(6), since(7), since(0)], [Eversion::ZERO; 3]);
+    }
+
+    #[test]
+    fn what_is_known_is_kept_and_sent() {
+        let mut missing = Missing::default();
+        missing.note(&entry(at(5, 2), at(4, 1)), Epoch(1));
+        let unsure = HObject { hash: 8, ..entry(at(5, 2), at(4, 1)).object };
+        missing.set(unsure.clone(), at(3, 1), Eversion::ZERO);
+        assert_eq!(denc::decode::<Missing>(&denc::encode(&missing)).unwrap(), missing);
+        for (_, item) in missing.iter() {
+            assert_eq!(denc::decode::<MissingItem>(&denc::encode(item)).unwrap(), *item);
+        }
+        // As it was kept and sent before that was known.
+        let item = *missing.get(&unsure).unwrap();
+        assert_eq!(denc::encode(&item), denc::encode(&(item.need, item.have)));
+        let sent: BTreeMap<_, _> = [(unsure.clone(), (item.need, item.have))].into();
+        let read: Missing = denc::decode(&denc::encode(&sent)).unwrap();
+        assert_eq!(read.get(&unsure), Some(&item));
+    }
+
+    #[test]
+    fn a_backfill_forgets_what_it_has_not_come_to() {
+        let (mut missing, low) = (Missing::default(), entry(at(5, 2), at(4, 1)));
+        let high = HObject { hash: 8, ..low.object.clone() };
+        for object in [&low.object, &high] {
+            missing.set(object.clone(), at(5, 2), Eversion::ZERO);
+        }
+        let middle = low.object.clone().max(high.clone());
+        missing.forget_from(&middle);
+        assert_eq!(missing.oldest_first().count(), 1);
+        assert!(!missing.contains(&middle));
     }
 }

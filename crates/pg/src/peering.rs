@@ -473,7 +473,8 @@ impl Pg {
         self.log.raise_head(seg.head);
         self.missing = Missing::default();
         let history = self.info.history;
-        self.info = PgInfo { last_backfill: HObject::min(), history, ..info.clone() };
+        let (last_backfill, there_since) = (HObject::min(), self.epoch);
+        self.info = PgInfo { last_backfill, history, there_since, ..info.clone() };
         fx.meta.extend(remove_all_log());
         fx.meta.push(put_tail(self.log.tail()));
         for entry in self.log.entries() {

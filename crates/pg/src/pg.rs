@@ -217,6 +217,9 @@ impl Pg {
 
     /// The first act after [`Pg::create`] or [`Pg::restore`] and all maps since: takes up the role.
     pub fn start(&mut self, ctx: &Ctx<'_>, fx: &mut Fx) {
+        if self.info.there_since == Epoch::ZERO {
+            (self.info.there_since, self.info_dirty) = (ctx.map.epoch(), true);
+        }
         self.begin_interval(ctx, fx);
         self.flush_info(fx);
     }

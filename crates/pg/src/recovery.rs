@@ -4,7 +4,7 @@
 //! client waits for comes first. The host moves the objects; it asks for work with
 //! [`Pg::next_recovery`] as its own limits allow.
 
-use crate::entry::LogEntry;
+use crate::entry::{EntryKind, LogEntry};
 use crate::intervals::MapView;
 use crate::missing::MissingItem;
 use crate::persist::{MetaOp, missing_key, put_missing};
@@ -145,6 +145,17 @@ impl Pg {
         let has = |osd: &&OsdId| **osd == self.me || self.surely_has(**osd, object);
         let copies = self.mapping.acting.iter().filter(has).count();
         copies >= self.rules.min_size.max(self.rules.size.min(2)) as usize
+    }
+
+    /// Whether a write of `object` may be answered that is in the log of every member, when all have made
+    /// durable what is up to `committed`. Where it was deleted after that write, nobody misses it any more, but
+    /// only a deletion that is durable makes up for copies that never had it.
+    pub fn is_safe(&self, object: &HObject, version: Eversion, committed: Eversion) -> bool {
+        let deletes = |e: &&LogEntry| e.kind == EntryKind::Delete && e.object == *object;
+        match self.log.after(version).find(deletes) {
+            Some(deletion) => deletion.version <= committed,
+            None => self.enough_have(object),
+        }
     }
 
     fn acting_copy_lacks(&self, object: &HObject) -> bool {
@@ -407,7 +418,7 @@ impl Pg {
     pub fn repair(&mut self, object: &HObject, have: Eversion) -> Option<MetaOp> {
         assert!(self.is_primary(), "{}: a replica repairs nothing by itself", self.info.pgid);
         assert!(!self.missing.contains(object), "what is missing cannot be found to be damaged");
-        let item = MissingItem { need: have, have: Eversion::ZERO };
+        let item = MissingItem::new(have, Eversion::ZERO);
         self.missing.set(object.clone(), item.need, item.have);
         let is_found = self.source_of(object).is_some();
         if self.stage == Stage::Active && (is_found || self.is_lacked(object)) {

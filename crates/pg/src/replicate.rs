@@ -148,9 +148,11 @@ impl Pg {
         for entry in entries.iter().filter(deleted) {
             self.missing.remove(&entry.object);
         }
-        for missing in self.peers.values_mut().filter_map(|p| p.missing.as_mut()) {
+        for peer in self.peers.values_mut() {
+            let there_since = peer.info.there_since;
+            let Some(missing) = peer.missing.as_mut() else { continue };
             if missing.contains(&head) {
-                entries.iter().for_each(|e| missing.note(e));
+                entries.iter().for_each(|e| missing.note(e, there_since));
             } else {
                 entries.iter().filter(deleted).for_each(|e| _ = missing.remove(&e.object));
             }
@@ -161,13 +163,13 @@ impl Pg {
     /// misses the object in the entry's version from now on, and keeps what it has of it.
     pub fn append_without_data(&mut self, entry: LogEntry) {
         assert_eq!(self.stage, Stage::Active, "{}: a write while not active", self.info.pgid);
-        self.missing.note(&entry);
+        self.missing.note(&entry, self.info.there_since);
         let reached: Vec<_> = self.members().collect();
         for (_, peer) in self.peers.iter_mut().filter(|(o, _)| reached.contains(o)) {
             if let Some(missing) = &mut peer.missing
                 && entry.object < peer.info.last_backfill
             {
-                missing.note(&entry);
+                missing.note(&entry, peer.info.there_since);
             }
         }
         let (sums, luv) = (self.info.sums, self.info.last_user_version);
@@ -206,14 +208,14 @@ impl Pg {
 
     /// As the primary: a replica logged these entries without their data. It misses the objects now.
     pub fn taken_without_data(&mut self, osd: OsdId, versions: &[Eversion]) {
-        let Some(missing) = self.peers.get_mut(&osd).and_then(|p| p.missing.as_mut()) else {
-            return;
-        };
+        let Some(peer) = self.peers.get_mut(&osd) else { return };
+        let there_since = peer.info.there_since;
+        let Some(missing) = peer.missing.as_mut() else { return };
         for entry in versions.iter().filter_map(|v| self.log.get(*v)) {
             let later = self.log.entries().rev().take_while(|e| e.version > entry.version);
             let deletes = |e: &LogEntry| e.kind == EntryKind::Delete && e.object == entry.object;
             if !later.into_iter().any(deletes) {
-                missing.note(entry);
+                missing.note(entry, there_since);
             }
         }
     }
@@ -247,9 +249,10 @@ impl Pg {
             let deleted = entry.kind == EntryKind::Delete;
             let (with_data, left_out) = (taken == Taken::Whole, taken == Taken::LeftOut);
             let filled = left_out || entry.object < self.info.last_backfill;
-            let known = filled && entry.changes_object();
-            if known && (!with_data || (deleted && self.missing.contains(&entry.object))) {
-                self.missing.note(&entry);
+            // A backfill may have left it out before, and has not noted yet that it is past it.
+            let was_missed = deleted && self.missing.contains(&entry.object);
+            if entry.changes_object() && (was_missed || (filled && !with_data)) {
+                self.missing.note(&entry, self.info.there_since);
                 behind.meta.extend(self.missing_ops(std::slice::from_ref(&entry)));
                 if deleted && !with_data {
                     behind.remove.push(entry.object.clone());
@@ -334,14 +337,16 @@ impl<T> InFlight<T> {
         self.held.insert(version);
     }
 
-    /// Lets go of the held writes of which `enough` says so.
-    pub fn release(&mut self, enough: impl Fn(&T) -> bool) {
+    /// Lets go of the held writes of which `is_safe` says so, given its version and what all members have
+    /// durable.
+    pub fn release(&mut self, is_safe: impl Fn(&T, Eversion, Eversion) -> bool) {
         if self.held.is_empty() {
             return;
         }
+        let committed = self.committed();
         let flying = self.writes.iter().map(|(v, what)| (v, what));
         for (version, what) in flying.chain(&self.parked) {
-            if enough(what) {
+            if is_safe(what, *version, committed) {
                 self.held.remove(version);
             }
         }

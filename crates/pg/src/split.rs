@@ -162,7 +162,7 @@ mod tests {
     fn every_part_has_its_objects_and_the_bounds_of_the_whole() {
         let mut pg = copy((1..=60).map(|n| (3, n)));
         let whole = pg.log.clone();
-        let item = MissingItem { need: pg.log.head(), have: Eversion::ZERO };
+        let item = MissingItem::new(pg.log.head(), Eversion::ZERO);
         for e in whole.entries().take(20) {
             pg.missing.set(e.object.clone(), item.need, item.have);
         }

@@ -6,9 +6,10 @@
 //! `osd/PrimaryLogPG.cc: mark_all_unfound_lost, pick_newest_available`.
 
 use crate::intervals::MapView;
+use crate::missing::MissingItem;
 use crate::msg::{Body, Query};
 use crate::pg::{Fx, Pg, Stage};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use types::{Eversion, HObject, OsdId};
 
 /// What is known of an OSD that may have what is unfound.
@@ -112,6 +113,50 @@ impl Pg {
             let given_up = !map.exists(osd) || map.lost_at(osd) > map.up_from(osd);
             probe == Probe::Probed || (probe == Probe::Down && given_up)
         })
+    }
+
+    /// As the primary: unfound objects of which no client was ever told their newest state, nor that it was
+    /// written. They are given up without anybody's order: clients that still wait for their writes do them again.
+    ///
+    /// All replicas were full, and logged a write without its data, and the primary, which alone had them, went
+    /// away. That is so when in the interval of the write all members but one never had the data, and all in
+    /// every interval since: what a replica leaves out is not answered before two have it.
+    pub fn never_acknowledged(&self) -> Vec<HObject> {
+        if self.stage != Stage::Active {
+            return Vec::new();
+        }
+        let never = |(_, item): &(&HObject, &MissingItem)| item.never_had_since > Eversion::ZERO;
+        let candidates = self.missing.iter().filter(never).map(|(object, _)| object);
+        let is_lost = |o: &&HObject| self.source_of(o).is_none() && self.was_never_on_two(o);
+        candidates.filter(is_lost).cloned().collect()
+    }
+
+    /// Whether nobody was ever told of what is unfound of an object.
+    fn was_never_on_two(&self, object: &HObject) -> bool {
+        let mut never_had: BTreeMap<OsdId, Eversion> = self
+            .peers
+            .iter()
+            .filter_map(|(osd, p)| Some((*osd, p.missing.as_ref()?.get(object)?.never_had_since)))
+            .collect();
+        never_had.extend(self.missing.get(object).map(|item| (self.me, item.never_had_since)));
+        never_had.retain(|_, since| *since > Eversion::ZERO);
+        let Some(first) = never_had.values().min().map(|since| since.epoch) else { return false };
+        let lacks = |osd: &OsdId| never_had.contains_key(osd);
+        let mut intervals = self.past.iter().skip_while(|i| i.last < first);
+        let Some(of_write) = intervals.next().filter(|i| i.first <= first) else { return false };
+        let had = of_write.acting.iter().filter(|o| !lacks(o)).count();
+        if had > 1 || had == of_write.acting.len() {
+            return false;
+        }
+        let mut last = of_write.last;
+        for later in intervals {
+            let lacked_by_all = !later.maybe_went_rw || later.acting.iter().all(lacks);
+            if later.first != last.next() || !lacked_by_all {
+                return false;
+            }
+            last = later.last;
+        }
+        last.next() == self.info.history.same_interval_since
     }
 
     /// What becomes of `object` when it is given up; `revert`: back to the newest version that is

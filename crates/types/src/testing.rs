@@ -90,6 +90,8 @@ named! {
         NoSpace,
         /// a replica logged a write without its data, for lack of space or of what it is made upon
         WriteLeftOut,
+        /// a write that was never acknowledged, and of which no data are left, was taken back
+        WriteTakenBack,
         /// an OSD restarted to be given an object that is damaged
         RestartForRepair,
         /// the store asked for something to be read first

@@ -171,6 +171,36 @@ fn when_all_are_full_writes_wait_or_fail_as_they_asked() {
     }
 }
 
+/// Replicas leave out what their primary has; it goes away before it could bring it to them. What nobody was
+/// told is done does not stand in anybody's way, and is done when its client asks again.
+#[test]
+fn what_only_a_primary_had_room_for_is_done_again_when_it_goes() {
+    types::testing::take_hits();
+    for seed in 0..6 {
+        let mut c = cluster(seed, &[256 * MIB, 32 * MIB, 32 * MIB]);
+        // Half of the large ones replace something.
+        let old: Vec<_> = (0..600).step_by(2 * LARGE_ONE_IN).collect();
+        for i in &old {
+            let ops = vec![write_full(b"old")];
+            assert_eq!(c.call(name(*i), ops, true).result, 0);
+        }
+        let (done, flying) = fill(&mut c, |c, _| is_full(c, 1) && is_full(c, 2));
+        let all = done.len() + flying.len();
+        c.pass(Duration::from_secs(2));
+        c.off[0] = true;
+        c.crash(0);
+        c.run_until(PATIENCE, |c| c.mon.borrow().map.is_down(OsdId(0)));
+        let (gone, _) = done.split_at(done.len() * 2 / 3);
+        make_room(&mut c, &done, flying);
+        let kept: Vec<_> = (0..all).filter(|i| !gone.contains(i)).collect();
+        assert_whole(&mut c, &kept);
+        c.start(0);
+        c.wait_clean();
+        assert_whole(&mut c, &kept);
+    }
+    assert!(types::testing::hits_of(types::testing::Probe::WriteTakenBack) > 0);
+}
+
 /// What a copy has missed is more than its disk can hold. Writes of what it lacks wait for space, and
 /// deletions make it.
 #[test]

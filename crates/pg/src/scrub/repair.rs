@@ -63,7 +63,7 @@ impl Pg {
         if self.stage != Stage::Replica || known {
             return;
         }
-        let item = MissingItem { need, have: Eversion::ZERO };
+        let item = MissingItem::new(need, Eversion::ZERO);
         self.missing.set(object.clone(), item.need, item.have);
         fx.meta.push(put_missing(object, &item));
     }

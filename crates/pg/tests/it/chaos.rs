@@ -2,8 +2,9 @@
 //! all copies must be equal and hold every acknowledged write.
 
 use crate::world::*;
+use pg::GiveUp;
 use std::collections::{BTreeMap, VecDeque};
-use types::OsdId;
+use types::{Eversion, HObject, OsdId};
 
 const OBJECTS: u32 = 12;
 
@@ -18,6 +19,9 @@ struct World {
     next_value: u64,
     created: bool,
     acked: u64,
+    /// Per object: the newest version that a client has heard of.
+    heard: BTreeMap<u32, Eversion>,
+    taken_back: u64,
 }
 
 impl World {
@@ -42,6 +46,8 @@ impl World {
             next_value: 0,
             created: false,
             acked: 0,
+            heard: BTreeMap::new(),
+            taken_back: 0,
         }
     }
 
@@ -78,9 +84,49 @@ impl World {
         }
         for ack in std::mem::take(&mut self.osds[i].acked) {
             self.acked += 1;
+            self.hear(ack.object, ack.version);
             let allowed = self.allowed.entry(ack.object).or_default();
             let at = allowed.iter().position(|v| *v == ack.value);
             allowed.drain(..at.expect("acks come in order"));
+        }
+    }
+
+    fn hear(&mut self, n: u32, version: Eversion) {
+        let heard = self.heard.entry(n).or_default();
+        *heard = version.max(*heard);
+    }
+
+    /// A client looks at an object, or sends its last write again.
+    fn look(&mut self, i: usize) {
+        let n = self.rng.u32(..OBJECTS);
+        if let Some(version) = self.osds[i].shows(n) {
+            self.hear(n, version);
+        }
+    }
+
+    /// What an OSD would take back, nobody has heard of.
+    fn check_taken_back(&mut self, i: usize) {
+        let Some(pg) = &self.osds[i].pg else { return };
+        for lost in pg.never_acknowledged() {
+            assert!(self.is_unheard(pg, &lost), "{lost}: a client knows {:?}", self.heard);
+            self.taken_back += 1;
+        }
+    }
+
+    /// What a client has heard of an object.
+    fn heard_of(&self, lost: &HObject) -> Eversion {
+        let n = (0..OBJECTS).find(|n| object(*n) == *lost).unwrap();
+        self.heard.get(&n).copied().unwrap_or_default()
+    }
+
+    /// Whether no client knows anything newer of an object than what it goes back to when it is given up.
+    fn is_unheard(&self, pg: &pg::Pg, lost: &HObject) -> bool {
+        let all = pg.peers().filter_map(|p| p.missing?.get(lost)).chain(pg.missing().get(lost));
+        let since = all.map(|i| i.never_had_since).filter(|v| *v > Eversion::ZERO).min();
+        match pg.give_up_unfound(lost, true) {
+            GiveUp::Revert { to, .. } => self.heard_of(lost) <= to,
+            // Before that it was not there.
+            GiveUp::Delete => self.heard_of(lost) < since.expect("it is known of somebody"),
         }
     }
 
@@ -111,10 +157,14 @@ impl World {
                 });
             }
             94 if self.alive[i] => self.osds[i].ask_again(&self.maps),
-            95..98 if self.alive[i] => self.create_if_wanted(i),
+            95..97 if self.alive[i] => self.create_if_wanted(i),
+            97.. if self.alive[i] => self.look(i),
             _ => {}
         }
         self.collect(i);
+        if self.alive[i] {
+            self.check_taken_back(i);
+        }
     }
 
     fn deliver(&mut self) {
@@ -195,7 +245,16 @@ impl World {
         current && quiet && primary.pg.as_ref().is_some_and(|p| p.state().has(pg::StateBits::CLEAN))
     }
 
-    fn heal(&mut self, seed: u64) {
+    /// All that is left to do is what nobody has, nor has heard of: here nobody takes it back or gives it up.
+    fn is_only_unfound(&self) -> bool {
+        let primary = self.maps.last().unwrap().mapping().acting_primary.unwrap();
+        let Some(pg) = &self.osds[primary.0 as usize].pg else { return false };
+        let bits = [pg::StateBits::RECOVERY_UNFOUND, pg::StateBits::BACKFILL_UNFOUND];
+        let unheard = |o: &HObject| self.heard_of(o) < pg.missing().get(o).unwrap().need;
+        bits.iter().any(|bit| pg.state().has(*bit)) && pg.unfound().all(unheard)
+    }
+
+    fn heal(&mut self, seed: u64) -> bool {
         for i in 0..self.osds.len() {
             if !self.alive[i] {
                 self.revive(i);
@@ -205,8 +264,11 @@ impl World {
         for _ in 0..200_000 {
             self.step(false);
             if self.is_settled() {
-                return;
+                return true;
             }
+        }
+        if self.is_only_unfound() {
+            return false;
         }
         for o in &self.osds {
             if let Some(pg) = &o.pg {
@@ -241,30 +303,47 @@ impl World {
     }
 }
 
-fn history(seed: u64) -> (u64, usize) {
+struct History {
+    acked: u64,
+    maps: usize,
+    /// How often an OSD would have taken something back.
+    taken_back: u64,
+    healed: bool,
+}
+
+fn history(seed: u64) -> History {
     let mut world = World::new(seed);
     let steps = world.rng.usize(500..6000);
     for _ in 0..steps {
         world.step(true);
     }
-    world.heal(seed);
-    world.check(seed);
-    (world.acked, world.maps.len())
+    let healed = world.heal(seed);
+    if healed {
+        world.check(seed);
+    }
+    History { acked: world.acked, maps: world.maps.len(), taken_back: world.taken_back, healed }
 }
 
 #[test]
 fn no_acknowledged_write_is_lost_and_all_copies_become_equal() {
     let seeds = std::env::var("PG_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(300u64);
     let first = std::env::var("PG_FIRST").ok().and_then(|s| s.parse().ok()).unwrap_or(0u64);
-    let (mut acked, mut maps) = (0, 0);
+    let (mut acked, mut maps, mut taken_back, mut unhealed) = (0, 0, 0, 0);
     for seed in first..first + seeds {
         if std::env::var("PG_TRACE").is_ok_and(|v| !v.is_empty()) {
             eprintln!("seed {seed}");
         }
-        let (a, m) = history(seed);
-        acked += a;
-        maps += m;
+        let h = history(seed);
+        acked += h.acked;
+        maps += h.maps;
+        taken_back += h.taken_back;
+        unhealed += u64::from(!h.healed);
     }
     assert!(acked > seeds * 5, "the histories must contain writes: {acked}");
-    eprintln!("{seeds} histories, {acked} acknowledged writes, {maps} maps");
+    assert!(taken_back > 0, "some must be taken back");
+    // Somebody lost what was not on its disk yet, and all others had left it out.
+    assert!(unhealed * 100 <= seeds, "{unhealed} of {seeds} have unfound objects in the end");
+    eprintln!(
+        "{seeds} histories, {acked} acknowledged writes, {maps} maps, {taken_back} taken back"
+    );
 }

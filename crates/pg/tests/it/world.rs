@@ -174,6 +174,7 @@ pub enum Ask {
 pub struct Ack {
     pub object: u32,
     pub value: u64,
+    pub version: Eversion,
 }
 
 /// One OSD.
@@ -382,14 +383,16 @@ impl Osd {
         let Some(pg) = self.pg.as_mut().filter(|_| missed) else { return };
         let Some(ack) = self.in_flight.get_mut(version) else { return };
         pg.taken_without_data(osd, &[version]);
-        if !pg.enough_have(&object(ack.object)) {
+        let (n, counts) = (ack.object, pg.mapping().acting.contains(&osd));
+        if counts && !pg.is_safe(&object(n), version, self.in_flight.committed()) {
             self.in_flight.hold(version);
         }
     }
 
     fn commit(&mut self) {
         if let Some(pg) = &self.pg {
-            self.in_flight.release(|ack| pg.enough_have(&object(ack.object)));
+            let is_safe = |ack: &Ack, at, all| pg.is_safe(&object(ack.object), at, all);
+            self.in_flight.release(is_safe);
         }
         while let Some((_, ack)) = self.in_flight.pop_committed() {
             self.acked.push(ack);
@@ -457,13 +460,21 @@ impl Osd {
             let records = vec![record.clone()];
             self.out.push((t.osd, Net::Rep { epoch, interval, records, put, trim }));
         }
-        let ack = Ack { object: n, value: value.unwrap_or(0) };
+        let ack = Ack { object: n, value: value.unwrap_or(0), version };
         self.in_flight.push(version, ack);
         let mut txn = write_txn(&o, value, version);
         txn.meta = meta;
         txn.then.push(Then::Durable(version));
         self.submit(txn);
         true
+    }
+
+    /// The version of an object that a client would be shown, or be told that it was written, if it asked.
+    pub fn shows(&mut self, n: u32) -> Option<Eversion> {
+        let pg = self.pg.as_ref().filter(|pg| pg.is_primary() && pg.accepts_io())?;
+        let (version, _) = self.mem.get(&object(n)).copied()?;
+        let waits = self.in_flight.get_mut(version).is_some();
+        (pg.readiness(&object(n)) != Readiness::Missing && !waits).then_some(version)
     }
 
     /// A message from another OSD.
@@ -547,10 +558,12 @@ impl Osd {
             None => Txn::default(),
         };
         txn.meta = Pg::log_ops(&[entry], &ObjectSums::default(), 0);
-        // One of three has no room now and then, or not what the write is made upon.
+        // One of three has no room now and then, or all but the primary, or not what the write is made upon.
         let value = put.as_ref().and_then(|(_, value)| *value);
         let full = from.0 != 2 && self.id == 2 && pg.mapping().acting.len() == 3;
-        let no_room = (full && value.is_some_and(|v| v % 11 == 5)) || pg.misses_base_of(&records);
+        let all_full = value.is_some_and(|v| v % 13 == 3);
+        let full = all_full || (full && value.is_some_and(|v| v % 11 == 5));
+        let no_room = full || pg.misses_base_of(&records);
         let taken = match put {
             None => Taken::LogOnly,
             Some(_) if no_room => Taken::LeftOut,

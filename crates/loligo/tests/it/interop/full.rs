@@ -108,9 +108,9 @@ pub fn bench_objects(c: &Cluster) -> Vec<String> {
 }
 
 /// Deletes objects, by a client that does not wait for space.
-pub fn remove(c: &Cluster, names: &[String]) {
+pub fn removal(c: &Cluster, names: &[String]) -> Tool {
     let remove = c.rados().args(["-p", "rbd", "--force-full", "rm"]).args(names);
-    remove.limit(PATIENCE).ok();
+    remove.limit(PATIENCE)
 }
 
 fn fio(c: &Cluster) -> Running {
@@ -149,7 +149,7 @@ fn fill_and_empty(c: &Cluster, client: &mut SyncClient, pool: PoolId, round: u32
     filling.kill();
     let names = bench_objects(c);
     assert!(names.len() > 20, "{names:?}");
-    remove(c, &names);
+    removal(c, &names).ok();
     until("it is full for ever", || !is_full(c));
     // What waited has gone on.
     let ran = verified.wait();

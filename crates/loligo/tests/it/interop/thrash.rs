@@ -196,8 +196,12 @@ impl Thrasher<'_> {
             self.c.signal(&format!("osd.{osd}"), Signal::KILL);
         }
         self.linger(5000);
-        full::remove(self.c, &full::bench_objects(self.c));
+        let removing = full::removal(self.c, &full::bench_objects(self.c)).start();
+        // With min_size 1 the OSD that died may have been the only one that had a write.
+        self.linger(5000);
         self.heal();
+        let removed = removing.wait();
+        assert!(removed.status.success(), "{removed:?}");
         self.wait("space", || !full::is_full(self.c));
     }
 

@@ -1,0 +1,180 @@
+//! What a copy does without the data of a write: tests of the pieces that stand in `replicate`, `recovery`,
+//! `merge` and `unfound`.
+
+use crate::entry::{EntryKind, LogEntry};
+use crate::info::{History, ObjectSums, PgInfo};
+use crate::intervals::{Interval, Mapping, OsdSet, PastIntervals, PoolRules};
+use crate::merge::{LogSegment, merge_log};
+use crate::missing::{Lack, Missing};
+use crate::persist::LogRecord;
+use crate::pg::{Peer, Pg, Stage};
+use crate::replicate::Taken;
+use types::{Epoch, Eversion, HObject, OsdId, PgId, PoolId, ReqId, UTime};
+
+const SIZE: u32 = 3;
+
+fn at(epoch: u32, n: u64) -> Eversion {
+    Eversion::new(Epoch(epoch), n)
+}
+
+fn object() -> HObject {
+    HObject { pool: PoolId(1), hash: 7, name: "a".into(), ..HObject::min() }
+}
+
+fn entry(kind: EntryKind, version: Eversion, prior_version: Eversion) -> LogEntry {
+    LogEntry {
+        kind,
+        object: object(),
+        version,
+        prior_version,
+        reqid: ReqId::default(),
+        user_version: 1,
+        mtime: UTime::ZERO,
+        result: 0,
+        op_returns: Vec::new(),
+        changed: None,
+        lost_after: None,
+    }
+}
+
+fn osds(ids: &[i32]) -> OsdSet {
+    ids.iter().map(|o| OsdId(*o)).collect()
+}
+
+/// osd.1's copy, there since epoch 1, whose log ends at 5'10.
+fn copy(stage: Stage, acting: &[i32]) -> Pg {
+    let rules = PoolRules { size: SIZE, min_size: 2, pg_num: 1, pg_num_pending: 1 };
+    let acting = osds(acting);
+    let primary = acting.first().copied();
+    let mapping =
+        Mapping { up: acting.clone(), up_primary: primary, acting, acting_primary: primary };
+    let (history, past) = (History::created(Epoch(1)), PastIntervals::default());
+    let pgid = PgId::new(PoolId(1), 0);
+    let mut pg = Pg::create(OsdId(1), pgid, history, past, Epoch(8), mapping, rules);
+    pg.stage = stage;
+    pg.info.there_since = Epoch(1);
+    pg.log.raise_head(at(5, 10));
+    pg.info.last_update = at(5, 10);
+    pg
+}
+
+fn peer(pg: &mut Pg, osd: i32, missing: Missing) {
+    let info = PgInfo { there_since: Epoch(1), ..pg.info.clone() };
+    let peer = Peer { missing: Some(missing), ..Peer::new(info, Lack::default()) };
+    pg.peers.insert(OsdId(osd), peer);
+}
+
+/// What a copy misses that left out the write 5'11, and was there.
+fn missing(there_since: u32) -> Missing {
+    let mut missing = Missing::default();
+    missing.note(&entry(EntryKind::Modify, at(5, 11), at(4, 3)), Epoch(there_since));
+    missing
+}
+
+fn interval(first: u32, last: u32, acting: &[i32], maybe_went_rw: bool) -> Interval {
+    let acting = osds(acting);
+    let primary = acting.first().copied();
+    Interval {
+        first: Epoch(first),
+        last: Epoch(last),
+        up: acting.clone(),
+        acting,
+        primary,
+        maybe_went_rw,
+    }
+}
+
+/// osd.1 leads with osd.2 in an interval from epoch 8 on; nobody has the write 5'11.
+fn after(past: &[Interval], theirs: Missing) -> Vec<HObject> {
+    let mut pg = copy(Stage::Active, &[1, 2]);
+    pg.info.history.same_interval_since = Epoch(8);
+    pg.missing = missing(1);
+    peer(&mut pg, 2, theirs);
+    past.iter().for_each(|i| pg.past.push(i.clone()));
+    pg.never_acknowledged()
+}
+
+#[test]
+fn what_only_one_ever_had_is_taken_back() {
+    let of_write = interval(4, 7, &[0, 1, 2], true);
+    assert_eq!(after(std::slice::from_ref(&of_write), missing(1)), [object()]);
+    // Others than these two served later, or may have.
+    let with = |acting: &[i32], rw| {
+        [Interval { last: Epoch(5), ..of_write.clone() }, interval(6, 7, acting, rw)]
+    };
+    assert_eq!(after(&with(&[2, 1], true), missing(1)), [object()]);
+    assert_eq!(after(&with(&[0], false), missing(1)), [object()]);
+    assert!(after(&with(&[0], true), missing(1)).is_empty());
+    assert!(after(&with(&[1, 3], true), missing(1)).is_empty());
+}
+
+#[test]
+fn what_two_may_have_had_is_kept() {
+    let of_write = |acting: &[i32]| [interval(4, 7, acting, true)];
+    // One that is away, and one whose disk is new.
+    assert!(after(&of_write(&[0, 1, 2]), missing(6)).is_empty());
+    assert!(after(&of_write(&[0, 1, 2, 3]), missing(1)).is_empty());
+    // The primary served alone: then that is enough.
+    assert!(after(&of_write(&[0]), missing(1)).is_empty());
+    // Nothing is known of the interval of the write, or of a time since.
+    assert!(after(&[], missing(1)).is_empty());
+    assert!(after(&[interval(6, 7, &[0, 1, 2], true)], missing(1)).is_empty());
+    assert!(after(&[interval(4, 6, &[0, 1, 2], true)], missing(1)).is_empty());
+    let gap = [interval(4, 5, &[0, 1, 2], true), interval(7, 7, &[1, 2], true)];
+    assert!(after(&gap, missing(1)).is_empty());
+}
+
+#[test]
+fn what_another_copy_has_is_not_lost() {
+    assert!(after(&[interval(4, 7, &[0, 1, 2], true)], Missing::default()).is_empty());
+}
+
+/// The primary dies, the deletion is on no other disk: the write before it was on the primary's alone.
+#[test]
+fn a_deletion_in_flight_makes_no_write_safe_that_others_left_out() {
+    let mut pg = copy(Stage::Active, &[1, 2, 3]);
+    [2, 3].into_iter().for_each(|osd| peer(&mut pg, osd, Missing::default()));
+    let append = |pg: &mut Pg, e: LogEntry| pg.append(vec![e], ObjectSums::default(), 1);
+    append(&mut pg, entry(EntryKind::Modify, at(5, 11), at(4, 3)));
+    [2, 3].into_iter().for_each(|osd| pg.taken_without_data(OsdId(osd), &[at(5, 11)]));
+    assert!(!pg.is_safe(&object(), at(5, 11), at(5, 11)), "one has it");
+    append(&mut pg, entry(EntryKind::Delete, at(5, 12), at(5, 11)));
+    assert!(pg.enough_have(&object()), "nobody misses what is deleted");
+    assert!(!pg.is_safe(&object(), at(5, 11), at(5, 11)), "not all have deleted it");
+    assert!(pg.is_safe(&object(), at(5, 11), at(5, 12)));
+    assert!(pg.is_safe(&object(), at(5, 12), at(5, 12)));
+}
+
+/// osd.1 is being filled. A write comes behind the cursor that it has noted, and there is no room for it.
+fn filled_that_left_out() -> Pg {
+    let mut pg = copy(Stage::Replica, &[0, 1]);
+    pg.info.last_backfill = HObject::min();
+    let record = |e| LogRecord { entry: e, sums: ObjectSums::default(), last_user_version: 1 };
+    let write = record(entry(EntryKind::Modify, at(5, 11), at(4, 3)));
+    pg.append_as_replica([write], Taken::LeftOut).unwrap();
+    assert!(pg.missing.contains(&object()));
+    pg
+}
+
+#[test]
+fn a_deleted_object_is_not_missing_whatever_a_backfill_has_noted() {
+    for taken in [Taken::Whole, Taken::LogOnly] {
+        let mut pg = filled_that_left_out();
+        let deletion = entry(EntryKind::Delete, at(5, 12), at(5, 11));
+        let sums = ObjectSums::default();
+        let record = LogRecord { entry: deletion, sums, last_user_version: 1 };
+        let behind = pg.append_as_replica([record], taken).unwrap();
+        assert!(pg.missing.is_empty(), "{taken:?}");
+        assert_eq!(behind.meta.len(), 1);
+    }
+}
+
+/// The write turns out not to have happened: what is missing is not known by the log, but by the backfill.
+#[test]
+fn a_backfill_that_goes_on_misses_nothing_but_what_it_compares() {
+    let Pg { mut log, mut info, mut missing, .. } = filled_that_left_out();
+    let others = LogSegment { head: at(6, 11), ..LogSegment::default() };
+    let auth = PgInfo { last_update: at(6, 11), ..info.clone() };
+    merge_log(&mut log, &mut info, &mut missing, &auth, &others).unwrap();
+    assert!(missing.is_empty());
+}
