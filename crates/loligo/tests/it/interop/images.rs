@@ -10,6 +10,7 @@ pub const MIB: u64 = 1 << 20;
 /// Exit codes of `rbd` are errno.
 pub const ENOENT: i32 = 2;
 pub const EBUSY: i32 = 16;
+pub const EROFS: i32 = 30;
 pub const EEXIST: i32 = 17;
 pub const EINVAL: i32 = 22;
 

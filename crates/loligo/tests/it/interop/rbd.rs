@@ -1,7 +1,7 @@
 //! Block images through the real `rbd`, librbd and fio.
 
 use super::cluster::{pattern, shared};
-use super::images::{EBUSY, EEXIST, EINVAL, ENOENT, Images, MIB};
+use super::images::{EBUSY, EEXIST, EINVAL, ENOENT, EROFS, Images, MIB};
 use loligo::wait::Deadline;
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -382,7 +382,6 @@ fn a_killed_holder_is_shut_out() {
 /// meanwhile. A writer that asks in this moment is told EROFS and ends; so it is with Ceph, too.
 #[test]
 fn an_image_in_use_is_not_removed() {
-    const EROFS: i32 = 30;
     let i = Images::new("rbd-in-use");
     i.ok("create x --size 16M");
     let long =

@@ -3,7 +3,7 @@
 
 use super::cluster::pattern;
 use super::crash;
-use super::images::{EBUSY, EEXIST, EINVAL, ENOENT, Images, MIB};
+use super::images::{EBUSY, EEXIST, EINVAL, ENOENT, EROFS, Images, MIB};
 use super::tool::Ran;
 use loligo::wait::Deadline;
 use std::io::{BufRead, BufReader};
@@ -51,12 +51,13 @@ impl Killed<'_> {
         self.images.ok(&self.line(line))
     }
 
-    /// Runs it until nobody seems to use the image any more; it must succeed, or end so. Its code.
+    /// Runs it until nobody seems to use the image any more; it must succeed, or end so. Its code. (A rollback
+    /// does not ask for the lock: while whoever has it seems to live, it says EROFS.)
     fn ends(&self, line: &str, accepted: &[i32]) -> i32 {
         let mut ran: Option<Ran> = None;
         Deadline::after(PATIENCE).until(Duration::from_millis(500), || {
             let now = self.images.rbd(&self.line(line)).run();
-            let busy = now.status.code() == Some(EBUSY);
+            let busy = matches!(now.status.code(), Some(EBUSY | EROFS));
             ran = Some(now);
             !busy
         });
