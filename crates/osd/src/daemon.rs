@@ -24,7 +24,7 @@ use crate::read_room::ReadRoom;
 use crate::remove::Removal;
 use crate::reserve::Places;
 use crate::scrub::Scrubs;
-use crate::space::Space;
+use crate::space::{Injected, Space};
 use crate::tracker::History;
 use io::disk::DiskDone;
 use io::net::NetEvent;
@@ -140,6 +140,7 @@ pub struct Daemon {
     /// Who waits for space is to try again: there is a new map.
     pub(crate) retry_blocked: bool,
     pub(crate) space: Space,
+    pub(crate) injected: Injected,
     pub(crate) map_queue: VecDeque<crate::host::Queued>,
     pub(crate) map_queue_stalled: bool,
     pub(crate) copies: Copies,
@@ -226,6 +227,7 @@ impl Daemon {
             peer_has_space: false,
             retry_blocked: false,
             space: Space::default(),
+            injected: Injected::default(),
             map_queue: VecDeque::new(),
             map_queue_stalled: false,
             copies: Copies::default(),

@@ -191,15 +191,15 @@ impl Daemon {
         if host.pg.has_urgent() {
             self.urgent.insert(pgid);
         }
-        let need = host.need;
-        let open = need != Need::Nothing && host.pg.gate() == Gate::Open;
+        let (need, gate) = (host.need, host.pg.gate());
+        let open = need != Need::Nothing && gate == Gate::Open;
         if need == Need::Nothing {
             self.recovering.remove(&pgid);
-            if leads {
-                self.give_up_unacknowledged(pgid);
-            }
         } else {
             self.recovering.insert(pgid);
+        }
+        if leads && (need == Need::Nothing || gate == Gate::TooFull) {
+            self.give_up_unacknowledged(pgid);
         }
         if need != before || open {
             // Its places are looked after at the end of the turn.

@@ -383,7 +383,7 @@ impl Daemon {
         let map = self.maps.current();
         let state = map.state(self.cfg.id);
         let ratio = f64::from(map.backfillfull_ratio);
-        self.is_full()
+        self.is_backfillfull()
             || state.contains(OsdState::BACKFILLFULL)
             || state.contains(OsdState::FULL)
             || (ratio > 0.0 && self.uses(ratio))

@@ -17,7 +17,8 @@
 //! * Nor is it brought objects that it misses. Writes of these wait, but for deletions.
 
 use crate::daemon::Daemon;
-use crate::host::PgHost;
+use crate::host::{OpId, PgHost};
+use admin::{Answer, Args, CommandError};
 use io::Effects;
 use types::testing::{Probe, hit};
 use types::{OsdId, PgId};
@@ -44,6 +45,40 @@ pub(crate) enum Space {
     Lacking { bytes: u64 },
 }
 
+/// How full a disk is said to be. Source: Ceph `osd/OSD.h: OSDService::s_names`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Fullness {
+    /// As full as it is.
+    #[default]
+    None,
+    /// No backfill begins here.
+    Backfillfull,
+    /// The mon and other OSDs are told so; what they send all the same is taken.
+    Full,
+    /// It is not.
+    Failsafe,
+}
+
+/// How full a disk is to be taken for, whatever it is: for tests.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Injected {
+    fullness: Fullness,
+    /// That ends after so many refusals.
+    refusals: Option<u64>,
+}
+
+impl Injected {
+    /// Something is refused for that.
+    fn count(&mut self) {
+        if let Some(left) = &mut self.refusals {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                *self = Injected::default();
+            }
+        }
+    }
+}
+
 impl Daemon {
     /// Data of so many bytes could not be taken.
     pub(crate) fn lacks_space(&mut self, bytes: u64) {
@@ -62,7 +97,40 @@ impl Daemon {
 
     /// Whether this OSD takes no more data, whatever the map says.
     pub(crate) fn is_full(&self) -> bool {
-        self.space != Space::Enough
+        self.space != Space::Enough || self.injected.fullness >= Fullness::Full
+    }
+
+    /// Whether no backfill may begin, whatever the map says.
+    pub(crate) fn is_backfillfull(&self) -> bool {
+        self.is_full() || self.injected.fullness >= Fullness::Backfillfull
+    }
+
+    /// `injectfull`: has the disk taken for full, so many times or until told otherwise. Source: Ceph
+    /// `osd/OSD.cc: TestOpsSocketHook::test_ops`.
+    pub(crate) fn inject_full(&mut self, args: &Args) -> Result<Answer, CommandError> {
+        let count = args.int("count").and_then(|n| u64::try_from(n).ok());
+        let fullness = match &*args.text("type") {
+            "none" => Fullness::None,
+            "backfillfull" => Fullness::Backfillfull,
+            "" | "full" => Fullness::Full,
+            "failsafe" => Fullness::Failsafe,
+            "nearfull" => {
+                let why = "the mon takes a disk for nearly full by what is used of it: see 'ceph osd \
+                           set-nearfull-ratio'";
+                return Err(CommandError::unsupported(why));
+            }
+            _ => {
+                let why = "Invalid type use (none, nearfull, backfillfull, full, failsafe)";
+                return Err(CommandError::invalid(why));
+            }
+        };
+        let fullness = if count == Some(0) { Fullness::None } else { fullness };
+        tracing::warn!("osd.{}: its disk is taken for: {fullness:?}", self.cfg.id);
+        self.injected = Injected { fullness, refusals: count };
+        // What waits for space is tried again.
+        self.retry_blocked = true;
+        self.report_soon();
+        Ok(Answer::ok())
     }
 
     /// Whether this part of the disk or more is in use.
@@ -73,9 +141,13 @@ impl Daemon {
 
     /// Whether a write of so many bytes, with so many of data, that a primary has taken must be left out
     /// here. What brings no data never is: it may be what frees space.
-    pub(crate) fn must_leave_out(&self, data: u64, bytes: u64) -> bool {
+    pub(crate) fn must_leave_out(&mut self, data: u64, bytes: u64) -> bool {
         if data == 0 && bytes <= SMALL_BYTES {
             return false;
+        }
+        if self.injected.fullness >= Fullness::Failsafe {
+            self.count_injected();
+            return true;
         }
         let (kept_percent, slack) = match data <= SMALL_BYTES {
             true => (SMALL_LEAVE_PERCENT, SMALL_SLACK_BYTES),
@@ -91,6 +163,24 @@ impl Daemon {
             return 0;
         }
         self.pgs.values().map(|h| h.queue.bytes()).sum()
+    }
+
+    /// Whether a write must wait for space here, or with another member of its PG, though our store has some.
+    pub(crate) fn must_wait_for_space(&mut self, id: OpId, pgid: PgId) -> bool {
+        let injected = self.injected.fullness >= Fullness::Full;
+        if !(injected || self.has_full_member(pgid)) || !self.needs_space(id) {
+            return false;
+        }
+        if injected {
+            self.count_injected();
+        }
+        true
+    }
+
+    /// Something was refused because the disk is taken for full.
+    fn count_injected(&mut self) {
+        self.injected.count();
+        self.retry_blocked |= self.injected.fullness == Fullness::None;
     }
 
     /// Another OSD says whether it has space for data.

@@ -58,7 +58,7 @@ impl Daemon {
         mut finished: Finished,
         fx: &mut Effects,
     ) -> Result<(), ()> {
-        if self.has_full_member(pgid) && self.needs_space(id) {
+        if self.must_wait_for_space(id, pgid) {
             return self.wait_for_space(id);
         }
         let Some(op) = self.ops.get(&id) else { return Ok(()) };

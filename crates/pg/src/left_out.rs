@@ -124,6 +124,17 @@ fn what_two_may_have_had_is_kept() {
     assert!(after(&gap, missing(1)).is_empty());
 }
 
+/// The primary led from the beginning, and showed the object to clients before it rotted.
+#[test]
+fn what_was_damaged_is_kept() {
+    let mut pg = copy(Stage::Active, &[1, 2]);
+    pg.info.history.same_interval_since = Epoch(8);
+    pg.missing.set(object(), at(5, 11), Eversion::ZERO);
+    peer(&mut pg, 2, missing(1));
+    pg.past.push(interval(4, 7, &[1, 2], true));
+    assert!(pg.never_acknowledged().is_empty());
+}
+
 #[test]
 fn what_another_copy_has_is_not_lost() {
     assert!(after(&[interval(4, 7, &[0, 1, 2], true)], Missing::default()).is_empty());

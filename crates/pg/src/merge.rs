@@ -92,10 +92,11 @@ pub fn merge_log(
     if seg.tail > log.head() || seg.head < log.tail() {
         return Err("the logs do not overlap");
     }
+    let common =
+        newest_common(log, auth, seg).ok_or("the segment begins after where the logs part")?;
     let mut merged = Merged::default();
     missing.forget_from(&info.last_backfill);
     extend_tail(log, seg, &mut merged);
-    let common = newest_common(log, seg);
     let divergent = log.rewind(common);
     merged.divergent = divergent.iter().map(|e| e.version).collect();
     if !divergent.is_empty() {
@@ -140,11 +141,17 @@ fn extend_tail(log: &mut PgLog, seg: &LogSegment, merged: &mut Merged) {
     log.extend_tail(seg.tail, older);
 }
 
-/// The newest version of `seg` that is not beyond our head: everything up to it is common, since
-/// two logs that share a version share all before it.
-fn newest_common(log: &PgLog, seg: &LogSegment) -> Eversion {
-    let newest = seg.entries.iter().rev().map(|e| e.version).find(|v| *v <= log.head());
-    newest.unwrap_or(seg.tail).max(log.tail())
+/// The newest version that our log and the one of `auth` share, of which this is a segment: two logs that share
+/// a version share all before it. `None`: the segment begins after where they part. (That a version is not
+/// beyond our head does not say that we have it: of two branches either may go on with the newer one. What is
+/// trimmed is on all copies; between versions of this PG there may be some of others.)
+pub fn newest_common(log: &PgLog, auth: &PgInfo, seg: &LogSegment) -> Option<Eversion> {
+    let versions = seg.entries.iter().rev().map(|e| e.version);
+    let is_shared = |v: &Eversion| {
+        *v <= log.tail() || log.contains(*v) || (*v == auth.log_tail && *v <= log.head())
+    };
+    let newest = versions.chain([seg.tail]).find(is_shared)?;
+    Some(newest.max(log.tail()))
 }
 
 /// Works out what the divergent entries mean for the objects they touched. `log` is the log without
@@ -236,9 +243,9 @@ pub fn peer_missing(
     }
     missing.forget_from(&peer.last_backfill);
     let limit = log.tail().max(seg.tail);
-    let newest = log.entries().rev().map(|e| e.version).find(|v| *v <= seg.head);
-    let common = newest.unwrap_or(limit).max(limit);
     let mut theirs = PgLog::from_parts(seg.tail, seg.entries.clone(), Vec::new())?;
+    let newest = log.entries().rev().map(|e| e.version).find(|v| theirs.contains(*v));
+    let common = newest.unwrap_or(limit).max(limit);
     let divergent = theirs.rewind(common);
     merge_divergent(&theirs, &divergent, &peer.last_backfill, &mut missing, &mut Vec::new());
     peer.last_update = peer.last_update.min(common);
@@ -248,4 +255,69 @@ pub fn peer_missing(
         }
     }
     Ok(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::info::History;
+    use types::{Epoch, PgId, PoolId, ReqId, UTime};
+
+    fn log_of(tail: (u32, u64), versions: &[(u32, u64)]) -> PgLog {
+        let at = |(epoch, n): (u32, u64)| Eversion::new(Epoch(epoch), n);
+        let entry = |v: &(u32, u64)| LogEntry {
+            kind: EntryKind::Modify,
+            object: HObject { hash: v.1 as u32, name: "a".into(), ..HObject::min() },
+            version: at(*v),
+            prior_version: Eversion::ZERO,
+            reqid: ReqId::default(),
+            user_version: v.1,
+            mtime: UTime::ZERO,
+            result: 0,
+            op_returns: Vec::new(),
+            changed: None,
+            lost_after: None,
+        };
+        PgLog::from_parts(at(tail), versions.iter().map(entry).collect(), Vec::new()).unwrap()
+    }
+
+    fn info_of(log: &PgLog) -> PgInfo {
+        let info = PgInfo::new(PgId::new(PoolId(1), 0), History::default());
+        PgInfo { last_update: log.head(), log_tail: log.tail(), ..info }
+    }
+
+    /// One copy wrote 7'5 and 8'6, the other 9'5: neither is all before the other's end.
+    #[test]
+    fn branches_part_where_they_have_the_last_version_in_common() {
+        let (ours, theirs) =
+            (log_of((3, 1), &[(3, 4), (9, 5)]), log_of((3, 1), &[(3, 4), (7, 5), (8, 6)]));
+        let auth = info_of(&theirs);
+        let (parted, common) = (Eversion::new(Epoch(7), 5), Eversion::new(Epoch(3), 4));
+        for since in [auth.last_update, parted] {
+            assert_eq!(newest_common(&ours, &auth, &LogSegment::after(&theirs, since)), None);
+        }
+        let seg = LogSegment::after(&theirs, common);
+        assert_eq!(newest_common(&ours, &auth, &seg), Some(common));
+        let (mut log, mut info, mut missing) = (ours.clone(), info_of(&ours), Missing::default());
+        let merged = merge_log(&mut log, &mut info, &mut missing, &auth, &seg).unwrap();
+        assert!(log.entries().eq(theirs.entries()));
+        assert_eq!((merged.divergent.len(), merged.added.len(), missing.len()), (1, 2, 2));
+        // And what the one that leads makes of the other's.
+        let mut peer = info_of(&ours);
+        let seg = LogSegment::whole(&ours);
+        let lacks = peer_missing(&theirs, &mut peer, &seg, Missing::default()).unwrap();
+        assert_eq!((peer.last_update, lacks.len()), (common, 2));
+    }
+
+    #[test]
+    fn what_is_trimmed_is_in_common() {
+        let (ours, theirs) = (log_of((3, 1), &[(3, 4), (3, 6)]), log_of((3, 5), &[(3, 6)]));
+        let auth = info_of(&theirs);
+        let seg = LogSegment::after(&theirs, Eversion::new(Epoch(3), 5));
+        assert_eq!(newest_common(&ours, &auth, &seg), Some(Eversion::new(Epoch(3), 6)));
+        let all_trimmed = log_of((3, 6), &[]);
+        let auth = info_of(&all_trimmed);
+        let seg = LogSegment::whole(&all_trimmed);
+        assert_eq!(newest_common(&ours, &auth, &seg), Some(Eversion::new(Epoch(3), 6)));
+    }
 }

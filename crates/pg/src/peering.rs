@@ -10,7 +10,7 @@ use crate::choose::{Choice, choose};
 use crate::info::{History, Notify, PgInfo};
 use crate::intervals::OsdSet;
 use crate::log::PgLog;
-use crate::merge::{LogSegment, Merged, merge_log, peer_missing};
+use crate::merge::{LogSegment, Merged, merge_log, newest_common, peer_missing};
 use crate::missing::{Lack, Missing};
 use crate::msg::{Body, Query};
 use crate::persist::{
@@ -219,6 +219,14 @@ impl Pg {
     ) {
         match &mut self.stage {
             Stage::GetLog { from: auth } if *auth == from => {
+                let goes_back = seg.tail > info.log_tail;
+                if goes_back && newest_common(&self.log, &info, &seg).is_none() {
+                    let mut ours = self.log.entries().rev().map(|e| e.version);
+                    let since = ours.find(|v| *v < seg.tail).unwrap_or(self.log.tail());
+                    hit(Probe::LogAskedAgain);
+                    self.send(from, Body::Query(Query::Log { since }, self.info.history), fx);
+                    return;
+                }
                 if let Err(why) = self.take_over_log(&info, &seg, fx) {
                     fx.notices.push(Notice::Odd(why));
                     self.set_stage(Stage::Incomplete, ctx);

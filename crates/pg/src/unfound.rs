@@ -120,9 +120,10 @@ impl Pg {
     ///
     /// All replicas were full, and logged a write without its data, and the primary, which alone had them, went
     /// away. That is so when in the interval of the write all members but one never had the data, and all in
-    /// every interval since: what a replica leaves out is not answered before two have it.
+    /// every interval since, this one included: what a replica leaves out is not answered before two have it.
     pub fn never_acknowledged(&self) -> Vec<HObject> {
-        if self.stage != Stage::Active {
+        // With fewer copies the next interval may not know of it.
+        if self.stage != Stage::Active || !self.has_enough_copies() {
             return Vec::new();
         }
         let never = |(_, item): &(&HObject, &MissingItem)| item.never_had_since > Eversion::ZERO;
@@ -142,6 +143,10 @@ impl Pg {
         never_had.retain(|_, since| *since > Eversion::ZERO);
         let Some(first) = never_had.values().min().map(|since| since.epoch) else { return false };
         let lacks = |osd: &OsdId| never_had.contains_key(osd);
+        // Whose copy turned out to be damaged has shown it to clients before.
+        if !self.mapping.acting.iter().all(lacks) {
+            return false;
+        }
         let mut intervals = self.past.iter().skip_while(|i| i.last < first);
         let Some(of_write) = intervals.next().filter(|i| i.first <= first) else { return false };
         let had = of_write.acting.iter().filter(|o| !lacks(o)).count();

@@ -11,6 +11,7 @@ use crate::rig::Rig;
 use io::Rng;
 use sim::{BadDisk, NodeId};
 use std::time::Duration;
+use types::OsdId;
 use types::testing::{Probe, hits_of};
 
 /// Below this place of a disk stand the store's head and its log. A store whose log rots is lost as a
@@ -36,6 +37,8 @@ enum Heal {
     Mon,
     Flag(&'static str),
     Full,
+    /// No disk is taken for full any more.
+    Inject,
 }
 
 /// The faults of a seed.
@@ -152,6 +155,11 @@ impl Faults {
                 rig.command(format!(r#"{{"prefix":"osd unset","key":"{flag}"}}"#));
             }
             Heal::Full => set_ratios(rig, 0.85, 0.90, 0.95),
+            Heal::Inject => {
+                for osd in 0..rig.osds.len() {
+                    inject_full(rig, osd, "none", 0);
+                }
+            }
         }
     }
 
@@ -324,6 +332,17 @@ impl Faults {
                 let rot = rig.world.disk(node, 0).rot(is_hit, DECIDED_WRITES, &mut self.rng);
                 rig.world.count("bit flipped", u64::from(rot.is_some()));
             }
+            Kind::Full if self.rng.bool() => {
+                // What comes before the others hear of it is left out, or waits.
+                let fullness = ["failsafe", "failsafe", "full"][self.rng.usize(0..3)];
+                for osd in 0..rig.osds.len() {
+                    if self.rng.u8(0..3) > 0 {
+                        inject_full(rig, osd, fullness, self.rng.u32(1..20));
+                        rig.world.count("disk without space", 1);
+                    }
+                }
+                self.for_a_while(rig, Heal::Inject);
+            }
             Kind::Full => {
                 let full = self.rng.u32(0..3) == 0;
                 let tiny = 0.01;
@@ -371,6 +390,11 @@ impl Faults {
             self.for_a_while(rig, Heal::Start(osd));
         }
     }
+}
+
+fn inject_full(rig: &mut Rig, osd: usize, fullness: &str, count: u32) {
+    let json = format!(r#"{{"prefix":"injectfull","type":"{fullness}","count":{count}}}"#);
+    rig.tell_later(OsdId(osd as i32), &json);
 }
 
 fn set_ratios(rig: &mut Rig, nearfull: f64, backfillfull: f64, full: f64) {

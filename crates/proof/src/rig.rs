@@ -204,9 +204,13 @@ impl Rig {
 
     /// The answer of a command of an OSD. For times without faults.
     pub fn tell(&mut self, osd: OsdId, json: &str) -> CommandReply {
-        let operator = self.operator();
-        let id = self.as_user(operator, |now, c| c.tell(now, osd, json, ""));
+        let id = self.tell_later(osd, json);
         self.answer_of(id, json)
+    }
+
+    /// Asks an OSD for a command, without waiting.
+    pub fn tell_later(&mut self, osd: OsdId, json: &str) -> RequestId {
+        self.as_user(self.operator(), |now, c| c.tell(now, osd, json, ""))
     }
 
     /// The answer of a command, as JSON. For times without faults.

@@ -92,6 +92,8 @@ named! {
         WriteLeftOut,
         /// a write that was never acknowledged, and of which no data are left, was taken back
         WriteTakenBack,
+        /// another one's log was asked for from further back: it began after where it parts from ours
+        LogAskedAgain,
         /// an OSD restarted to be given an object that is damaged
         RestartForRepair,
         /// the store asked for something to be read first

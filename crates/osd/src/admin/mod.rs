@@ -155,6 +155,11 @@ const OWN: &[Def<Handler>] = &[
         "for tests: removes this copy of an object only",
         Daemon::remove_copy,
     ),
+    own(
+        "injectfull [type:String] [count:Int]",
+        "for tests: takes the disk for full, so many times or until it is told 'none'",
+        Daemon::inject_full,
+    ),
     own("list_unfound [pgid:Pgid] [offset:String]", "shows lost objects", Daemon::list_unfound),
     own(
         "mark_unfound_lost [pgid:Pgid] <mulcmd:Choices,revert|delete>",

@@ -1,9 +1,11 @@
 //! Disks that are full to the last byte: nothing stops, nothing acknowledged is lost, and deletions
 //! bring everything back.
 
+use crate::admin::tell;
 use crate::basic::{read, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, Options, output};
+use serde_json::json;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -199,6 +201,37 @@ fn what_only_a_primary_had_room_for_is_done_again_when_it_goes() {
         assert_whole(&mut c, &kept);
     }
     assert!(types::testing::hits_of(types::testing::Probe::WriteTakenBack) > 0);
+}
+
+#[test]
+fn a_disk_that_is_taken_for_full_takes_nothing_until_it_is_not() {
+    types::testing::take_hits();
+    let mut c = cluster(3, &[64 * MIB; 3]);
+    let say = |c: &mut Cluster, fullness: &str| {
+        let command = json!({ "prefix": "injectfull", "type": fullness });
+        tell(c, 1, &command)
+    };
+    assert_eq!(say(&mut c, "half").0, -Errno::EINVAL.0);
+    assert_eq!(say(&mut c, "failsafe").0, 0);
+    let flying: Vec<u64> = (0..IN_FLIGHT).map(|i| write(&mut c, i)).collect();
+    c.run_until(PATIENCE, |c| is_full(c, 1));
+    assert!(types::testing::hits_of(types::testing::Probe::WriteLeftOut) > 0);
+    c.pass(Duration::from_secs(5));
+    let waiting = flying.iter().filter(|tid| !c.client.borrow().done.contains_key(tid)).count();
+    assert!(waiting > 0, "its own writes wait");
+    assert_eq!(say(&mut c, "none").0, 0);
+    flying.into_iter().for_each(|tid| assert_eq!(c.wait_for(tid).result, 0));
+    c.run_until(PATIENCE, |c| !is_full(c, 1));
+    c.wait_clean();
+    let all: Vec<_> = (0..IN_FLIGHT).collect();
+    assert_whole(&mut c, &all);
+    // So many times, and no more.
+    let once = json!({ "prefix": "injectfull", "type": "failsafe", "count": 1 });
+    assert_eq!(tell(&mut c, 1, &once).0, 0);
+    let again: Vec<u64> = (0..IN_FLIGHT).map(|i| write(&mut c, i)).collect();
+    again.into_iter().for_each(|tid| assert_eq!(c.wait_for(tid).result, 0));
+    c.wait_clean();
+    assert_whole(&mut c, &all);
 }
 
 /// What a copy has missed is more than its disk can hold. Writes of what it lacks wait for space, and

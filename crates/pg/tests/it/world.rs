@@ -175,6 +175,16 @@ pub struct Ack {
     pub object: u32,
     pub value: u64,
     pub version: Eversion,
+    /// No client's write, but the log entry of an object that goes back to this value.
+    goes_back: bool,
+}
+
+/// An object goes back to a state.
+pub struct Back {
+    pub to: Eversion,
+    /// The version in which it does.
+    pub version: Eversion,
+    pub value: u64,
 }
 
 /// One OSD.
@@ -186,6 +196,8 @@ pub struct Osd {
     pub map: u32,
     held: Vec<(OsdId, Net)>,
     in_flight: InFlight<Ack>,
+    /// Objects that go back to a state just now.
+    going_back: BTreeSet<u32>,
     pub out: Vec<(OsdId, Net)>,
     pub asks: Vec<Ask>,
     pub acked: Vec<Ack>,
@@ -216,6 +228,7 @@ impl Osd {
             map: 0,
             held: Vec::new(),
             in_flight: InFlight::default(),
+            going_back: BTreeSet::new(),
             out: Vec::new(),
             asks: Vec::new(),
             acked: Vec::new(),
@@ -233,6 +246,7 @@ impl Osd {
         self.pg = None;
         self.held.clear();
         self.in_flight = InFlight::default();
+        self.going_back.clear();
         self.out.clear();
         self.asks.clear();
     }
@@ -323,7 +337,10 @@ impl Osd {
         self.submit(txn);
         for notice in fx.notices {
             match &notice {
-                Notice::NewInterval => self.in_flight.clear(),
+                Notice::NewInterval => {
+                    self.in_flight.clear();
+                    self.going_back.clear();
+                }
                 Notice::Active => {
                     let pg = self.pg.as_ref().unwrap();
                     self.in_flight.begin(pg.mapping().acting.iter().copied(), pg.last_update());
@@ -395,8 +412,23 @@ impl Osd {
             self.in_flight.release(is_safe);
         }
         while let Some((_, ack)) = self.in_flight.pop_committed() {
+            if ack.goes_back {
+                self.going_back.remove(&ack.object);
+                self.stamp(&ack);
+            }
             self.acked.push(ack);
         }
+    }
+
+    /// The older state of an object that is here gets the version that counts now.
+    fn stamp(&mut self, ack: &Ack) {
+        let (o, interval) = (object(ack.object), self.interval());
+        let Some(pg) = self.pg.as_mut() else { return };
+        let mut txn = write_txn(&o, Some(ack.value), ack.version);
+        txn.meta = pg.arrival_ops(&o, ack.version);
+        pg.arrived(&o, ack.version);
+        txn.then.push(Then::Pulled(o, u64::from(interval.0)));
+        self.submit(txn);
     }
 
     fn interval(&self) -> Epoch {
@@ -407,66 +439,112 @@ impl Osd {
         Epoch(self.map)
     }
 
-    /// The checking client writes (or removes: `None`) an object. Returns whether it was taken.
-    pub fn client_write(&mut self, n: u32, value: Option<u64>) -> bool {
+    /// The checking client writes (or removes: `None`) an object. Its version, if the write was taken.
+    pub fn client_write(&mut self, n: u32, value: Option<u64>) -> Option<Eversion> {
         let o = object(n);
-        let Some(pg) = self.pg.as_mut() else {
-            return false;
-        };
-        if !pg.is_primary() || !pg.accepts_io() {
-            return false;
-        }
+        let pg = self.pg.as_mut().filter(|pg| pg.is_primary() && pg.accepts_io())?;
         if pg.write_readiness(&o) != Readiness::Ready {
             pg.hurry(&o);
-            return false;
+            return None;
         }
         if value.is_none() && !self.mem.contains_key(&o) {
-            return false;
+            return None;
         }
         // A write comes with the push that is under way (see `PushAck`), or puts it off.
         if pg.is_on_its_way(&o) && (value.is_none() || value.is_some_and(|v| v % 3 == 0)) {
             if !pg.may_put_off(&o) {
-                return false;
+                return None;
             }
             pg.put_off(&o);
         }
         let prior = self.mem.get(&o).map_or(Eversion::ZERO, |(v, _)| *v);
+        Some(self.write(n, value, prior, None))
+    }
+
+    /// An object that is unfound goes back to the state before, if that is here, or is removed.
+    pub fn take_back(&mut self, n: u32) -> Option<Back> {
+        let o = object(n);
+        let pg = self.pg.as_ref().filter(|pg| pg.may_give_up())?;
+        let need = pg.missing().get(&o)?.need;
+        match pg.give_up_unfound(&o, true) {
+            GiveUp::Delete => {
+                let version = self.write(n, None, need, Some(Eversion::ZERO));
+                Some(Back { to: Eversion::ZERO, version, value: 0 })
+            }
+            GiveUp::Revert { from, to } if from.0 == self.id => {
+                let (version, value) = self.mem.get(&o).copied()?;
+                if !self.going_back.insert(n) {
+                    return None;
+                }
+                assert_eq!(version, to, "what is here is what is said to be here");
+                let version = self.write(n, Some(value), need, Some(to));
+                Some(Back { to, version, value })
+            }
+            GiveUp::Revert { .. } => None,
+        }
+    }
+
+    /// Logs a write and sends it. One that goes back to a state (`lost_after`, not zero) has no data: all copies
+    /// miss the object then.
+    fn write(
+        &mut self,
+        n: u32,
+        value: Option<u64>,
+        prior_version: Eversion,
+        lost_after: Option<Eversion>,
+    ) -> Eversion {
+        let (o, goes_back) = (object(n), lost_after.is_some() && value.is_some());
+        let pg = self.pg.as_mut().expect("it leads");
         let version = pg.next_version();
+        if is_traced() {
+            eprintln!(
+                "osd.{} writes {o} {version}, {value:?}, lost after {lost_after:?}, acting {:?}",
+                self.id,
+                pg.mapping().acting
+            );
+        }
         let entry = LogEntry {
             kind: if value.is_some() { EntryKind::Modify } else { EntryKind::Delete },
             object: o.clone(),
             version,
-            prior_version: prior,
+            prior_version,
             reqid: ReqId { tid: version.version, ..ReqId::default() },
             user_version: version.version,
             mtime: UTime::ZERO,
             result: 0,
             op_returns: Vec::new(),
             changed: None,
-            lost_after: None,
+            lost_after,
         };
         let sums = ObjectSums::default();
         let record = LogRecord { entry: entry.clone(), sums, last_user_version: 0 };
         let mut meta = Pg::log_ops(std::slice::from_ref(&entry), &sums, 0);
         let targets = pg.targets(&o);
-        pg.append(vec![entry], sums, 0);
+        match goes_back {
+            true => pg.append_without_data(entry.clone()),
+            false => pg.append(vec![entry.clone()], sums, 0),
+        }
+        if lost_after.is_some() {
+            let left = pg.missing().get(&o).map(|item| put_missing(&o, item));
+            meta.push(left.unwrap_or_else(|| MetaOp::Remove(missing_key(&o))));
+        }
         let trim = pg.trim_target(&LIMITS, self.in_flight.committed()).unwrap_or_default();
         if trim > Eversion::ZERO {
             meta.extend(pg.trim(trim));
         }
         let (epoch, interval) = (self.epoch(), self.interval());
         for t in targets {
-            let put = t.with_data.then(|| (o.clone(), value));
+            let put = (t.with_data && !goes_back).then(|| (o.clone(), value));
             let records = vec![record.clone()];
             self.out.push((t.osd, Net::Rep { epoch, interval, records, put, trim }));
         }
-        let ack = Ack { object: n, value: value.unwrap_or(0), version };
+        let ack = Ack { object: n, value: value.unwrap_or(0), version, goes_back };
         self.in_flight.push(version, ack);
-        let mut txn = write_txn(&o, value, version);
+        let mut txn = if goes_back { Txn::default() } else { write_txn(&o, value, version) };
         txn.meta = meta;
         txn.then.push(Then::Durable(version));
         self.submit(txn);
-        true
+        version
     }
 
     /// The version of an object that a client would be shown, or be told that it was written, if it asked.
@@ -496,7 +574,7 @@ impl Osd {
     }
 
     fn on_pg(&mut self, maps: &[Map], from: OsdId, msg: PgMsg) {
-        if std::env::var("PG_TRACE").is_ok_and(|v| !v.is_empty()) {
+        if is_traced() {
             eprintln!("osd.{} <- {from} {}", self.id, summary(&msg));
         }
         if self.pg.is_none() {
@@ -561,7 +639,7 @@ impl Osd {
         // One of three has no room now and then, or all but the primary, or not what the write is made upon.
         let value = put.as_ref().and_then(|(_, value)| *value);
         let full = from.0 != 2 && self.id == 2 && pg.mapping().acting.len() == 3;
-        let all_full = value.is_some_and(|v| v % 13 == 3);
+        let all_full = value.is_some_and(|v| v % 5 == 3);
         let full = all_full || (full && value.is_some_and(|v| v % 11 == 5));
         let no_room = full || pg.misses_base_of(&records);
         let taken = match put {
@@ -584,7 +662,7 @@ impl Osd {
     }
 
     fn on_data(&mut self, maps: &[Map], from: OsdId, net: Net) {
-        if std::env::var("PG_TRACE").is_ok_and(|v| !v.is_empty()) {
+        if is_traced() {
             eprintln!("osd.{} <- {from} {net:?}", self.id);
         }
         let (epoch, current) = (self.epoch(), self.interval());
@@ -701,6 +779,11 @@ impl Osd {
     pub fn contents(&self) -> &BTreeMap<HObject, (Eversion, u64)> {
         &self.mem
     }
+}
+
+/// Whether everything that is said is to be told.
+pub fn is_traced() -> bool {
+    std::env::var("PG_TRACE").is_ok_and(|v| !v.is_empty())
 }
 
 /// A message in a line, for PG_TRACE.
