@@ -305,6 +305,26 @@ impl Decode for LogEntry {
 }
 
 #[cfg(test)]
+impl LogEntry {
+    /// A change of an object, and nothing more.
+    pub(crate) fn of(object: HObject, version: Eversion) -> Self {
+        LogEntry {
+            kind: EntryKind::Modify,
+            object,
+            version,
+            prior_version: Eversion::ZERO,
+            reqid: ReqId::default(),
+            user_version: version.version,
+            mtime: UTime::ZERO,
+            result: 0,
+            op_returns: Vec::new(),
+            changed: None,
+            lost_after: None,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;

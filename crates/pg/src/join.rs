@@ -113,25 +113,15 @@ impl Pg {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{EntryKind, LogEntry};
+    use crate::entry::LogEntry;
     use crate::info::History;
     use crate::intervals::{Mapping, PastIntervals};
     use types::{OsdId, PoolId, ReqId};
 
     fn entry(seed: u32, n: u64) -> LogEntry {
-        LogEntry {
-            kind: EntryKind::Modify,
-            object: HObject { hash: seed, name: format!("o{n}").into(), ..HObject::min() },
-            version: Eversion::new(Epoch(3), n),
-            prior_version: Eversion::ZERO,
-            reqid: ReqId { tid: n, inc: seed as i32 + 1, ..ReqId::default() },
-            user_version: n,
-            mtime: Default::default(),
-            result: 0,
-            op_returns: Vec::new(),
-            changed: None,
-            lost_after: None,
-        }
+        let object = HObject { hash: seed, name: format!("o{n}").into(), ..HObject::min() };
+        let reqid = ReqId { tid: n, inc: seed as i32 + 1, ..ReqId::default() };
+        LogEntry { reqid, ..LogEntry::of(object, Eversion::new(Epoch(3), n)) }
     }
 
     fn pg(seed: u32, writes: u64) -> Pg {

@@ -9,7 +9,7 @@ use crate::missing::{Lack, Missing};
 use crate::persist::LogRecord;
 use crate::pg::{Peer, Pg, Stage};
 use crate::replicate::Taken;
-use types::{Epoch, Eversion, HObject, OsdId, PgId, PoolId, ReqId, UTime};
+use types::{Epoch, Eversion, HObject, OsdId, PgId, PoolId};
 
 const SIZE: u32 = 3;
 
@@ -22,19 +22,7 @@ fn object() -> HObject {
 }
 
 fn entry(kind: EntryKind, version: Eversion, prior_version: Eversion) -> LogEntry {
-    LogEntry {
-        kind,
-        object: object(),
-        version,
-        prior_version,
-        reqid: ReqId::default(),
-        user_version: 1,
-        mtime: UTime::ZERO,
-        result: 0,
-        op_returns: Vec::new(),
-        changed: None,
-        lost_after: None,
-    }
+    LogEntry { kind, prior_version, ..LogEntry::of(object(), version) }
 }
 
 fn osds(ids: &[i32]) -> OsdSet {

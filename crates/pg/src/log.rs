@@ -294,22 +294,12 @@ fn remembered(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Epoch, PoolId, UTime};
+    use types::{Epoch, PoolId};
 
     fn entry(n: u64, name: &str) -> LogEntry {
-        LogEntry {
-            kind: EntryKind::Modify,
-            object: HObject { pool: PoolId(1), name: name.into(), ..HObject::min() },
-            version: Eversion::new(Epoch(3), n),
-            prior_version: Eversion::ZERO,
-            reqid: ReqId { tid: n, ..ReqId::default() },
-            user_version: n,
-            mtime: UTime::ZERO,
-            result: 0,
-            op_returns: Vec::new(),
-            changed: None,
-            lost_after: None,
-        }
+        let object = HObject { pool: PoolId(1), name: name.into(), ..HObject::min() };
+        let reqid = ReqId { tid: n, ..ReqId::default() };
+        LogEntry { reqid, ..LogEntry::of(object, Eversion::new(Epoch(3), n)) }
     }
 
     #[test]

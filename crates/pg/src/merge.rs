@@ -261,23 +261,12 @@ pub fn peer_missing(
 mod tests {
     use super::*;
     use crate::info::History;
-    use types::{Epoch, PgId, PoolId, ReqId, UTime};
+    use types::{Epoch, PgId, PoolId};
 
     fn log_of(tail: (u32, u64), versions: &[(u32, u64)]) -> PgLog {
         let at = |(epoch, n): (u32, u64)| Eversion::new(Epoch(epoch), n);
-        let entry = |v: &(u32, u64)| LogEntry {
-            kind: EntryKind::Modify,
-            object: HObject { hash: v.1 as u32, name: "a".into(), ..HObject::min() },
-            version: at(*v),
-            prior_version: Eversion::ZERO,
-            reqid: ReqId::default(),
-            user_version: v.1,
-            mtime: UTime::ZERO,
-            result: 0,
-            op_returns: Vec::new(),
-            changed: None,
-            lost_after: None,
-        };
+        let object = |n: u64| HObject { hash: n as u32, name: "a".into(), ..HObject::min() };
+        let entry = |v: &(u32, u64)| LogEntry::of(object(v.1), at(*v));
         PgLog::from_parts(at(tail), versions.iter().map(entry).collect(), Vec::new()).unwrap()
     }
 

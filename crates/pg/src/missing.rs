@@ -210,34 +210,15 @@ impl Decode for Missing {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{PoolId, ReqId, SnapId, UTime};
+    use types::PoolId;
 
     fn at(epoch: u32, n: u64) -> Eversion {
         Eversion::new(Epoch(epoch), n)
     }
 
     fn entry(version: Eversion, prior_version: Eversion) -> LogEntry {
-        LogEntry {
-            kind: EntryKind::Modify,
-            object: HObject {
-                pool: PoolId(1),
-                hash: 7,
-                nspace: "".into(),
-                key: "".into(),
-                name: "a".into(),
-                snap: SnapId::HEAD,
-                max: false,
-            },
-            version,
-            prior_version,
-            reqid: ReqId::default(),
-            user_version: 1,
-            mtime: UTime::ZERO,
-            result: 0,
-            op_returns: Vec::new(),
-            changed: None,
-            lost_after: None,
-        }
+        let object = HObject { pool: PoolId(1), hash: 7, name: "a".into(), ..HObject::min() };
+        LogEntry { prior_version, ..LogEntry::of(object, version) }
     }
 
     /// What was written before a copy was there, another one on its OSD may have had.

@@ -284,7 +284,6 @@ fn all_dups(trimmed: &[LogEntry], learned: Vec<Dup>) -> Vec<Dup> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::EntryKind;
     use crate::log::DUPS_TRACKED;
     use types::ReqId;
 
@@ -295,19 +294,7 @@ mod tests {
         } else {
             ReqId { tid: n, inc: 1, ..ReqId::default() }
         };
-        LogEntry {
-            kind: EntryKind::Modify,
-            object: HObject::min(),
-            version: Eversion::new(Epoch(3), n),
-            prior_version: Eversion::ZERO,
-            reqid,
-            user_version: n,
-            mtime: Default::default(),
-            result: 0,
-            op_returns: Vec::new(),
-            changed: None,
-            lost_after: None,
-        }
+        LogEntry { reqid, ..LogEntry::of(HObject::min(), Eversion::new(Epoch(3), n)) }
     }
 
     fn apply(rows: &mut BTreeMap<Bytes, Bytes>, op: MetaOp) {

@@ -88,7 +88,6 @@ impl Pg {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::EntryKind;
     use crate::info::History;
     use crate::intervals::{Mapping, PastIntervals, PoolRules};
     use crate::merge::{LogSegment, merge_log, peer_missing};
@@ -104,19 +103,8 @@ mod tests {
         // Hashes of all four PGs, in no order.
         let hash = (n as u32).wrapping_mul(0x9E37_79B9) >> 7;
         let object = HObject { pool: POOL, hash, name: format!("o{n}").into(), ..HObject::min() };
-        LogEntry {
-            kind: EntryKind::Modify,
-            object,
-            version: Eversion::new(Epoch(epoch), n),
-            prior_version: Eversion::ZERO,
-            reqid: ReqId { tid: n, inc: 1, ..ReqId::default() },
-            user_version: n,
-            mtime: Default::default(),
-            result: 0,
-            op_returns: Vec::new(),
-            changed: None,
-            lost_after: None,
-        }
+        let reqid = ReqId { tid: n, inc: 1, ..ReqId::default() };
+        LogEntry { reqid, ..LogEntry::of(object, Eversion::new(Epoch(epoch), n)) }
     }
 
     /// A copy with these writes, of which the first ten are trimmed.
