@@ -4,12 +4,13 @@
 use crate::entry::{EntryKind, LogEntry};
 use crate::info::{History, ObjectSums, PgInfo};
 use crate::intervals::{Interval, Mapping, OsdSet, PastIntervals, PoolRules};
+use crate::log::PgLog;
 use crate::merge::{LogSegment, merge_log};
 use crate::missing::{Lack, Missing};
 use crate::persist::LogRecord;
 use crate::pg::{Peer, Pg, Stage};
 use crate::replicate::Taken;
-use types::{Epoch, Eversion, HObject, OsdId, PgId, PoolId};
+use types::{Epoch, Eversion, HObject, OsdId, PgId, PoolId, SnapId};
 
 const SIZE: u32 = 3;
 
@@ -18,7 +19,7 @@ fn at(epoch: u32, n: u64) -> Eversion {
 }
 
 fn object() -> HObject {
-    HObject { pool: PoolId(1), hash: 7, name: "a".into(), ..HObject::min() }
+    HObject { pool: PoolId(1), hash: 7, name: "a".into(), snap: SnapId::HEAD, ..HObject::min() }
 }
 
 fn entry(kind: EntryKind, version: Eversion, prior_version: Eversion) -> LogEntry {
@@ -123,6 +124,27 @@ fn what_was_damaged_is_kept() {
     assert!(pg.never_acknowledged().is_empty());
 }
 
+/// With the object its clone would have to go, which nobody could see in between.
+#[test]
+fn what_made_a_clone_is_kept() {
+    let lost = |first: LogEntry| {
+        let mut pg = copy(Stage::Active, &[1, 2]);
+        pg.info.history.same_interval_since = Epoch(8);
+        (pg.log, pg.missing) = (PgLog::starting_at(at(5, 9)), missing(1));
+        pg.log.append(first);
+        pg.log.append(entry(EntryKind::Modify, at(5, 11), at(4, 3)));
+        peer(&mut pg, 2, missing(1));
+        pg.past.push(interval(4, 7, &[0, 1, 2], true));
+        pg.never_acknowledged()
+    };
+    let clone = LogEntry {
+        kind: EntryKind::Clone,
+        ..LogEntry::of(HObject { snap: SnapId(4), ..object() }, at(5, 10))
+    };
+    assert_eq!(lost(LogEntry::of(HObject::min(), at(5, 10))), [object()]);
+    assert!(lost(clone).is_empty());
+}
+
 #[test]
 fn what_another_copy_has_is_not_lost() {
     assert!(after(&[interval(4, 7, &[0, 1, 2], true)], Missing::default()).is_empty());
@@ -142,6 +164,26 @@ fn a_deletion_in_flight_makes_no_write_safe_that_others_left_out() {
     assert!(!pg.is_safe(&object(), at(5, 11), at(5, 11)), "not all have deleted it");
     assert!(pg.is_safe(&object(), at(5, 11), at(5, 12)));
     assert!(pg.is_safe(&object(), at(5, 12), at(5, 12)));
+}
+
+/// A write made a clone first. Of two replicas that left both out, one has been brought the object, and not yet
+/// the clone.
+#[test]
+fn a_write_that_made_a_clone_is_safe_with_the_clone() {
+    let mut pg = copy(Stage::Active, &[1, 2, 3]);
+    [2, 3].into_iter().for_each(|osd| peer(&mut pg, osd, Missing::default()));
+    let clone = HObject { snap: SnapId(4), ..object() };
+    let of_clone = LogEntry { kind: EntryKind::Clone, ..LogEntry::of(clone.clone(), at(5, 11)) };
+    let of_head = entry(EntryKind::Modify, at(5, 12), at(4, 3));
+    pg.append(vec![of_clone, of_head], ObjectSums::default(), 1);
+    let both = [at(5, 11), at(5, 12)];
+    [2, 3].into_iter().for_each(|osd| pg.taken_without_data(OsdId(osd), &both));
+    let mut brought = |what: &HObject| {
+        let missing = pg.peers.get_mut(&OsdId(2)).and_then(|p| p.missing.as_mut()).unwrap();
+        assert!(missing.remove(what).is_some());
+        pg.is_safe(&object(), at(5, 12), at(5, 12))
+    };
+    assert_eq!([brought(&object()), brought(&clone)], [false, true]);
 }
 
 /// osd.1 is being filled. A write comes behind the cursor that it has noted, and there is no room for it.

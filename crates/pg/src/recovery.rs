@@ -154,8 +154,18 @@ impl Pg {
         let deletes = |e: &&LogEntry| e.kind == EntryKind::Delete && e.object == *object;
         match self.log.after(version).find(deletes) {
             Some(deletion) => deletion.version <= committed,
-            None => self.enough_have(object),
+            None => self.enough_have(object) && self.enough_have_clone_of(version),
         }
+    }
+
+    /// Whether enough have the clone that a write made of its object before it changed it: the entry before its
+    /// own is the clone's.
+    fn enough_have_clone_of(&self, version: Eversion) -> bool {
+        let mut last = self.log.entries().rev().skip_while(|e| e.version > version);
+        let (Some(own), Some(before)) = (last.next(), last.next()) else { return true };
+        let is_its_clone =
+            before.kind == EntryKind::Clone && before.object.head() == own.object.head();
+        !is_its_clone || self.enough_have(&before.object)
     }
 
     fn acting_copy_lacks(&self, object: &HObject) -> bool {

@@ -5,6 +5,7 @@
 //! Source: Ceph `osd/PeeringState.cc: build_might_have_unfound, all_unfound_are_queried_or_lost`,
 //! `osd/PrimaryLogPG.cc: mark_all_unfound_lost, pick_newest_available`.
 
+use crate::entry::{EntryKind, LogEntry};
 use crate::intervals::MapView;
 use crate::missing::MissingItem;
 use crate::msg::{Body, Query};
@@ -121,12 +122,16 @@ impl Pg {
     /// All replicas were full, and logged a write without its data, and the primary, which alone had them, went
     /// away. That is so when in the interval of the write all members but one never had the data, and all in
     /// every interval since, this one included: what a replica leaves out is not answered before two have it.
+    ///
+    /// Not what made clones: they would have to go with it, at once.
     pub fn never_acknowledged(&self) -> Vec<HObject> {
         // With fewer copies the next interval may not know of it.
         if self.stage != Stage::Active || !self.has_enough_copies() {
             return Vec::new();
         }
-        let never = |(_, item): &(&HObject, &MissingItem)| item.never_had_since > Eversion::ZERO;
+        let never = |(object, item): &(&HObject, &MissingItem)| {
+            item.never_had_since > Eversion::ZERO && object.is_head()
+        };
         let candidates = self.missing.iter().filter(never).map(|(object, _)| object);
         let is_lost = |o: &&HObject| self.source_of(o).is_none() && self.was_never_on_two(o);
         candidates.filter(is_lost).cloned().collect()
@@ -141,7 +146,15 @@ impl Pg {
             .collect();
         never_had.extend(self.missing.get(object).map(|item| (self.me, item.never_had_since)));
         never_had.retain(|_, since| *since > Eversion::ZERO);
-        let Some(first) = never_had.values().min().map(|since| since.epoch) else { return false };
+        let Some(since) = never_had.values().min().copied() else { return false };
+        let of_it = |e: &LogEntry| e.kind == EntryKind::Clone && e.object.head() == *object;
+        // A write's clone is the entry before its own.
+        let before = self.log.entries().rev().find(|e| e.version < since);
+        let clones = before.into_iter().chain(self.log.after(since)).any(of_it);
+        if self.log.tail() >= since || clones {
+            return false;
+        }
+        let first = since.epoch;
         let lacks = |osd: &OsdId| never_had.contains_key(osd);
         // Whose copy turned out to be damaged has shown it to clients before.
         if !self.mapping.acting.iter().all(lacks) {

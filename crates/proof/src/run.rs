@@ -252,6 +252,14 @@ impl Run {
         for _ in 0..GIVEN_UP_AT_MOST {
             match wait(self) {
                 Err(Unwell::Waits(_)) if self.making.is_empty() && self.only_bad_disk_had_it() => {
+                    if !self.given_up {
+                        self.load.check()?;
+                    }
+                    self.given_up = true;
+                    self.give_up_unfound()?;
+                }
+                // What was acknowledged is not among it: the histories go on being checked.
+                Err(Unwell::Waits(_)) if self.making.is_empty() && self.only_left_out() => {
                     self.give_up_unfound()?;
                 }
                 other => return Ok(other?),
@@ -285,10 +293,6 @@ impl Run {
     /// From now on somebody may notice: another copy of an acknowledged write may have taken one more that
     /// nobody else has, and was thrown away with it.
     fn give_up_unfound(&mut self) -> Result<(), String> {
-        if !self.given_up {
-            self.load.check()?;
-        }
-        self.given_up = true;
         for stat in self.pg_stats() {
             if !has_unfound(&stat) {
                 continue;
@@ -311,6 +315,18 @@ impl Run {
             self.rig.world.count("unfound objects given up", 1);
         }
         Ok(())
+    }
+
+    /// Whether all that is left is unfound where disks were without space: who had the data of a write that others
+    /// left out lost them before they were durable.
+    fn only_left_out(&mut self) -> bool {
+        let mut rest = self.pg_stats();
+        rest.retain(|s| !has_words(s, &["active", "clean"]));
+        let stands = |s: &Value| has_words(s, &["active"]) || has_words(s, &["peered"]);
+        let lost = |s: &Value| has_unfound(s) && stands(s);
+        let it_is = self.plan.has(Kind::Full) && !rest.is_empty() && rest.iter().all(lost);
+        self.rig.world.count("what all had left out is nowhere", u64::from(it_is));
+        it_is
     }
 
     /// Whether all that is left is for the operator to decide: objects that are unfound because the
