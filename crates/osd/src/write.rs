@@ -392,16 +392,11 @@ impl Daemon {
         };
         let entry = LogEntry {
             kind: if delete { EntryKind::Delete } else { EntryKind::Modify },
-            object: object.clone(),
-            version,
             prior_version: item.need,
-            reqid: ReqId::default(),
             user_version: host.pg.info().last_user_version,
             mtime: now,
-            result: 0,
-            op_returns: Vec::new(),
-            changed: None,
             lost_after: Some(if delete { Eversion::ZERO } else { item.have }),
+            ..LogEntry::of(object.clone(), version)
         };
         let head = object.head();
         host.objects.entry(head.clone()).or_default();

@@ -304,10 +304,9 @@ impl Decode for LogEntry {
     }
 }
 
-#[cfg(test)]
 impl LogEntry {
-    /// A change of an object, and nothing more.
-    pub(crate) fn of(object: HObject, version: Eversion) -> Self {
+    /// A change of an object that was not there, by nobody's request.
+    pub fn of(object: HObject, version: Eversion) -> Self {
         LogEntry {
             kind: EntryKind::Modify,
             object,

@@ -15,7 +15,7 @@ use crate::log::{DUPS_TRACKED, Dup, PgLog};
 use crate::missing::Missing;
 use crate::persist::{MetaOp, put_dup, put_tail, remove_all_log};
 use crate::pg::Pg;
-use types::{Epoch, Eversion, HObject, PgId};
+use types::{Eversion, HObject, PgId};
 
 /// The PG that one goes into, in a pool of so many.
 fn target_of(mut seed: u32, pg_num: u32) -> u32 {
@@ -100,8 +100,8 @@ impl Pg {
         self.log = PgLog::default();
         self.missing = Missing::default();
         let PgInfo { pgid, history, .. } = self.info.clone();
-        self.info = PgInfo { last_backfill: HObject::min(), ..PgInfo::new(pgid, history) };
-        (self.info.last_epoch_started, self.info.there_since) = (Epoch::ZERO, self.epoch);
+        let (last_backfill, there_since) = (HObject::min(), self.epoch);
+        self.info = PgInfo { last_backfill, there_since, ..PgInfo::new(pgid, history) };
     }
 
     fn all_requests(&self) -> impl Iterator<Item = Dup> {
@@ -116,7 +116,7 @@ mod tests {
     use crate::entry::LogEntry;
     use crate::info::History;
     use crate::intervals::{Mapping, PastIntervals};
-    use types::{OsdId, PoolId, ReqId};
+    use types::{Epoch, OsdId, PoolId, ReqId};
 
     fn entry(seed: u32, n: u64) -> LogEntry {
         let object = HObject { hash: seed, name: format!("o{n}").into(), ..HObject::min() };

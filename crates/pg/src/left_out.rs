@@ -73,14 +73,23 @@ fn interval(first: u32, last: u32, acting: &[i32], maybe_went_rw: bool) -> Inter
     }
 }
 
-/// osd.1 leads with osd.2 in an interval from epoch 8 on; nobody has the write 5'11.
-fn after(past: &[Interval], theirs: Missing) -> Vec<HObject> {
+/// osd.1 leads with osd.2, which misses this, in an interval from epoch 8 on, after these; both lack the write
+/// 5'11.
+fn leader(past: &[Interval], theirs: Missing) -> Pg {
     let mut pg = copy(Stage::Active, &[1, 2]);
     pg.info.history.same_interval_since = Epoch(8);
     pg.missing = missing(1);
     peer(&mut pg, 2, theirs);
     past.iter().for_each(|i| pg.past.push(i.clone()));
-    pg.never_acknowledged()
+    pg
+}
+
+fn after(past: &[Interval], theirs: Missing) -> Vec<HObject> {
+    leader(past, theirs).never_acknowledged()
+}
+
+fn record(entry: LogEntry) -> LogRecord {
+    LogRecord { entry, sums: ObjectSums::default(), last_user_version: 1 }
 }
 
 #[test]
@@ -116,11 +125,8 @@ fn what_two_may_have_had_is_kept() {
 /// The primary led from the beginning, and showed the object to clients before it rotted.
 #[test]
 fn what_was_damaged_is_kept() {
-    let mut pg = copy(Stage::Active, &[1, 2]);
-    pg.info.history.same_interval_since = Epoch(8);
+    let mut pg = leader(&[interval(4, 7, &[1, 2], true)], missing(1));
     pg.missing.set(object(), at(5, 11), Eversion::ZERO);
-    peer(&mut pg, 2, missing(1));
-    pg.past.push(interval(4, 7, &[1, 2], true));
     assert!(pg.never_acknowledged().is_empty());
 }
 
@@ -128,13 +134,10 @@ fn what_was_damaged_is_kept() {
 #[test]
 fn what_made_a_clone_is_kept() {
     let lost = |first: LogEntry| {
-        let mut pg = copy(Stage::Active, &[1, 2]);
-        pg.info.history.same_interval_since = Epoch(8);
-        (pg.log, pg.missing) = (PgLog::starting_at(at(5, 9)), missing(1));
+        let mut pg = leader(&[interval(4, 7, &[0, 1, 2], true)], missing(1));
+        pg.log = PgLog::starting_at(at(5, 9));
         pg.log.append(first);
         pg.log.append(entry(EntryKind::Modify, at(5, 11), at(4, 3)));
-        peer(&mut pg, 2, missing(1));
-        pg.past.push(interval(4, 7, &[0, 1, 2], true));
         pg.never_acknowledged()
     };
     let clone = LogEntry {
@@ -190,7 +193,6 @@ fn a_write_that_made_a_clone_is_safe_with_the_clone() {
 fn filled_that_left_out() -> Pg {
     let mut pg = copy(Stage::Replica, &[0, 1]);
     pg.info.last_backfill = HObject::min();
-    let record = |e| LogRecord { entry: e, sums: ObjectSums::default(), last_user_version: 1 };
     let write = record(entry(EntryKind::Modify, at(5, 11), at(4, 3)));
     pg.append_as_replica([write], Taken::LeftOut).unwrap();
     assert!(pg.missing.contains(&object()));
@@ -201,10 +203,8 @@ fn filled_that_left_out() -> Pg {
 fn a_deleted_object_is_not_missing_whatever_a_backfill_has_noted() {
     for taken in [Taken::Whole, Taken::LogOnly] {
         let mut pg = filled_that_left_out();
-        let deletion = entry(EntryKind::Delete, at(5, 12), at(5, 11));
-        let sums = ObjectSums::default();
-        let record = LogRecord { entry: deletion, sums, last_user_version: 1 };
-        let behind = pg.append_as_replica([record], taken).unwrap();
+        let deletion = record(entry(EntryKind::Delete, at(5, 12), at(5, 11)));
+        let behind = pg.append_as_replica([deletion], taken).unwrap();
         assert!(pg.missing.is_empty(), "{taken:?}");
         assert_eq!(behind.meta.len(), 1);
     }

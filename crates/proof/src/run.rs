@@ -320,11 +320,8 @@ impl Run {
     /// Whether all that is left is unfound where disks were without space: who had the data of a write that others
     /// left out lost them before they were durable.
     fn only_left_out(&mut self) -> bool {
-        let mut rest = self.pg_stats();
-        rest.retain(|s| !has_words(s, &["active", "clean"]));
-        let stands = |s: &Value| has_words(s, &["active"]) || has_words(s, &["peered"]);
-        let lost = |s: &Value| has_unfound(s) && stands(s);
-        let it_is = self.plan.has(Kind::Full) && !rest.is_empty() && rest.iter().all(lost);
+        let rest = self.unclean_pgs();
+        let it_is = self.plan.has(Kind::Full) && !rest.is_empty() && rest.iter().all(has_lost);
         self.rig.world.count("what all had left out is nowhere", u64::from(it_is));
         it_is
     }
@@ -333,8 +330,7 @@ impl Run {
     /// copy on the bad disk, the only one of its version, is damaged.
     fn only_bad_disk_had_it(&mut self) -> bool {
         let Some(bad_osd) = self.faults.bad_osd() else { return false };
-        let mut rest = self.pg_stats();
-        rest.retain(|s| !has_words(s, &["active", "clean"]));
+        let rest = self.unclean_pgs();
         let unfound: Vec<bool> = rest.iter().map(|s| self.bad_disk_was_asked(bad_osd, s)).collect();
         let pgids: Vec<_> = rest.iter().map(|s| s["pgid"].clone()).collect();
         let waits_for_others = self.load.open_objects().into_iter().any(|object| {
@@ -349,8 +345,7 @@ impl Run {
 
     /// Whether objects of a PG are unfound though the OSD with the bad disk is in it, or was asked for them.
     fn bad_disk_was_asked(&mut self, bad_osd: usize, stat: &Value) -> bool {
-        let stands = has_words(stat, &["active"]) || has_words(stat, &["peered"]);
-        if !has_unfound(stat) || !stands {
+        if !has_lost(stat) {
             return false;
         }
         if stat["acting"].as_array().is_some_and(|a| a.contains(&bad_osd.into())) {
@@ -363,6 +358,12 @@ impl Run {
         let sources = said["recovery_state"][0]["might_have_unfound"].as_array();
         let asked = serde_json::json!({ "osd": bad_osd.to_string(), "status": "already probed" });
         sources.is_some_and(|all| all.contains(&asked))
+    }
+
+    fn unclean_pgs(&mut self) -> Vec<Value> {
+        let mut all = self.pg_stats();
+        all.retain(|s| !has_words(s, &["active", "clean"]));
+        all
     }
 
     fn pg_stats(&mut self) -> Vec<Value> {
@@ -502,6 +503,11 @@ impl Run {
 }
 
 /// Whether a PG's state says that objects of it are unfound.
+/// Whether objects of a PG are unfound, and nothing else keeps it.
+fn has_lost(stat: &Value) -> bool {
+    has_unfound(stat) && (has_words(stat, &["active"]) || has_words(stat, &["peered"]))
+}
+
 fn has_unfound(stat: &Value) -> bool {
     has_words(stat, &["recovery_unfound"]) || has_words(stat, &["backfill_unfound"])
 }

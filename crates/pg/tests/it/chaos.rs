@@ -8,6 +8,10 @@ use types::{Eversion, HObject, OsdId};
 
 const OBJECTS: u32 = 12;
 
+fn number_of(o: &HObject) -> u32 {
+    (0..OBJECTS).find(|n| object(*n) == *o).unwrap()
+}
+
 struct World {
     rng: fastrand::Rng,
     maps: Vec<Map>,
@@ -120,7 +124,7 @@ impl World {
             assert!(self.is_unheard(pg, lost), "{lost}: a client knows {:?}", self.heard);
         }
         for lost in all {
-            let n = (0..OBJECTS).find(|n| object(*n) == lost).unwrap();
+            let n = number_of(&lost);
             if self.rng.u8(..4) > 0
                 && let Some(back) = self.osds[i].take_back(n)
             {
@@ -133,8 +137,7 @@ impl World {
 
     /// What a client has heard of an object.
     fn heard_of(&self, lost: &HObject) -> Eversion {
-        let n = (0..OBJECTS).find(|n| object(*n) == *lost).unwrap();
-        self.heard.get(&n).copied().unwrap_or_default()
+        self.heard.get(&number_of(lost)).copied().unwrap_or_default()
     }
 
     /// Whether no client knows anything newer of an object than what it goes back to when it is given up.

@@ -2,10 +2,10 @@
 
 use crate::world::{Map, PGID, object};
 use pg::{
-    Body, Ctx, EntryKind, Fx, History, Lack, LogEntry, Notify, ObjectSums, PastIntervals, Pg,
-    PgInfo, PgMsg, Readiness, Stage, Work,
+    Body, Ctx, Fx, History, Lack, LogEntry, Notify, ObjectSums, PastIntervals, Pg, PgInfo, PgMsg,
+    Readiness, Stage, Work,
 };
-use types::{Epoch, Eversion, OsdId, ReqId, UTime};
+use types::{Epoch, Eversion, OsdId, UTime};
 
 const ME: OsdId = OsdId(1);
 const OTHER: OsdId = OsdId(2);
@@ -247,17 +247,5 @@ fn every_acting_copy_gets_an_object_before_it_is_written() {
 
 /// A write of object 1.
 fn entry(version: Eversion) -> LogEntry {
-    LogEntry {
-        kind: EntryKind::Modify,
-        object: object(1),
-        version,
-        prior_version: Eversion::ZERO,
-        reqid: ReqId::default(),
-        user_version: version.version,
-        mtime: UTime::ZERO,
-        result: 0,
-        op_returns: Vec::new(),
-        changed: None,
-        lost_after: None,
-    }
+    LogEntry::of(object(1), version)
 }

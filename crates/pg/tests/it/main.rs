@@ -3,4 +3,5 @@
 
 mod chaos;
 mod late;
+mod map;
 mod world;
