@@ -29,6 +29,7 @@ struct Fetching {
     source: CopySource,
     so_far: Option<CopiedObject>,
     restarts: u32,
+    /// Of the last request for it; 0 before the first.
     tid: u64,
 }
 
@@ -41,14 +42,25 @@ pub struct Copies {
     pub answers: Vec<(Origin, u64, MOsdOpReply)>,
 }
 
+impl Copies {
+    /// The first source that nobody was asked for yet.
+    fn not_asked_for(&self) -> Option<usize> {
+        self.fetching.iter().position(|f| f.tid == 0)
+    }
+
+    /// Whether [`Daemon::go_on_copying`] has something to do.
+    pub fn are_due(&self) -> bool {
+        !self.answers.is_empty() || self.not_asked_for().is_some()
+    }
+}
+
 impl Daemon {
-    /// A request needs another object.
-    pub(crate) fn begin_copy(&mut self, op: OpId, source: CopySource, fx: &mut Effects) {
+    /// A request needs another object. It is asked for later in the turn: the request stands in its
+    /// object's queue as one that is about to run, and the other object may be a snapshot of the same.
+    pub(crate) fn begin_copy(&mut self, op: OpId, source: CopySource) {
         let Some(attempt) = self.ops.get(&op).map(|op| op.attempt) else { return };
         let fetching = Fetching { op, attempt, source, so_far: None, restarts: 0, tid: 0 };
         self.copies.fetching.push(fetching);
-        let at = self.copies.fetching.len() - 1;
-        self.send_copy_request(at, fx);
     }
 
     /// A map is new, or a session was lost: requests for sources may have got lost, so they are sent
@@ -123,8 +135,17 @@ impl Daemon {
         }
     }
 
-    /// Delivers answers to copy requests; called when nothing else is in hand.
-    pub(crate) fn deliver_copies(&mut self, fx: &mut Effects) {
+    /// Delivers answers to copy requests, and sends new ones; called when nothing else is in hand.
+    pub(crate) fn go_on_copying(&mut self, fx: &mut Effects) {
+        while self.copies.are_due() {
+            self.deliver_copies(fx);
+            if let Some(at) = self.copies.not_asked_for() {
+                self.send_copy_request(at, fx);
+            }
+        }
+    }
+
+    fn deliver_copies(&mut self, fx: &mut Effects) {
         for (to, tid, reply) in std::mem::take(&mut self.copies.answers) {
             match to {
                 Origin::Peer(osd) => self.send_peer(osd, reply.encode().with_tid(tid), fx),

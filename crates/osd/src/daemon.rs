@@ -329,6 +329,7 @@ impl Daemon {
             self.report_soon,
             self.next_step(),
             self.read_room.is_due().then_some(self.now.mono),
+            self.copies.are_due().then_some(self.now.mono),
             self.leases.wake_at,
             self.scrubs.next_deadline(),
             self.store.next_deadline(),

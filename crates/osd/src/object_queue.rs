@@ -271,7 +271,7 @@ impl Daemon {
                 Ran::Stalled
             }
             Stop::Copy(source) => {
-                self.begin_copy(id, source, fx);
+                self.begin_copy(id, source);
                 Ran::Stalled
             }
             Stop::Fail(e) => self.op_failed(id, pgid, e.wire(), fx),

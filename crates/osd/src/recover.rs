@@ -101,13 +101,13 @@ impl Daemon {
             || !self.urgent.is_empty()
             || !self.held.is_empty()
             || !self.giving_up.is_empty()
-            || !self.copies.answers.is_empty()
+            || self.copies.are_due()
             || self.places.holders().next().is_some()
     }
 
     /// Gives the PGs work as the limits allow.
     pub(crate) fn recover(&mut self, fx: &mut Effects) {
-        self.deliver_copies(fx);
+        self.go_on_copying(fx);
         if !self.is_up() {
             return;
         }

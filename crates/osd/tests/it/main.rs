@@ -8,6 +8,7 @@ mod chaos;
 mod client;
 mod cluster;
 mod compress;
+mod copy;
 mod disk_bench;
 mod full;
 mod load;
