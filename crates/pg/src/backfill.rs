@@ -10,7 +10,7 @@
 use crate::pg::{Fx, Pg, Stage};
 use std::collections::BTreeMap;
 use types::testing::{Bug, planted};
-use types::{Eversion, HObject, OsdId};
+use types::{Eversion, HObject, OsdId, SnapId};
 
 /// A listing of part of a PG.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -130,10 +130,12 @@ impl Backfill {
         self.moving.contains_key(object)
     }
 
-    /// Whether the target has this object already.
+    /// Whether the target has this object already, and the clones that a write of it may take from: one
+    /// that there was no space for comes again after its head.
     pub(crate) fn has_passed(&self, object: &HObject) -> bool {
-        let open = self.again.contains_key(object) || self.moving.contains_key(object);
-        self.is_behind_front(object) && !open
+        let oldest = if object.is_head() { object.at_snap(SnapId(0)) } else { object.clone() };
+        let open = self.again.range(&oldest..=object).next().is_some();
+        self.is_behind_front(object) && !open && !self.moving.contains_key(object)
     }
 
     fn is_behind_front(&self, object: &HObject) -> bool {
@@ -354,5 +356,42 @@ impl Pg {
     /// Whether anything is being filled.
     pub fn is_backfilling(&self) -> bool {
         !self.backfills.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Epoch, PoolId};
+
+    /// A rollback sent whole to a target that has no clone to roll back to ends it.
+    #[test]
+    fn a_head_is_not_there_while_its_clone_is_not() {
+        let head = HObject { pool: PoolId(1), name: "a".into(), ..HObject::min() }.head();
+        let clone = head.at_snap(SnapId(3));
+        let version = Eversion::new(Epoch(1), 1);
+        let all = Listing {
+            begin: HObject::min(),
+            end: HObject::max(),
+            objects: [(clone.clone(), version), (head.clone(), version)].into(),
+        };
+        let none = Listing { objects: BTreeMap::new(), ..all.clone() };
+        let mut filling = Backfill::starting_at(HObject::min());
+        (filling.here, filling.there) = ((Side::Have, all), (Side::Have, none));
+        filling.compare();
+        assert_eq!(filling.next_object(), Some((clone.clone(), Some(version))));
+        filling.put_off(&clone);
+        assert_eq!(filling.next_object(), Some((head.clone(), Some(version))));
+        filling.moving.remove(&head);
+        assert!(!filling.has_passed(&head) && !filling.has_passed(&clone));
+
+        // The target is told of a write of the head, and brought both later.
+        filling.note_write(&head, std::iter::once((head.clone(), Some(version))));
+        assert_eq!(filling.next_object(), Some((clone.clone(), Some(version))));
+        filling.moving.remove(&clone);
+        assert!(filling.has_passed(&clone) && !filling.has_passed(&head));
+        assert_eq!(filling.next_object(), Some((head.clone(), Some(version))));
+        filling.moving.remove(&head);
+        assert!(filling.has_passed(&head));
     }
 }

@@ -169,6 +169,21 @@ fn a_deletion_in_flight_makes_no_write_safe_that_others_left_out() {
     assert!(pg.is_safe(&object(), at(5, 12), at(5, 12)));
 }
 
+/// osd.3 left the first write out and has not heard of the second one, which has replaced the first on the
+/// others. If it once serves by itself, the second one is taken back, and nobody has the first one any more.
+#[test]
+fn a_write_that_a_later_one_replaced_is_safe_when_all_have_that_in_their_logs() {
+    let mut pg = copy(Stage::Active, &[1, 2, 3]);
+    [2, 3].into_iter().for_each(|osd| peer(&mut pg, osd, Missing::default()));
+    let append = |pg: &mut Pg, e: LogEntry| pg.append(vec![e], ObjectSums::default(), 1);
+    append(&mut pg, entry(EntryKind::Modify, at(5, 11), at(4, 3)));
+    append(&mut pg, entry(EntryKind::Modify, at(5, 12), at(5, 11)));
+    pg.taken_without_data(OsdId(3), &[at(5, 11)]);
+    assert!(pg.enough_have(&object()), "two have it");
+    assert!(!pg.is_safe(&object(), at(5, 11), at(5, 11)));
+    assert!(pg.is_safe(&object(), at(5, 11), at(5, 12)));
+}
+
 /// A write made a clone first. Of two replicas that left both out, one has been brought the object, and not yet
 /// the clone.
 #[test]

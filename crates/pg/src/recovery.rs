@@ -149,13 +149,17 @@ impl Pg {
 
     /// Whether a write of `object` may be answered that is in the log of every member, when all have made
     /// durable what is up to `committed`. Where it was deleted after that write, nobody misses it any more, but
-    /// only a deletion that is durable makes up for copies that never had it.
+    /// only a deletion that is durable makes up for copies that never had it. Any later write must be in all logs,
+    /// too: it has replaced what this one wrote, and would be taken back should a copy that left out both once
+    /// serve by itself.
     pub fn is_safe(&self, object: &HObject, version: Eversion, committed: Eversion) -> bool {
-        let deletes = |e: &&LogEntry| e.kind == EntryKind::Delete && e.object == *object;
-        match self.log.after(version).find(deletes) {
-            Some(deletion) => deletion.version <= committed,
-            None => self.enough_have(object) && self.enough_have_clone_of(version),
+        let changes = |e: &&LogEntry| e.object == *object && e.changes_object();
+        let later = || self.log.after(version).filter(changes);
+        if later().any(|e| e.version > committed) {
+            return false;
         }
+        let deleted = later().any(|e| e.kind == EntryKind::Delete);
+        deleted || (self.enough_have(object) && self.enough_have_clone_of(version))
     }
 
     /// Whether enough have the clone that a write made of its object before it changed it: the entry before its
