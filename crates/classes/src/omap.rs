@@ -51,8 +51,11 @@ pub fn remove(o: &mut dyn Object, key: &[u8]) -> CallResult<()> {
     o.omap_remove(&[Bytes::copy_from_slice(key)])
 }
 
-/// Removes keys, if there is an object.
+/// Removes keys, if there is an object. To remove none is no change of it.
 pub fn remove_any(o: &mut dyn Object, keys: &[Bytes]) -> CallResult<()> {
+    if keys.is_empty() {
+        return Ok(());
+    }
     if_found(o.omap_remove(keys)).map(drop)
 }
 

@@ -244,6 +244,7 @@ fn take_in(
         |(name, value): (types::ByteString, Bytes)| (crate::ops::stored_name(&name), value);
     let copied = CopiedObject {
         size: stat.size,
+        mtime: stat.mtime,
         user_version: reply.user_version,
         data,
         attrs: attrs.into_iter().map(stored).collect(),

@@ -274,7 +274,7 @@ impl Daemon {
                 self.begin_copy(id, source);
                 Ran::Stalled
             }
-            Stop::Fail(e) => self.op_failed(id, pgid, e.wire(), fx),
+            Stop::Fail(e) | Stop::Refuse(e) => self.op_failed(id, pgid, e.wire(), fx),
             Stop::Result(n) => self.op_failed(id, pgid, n, fx),
         }
     }

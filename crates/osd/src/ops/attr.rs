@@ -20,8 +20,8 @@ pub fn stored_name(name: &[u8]) -> Bytes {
 impl Run<'_> {
     /// A user's attribute as it was before the request.
     fn attr(&self, name: &ByteString) -> Result<Option<Bytes>, Stop> {
-        if !self.before.exists {
-            return Ok(None);
+        if !self.is_stored() {
+            return Err(Errno::ENOENT.into());
         }
         let name = stored_name(name);
         Ok(self.reader.store.attr(&self.source_key, &name)?)
@@ -35,13 +35,13 @@ impl Run<'_> {
     }
 
     pub(super) fn op_getxattrs(&mut self, i: usize) -> Result<i32, Stop> {
+        if !self.is_stored() {
+            return Err(Errno::ENOENT.into());
+        }
         let mut values = Values::new();
-        if self.before.exists {
-            let attrs = self.reader.store.attrs(&self.source_key)?.unwrap_or_default();
-            for (name, value) in attrs {
-                if let Some(name) = name.strip_prefix(b"_") {
-                    values.insert(name.into(), value);
-                }
+        for (name, value) in self.reader.store.attrs(&self.source_key)?.unwrap_or_default() {
+            if let Some(name) = name.strip_prefix(b"_") {
+                values.insert(name.into(), value);
             }
         }
         self.put(i, denc::encode(&values));

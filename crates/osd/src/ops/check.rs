@@ -1,7 +1,7 @@
 //! What is refused before anything is run (guide §5.8).
 
 use types::{Errno, SnapId};
-use wire::msg::{MOsdOp, flags};
+use wire::msg::{MOsdOp, OpCode, OsdOp, flags};
 
 /// `osd_max_object_name_len`
 pub const MAX_NAME_BYTES: usize = 2048;
@@ -30,6 +30,10 @@ pub fn check_request(request: &MOsdOp, writes: bool) -> Result<(), Errno> {
     if object.name.is_empty() {
         return Err(Errno::EINVAL);
     }
+    let lists_snaps = |op: &OsdOp| op.code == OpCode::LIST_SNAPS;
+    if object.snap != SnapId::SNAPDIR && request.ops.iter().any(lists_snaps) {
+        return Err(Errno::EINVAL);
+    }
     if !writes {
         return Ok(());
     }
@@ -49,10 +53,10 @@ pub fn check_request(request: &MOsdOp, writes: bool) -> Result<(), Errno> {
 /// Checks a range against the largest object.
 ///
 /// # Errors
-/// EFBIG.
+/// EFBIG, also when it is empty and begins where the largest object ends.
 pub(super) fn check_range(offset: u64, len: u64) -> Result<(), Errno> {
     match offset.checked_add(len) {
-        Some(end) if end <= MAX_OBJECT_BYTES => Ok(()),
+        Some(end) if offset < MAX_OBJECT_BYTES && end <= MAX_OBJECT_BYTES => Ok(()),
         _ => Err(Errno::EFBIG),
     }
 }

@@ -4,10 +4,12 @@
 
 use super::{Run, Stop};
 use bytes::Bytes;
-use types::{ByteString, Errno, HObject, PoolId, SnapId};
+use types::{ByteString, Errno, HObject, PoolId, SnapId, UTime};
 use wire::msg::op_data::{CopyFrom2In, CopyFromIn, input};
 use wire::msg::{ObjectLocator, OpCode, OsdOp};
 
+/// `CEPH_OSD_COPY_FROM_FLAG_FLUSH`
+const FLAG_FLUSH: u8 = 1;
 /// `CEPH_OSD_COPY_FROM_FLAG_TRUNCATE_SEQ`
 const FLAG_TRUNCATE_SEQ: u8 = 0x20;
 
@@ -27,6 +29,8 @@ pub struct CopySource {
 pub struct CopiedObject {
     /// Its size in bytes.
     pub size: u64,
+    /// When it was written last: the copy is as old.
+    pub mtime: UTime,
     /// Its user version.
     pub user_version: u64,
     /// Offset and bytes of what is stored.
@@ -58,13 +62,17 @@ impl Run<'_> {
         let Some((_, fetched)) = self.scene.copies.iter().find(|(s, _)| *s == wanted) else {
             return Err(Stop::Copy(wanted));
         };
-        let copied = fetched.clone()?;
+        let copied = fetched.clone().map_err(Stop::Refuse)?;
+        // There is no tier to flush the source from first.
+        if args.flags & FLAG_FLUSH != 0 {
+            return Err(Stop::Refuse(Errno::EINVAL));
+        }
         let version = args.src_version;
         if version != 0 && version < copied.user_version {
-            return Err(Errno::ERANGE.into());
+            return Err(Stop::Refuse(Errno::ERANGE));
         }
         if version > copied.user_version {
-            return Err(Errno::EOVERFLOW.into());
+            return Err(Stop::Refuse(Errno::EOVERFLOW));
         }
         self.replace_by(copied, truncation);
         Ok(0)
@@ -95,6 +103,7 @@ impl Run<'_> {
         self.now.meta.truncate_size = size;
         // The copy has its source's user version, whatever was here before.
         self.now.meta.user_version = copied.user_version;
+        self.copied_mtime = Some(copied.mtime);
     }
 }
 

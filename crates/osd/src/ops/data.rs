@@ -15,7 +15,7 @@ const MAX_ERRNO: i64 = 4095;
 impl Run<'_> {
     /// The object's size for a reader that knows of a newer truncation (CephFS).
     fn size_for(&self, e: &Extent) -> u64 {
-        let size = self.before.size;
+        let size = self.state().size;
         let newer = e.truncate_seq > self.before.meta.truncate_seq;
         let beyond = e.offset.saturating_add(e.length) > e.truncate_size;
         if newer && beyond { size.min(e.truncate_size) } else { size }
@@ -26,6 +26,7 @@ impl Run<'_> {
         let size = self.size_for(&e);
         let wanted = if e.length == 0 { size } else { e.length };
         let len = wanted.min(size.saturating_sub(e.offset));
+        let len = if len > 0 { len.min(self.stored_bytes()?.saturating_sub(e.offset)) } else { 0 };
         let out = &mut self.results[i];
         out.args = Extent { length: len, ..e }.into();
         if len > 0 {
@@ -42,7 +43,7 @@ impl Run<'_> {
 
     /// Ranges that are stored, of those asked for.
     fn extents(&self, e: &Extent) -> Result<Vec<(u64, u64)>, Stop> {
-        let len = e.length.min(self.before.size.saturating_sub(e.offset));
+        let len = e.length.min(self.stored_bytes()?.saturating_sub(e.offset));
         if len == 0 {
             return Ok(Vec::new());
         }
@@ -76,7 +77,7 @@ impl Run<'_> {
 
     /// Follows the operations before it, as Ceph's does.
     pub(super) fn op_stat(&mut self, i: usize) -> Result<i32, Stop> {
-        let state = if self.changes { &self.now } else { &self.before };
+        let state = self.state();
         if !state.exists {
             return Err(Errno::ENOENT.into());
         }
@@ -85,45 +86,50 @@ impl Run<'_> {
         Ok(0)
     }
 
+    /// `PrimaryLogPG::do_checksum`, `finish_checksum`.
     pub(super) fn op_checksum(&mut self, i: usize, op: &OsdOp) -> Result<i32, Stop> {
         let args = op.args.checksum();
-        let init = checksum_in(op)?;
-        let size = self.before.size;
-        let (offset, mut len) = (args.offset, args.length);
-        // Zero means to the end, as with reads (`finish_checksum`, `do_checksum`).
-        if len == 0 && offset < size {
-            len = size - offset;
-        }
-        let len = len.min(size.saturating_sub(offset));
-        let chunk = if args.chunk_size == 0 { len } else { u64::from(args.chunk_size) };
-        if args.kind > checksum_kind::CRC32C || (len > 0 && !len.is_multiple_of(chunk)) {
+        let chunk = u64::from(args.chunk_size);
+        let fits = |len: u64| chunk == 0 || len.is_multiple_of(chunk);
+        if !fits(args.length) || (chunk > 0 && args.length == 0) {
             return Err(Errno::EINVAL.into());
         }
+        let (size, offset) = (self.state().size, args.offset);
+        let len = match args.length {
+            0 if offset == 0 => size,
+            // Nothing is there: no output, not even a count of none.
+            _ if offset >= size => return Ok(0),
+            asked => asked.min(size - offset),
+        };
+        if !fits(len) || args.kind > checksum_kind::CRC32C {
+            return Err(Errno::EINVAL.into());
+        }
+        let init = checksum_in(op)?;
+        let len = if len > 0 { len.min(self.stored_bytes()?.saturating_sub(offset)) } else { 0 };
         let data = if len == 0 {
             Bytes::new()
         } else {
             self.reader.read_whole(&self.source_key, offset, len)?
         };
-        let chunk = usize::try_from(chunk.max(1)).map_err(|_| Errno::EINVAL)?;
+        let chunk = if chunk == 0 { data.len().max(1) } else { args.chunk_size as usize };
         let values: Vec<u64> = data.chunks(chunk).map(|c| checksum(args.kind, init, c)).collect();
         self.put(i, checksum_out(args.kind, &values));
         Ok(0)
     }
 
-    /// Bytes beyond the end compare as zeros.
+    /// All that is given is compared, also when the arguments speak of more or less; bytes beyond the
+    /// end, or beyond what is spoken of, compare as zeros (`PrimaryLogPG::do_extent_cmp`).
     pub(super) fn op_cmpext(&mut self, op: &OsdOp) -> Result<i32, Stop> {
         let e = op.args.extent();
-        if e.length != op.indata.len() as u64 {
-            return Err(Errno::EINVAL.into());
-        }
-        super::check::check_range(e.offset, e.length)?;
-        let stored = if self.before.exists && e.length > 0 {
-            let len = e.length.min(self.before.size.saturating_sub(e.offset));
-            if len == 0 {
-                Bytes::new()
-            } else {
-                self.reader.read_whole(&self.source_key, e.offset, len)?
-            }
+        let given = op.indata.len() as u64;
+        let asked = e.length.min(self.size_for(&e).saturating_sub(e.offset));
+        let len = if asked > 0 {
+            asked.min(given).min(self.stored_bytes()?.saturating_sub(e.offset))
+        } else {
+            0
+        };
+        let stored = if len > 0 {
+            self.reader.read_whole(&self.source_key, e.offset, len)?
         } else {
             Bytes::new()
         };

@@ -62,20 +62,18 @@ impl Run<'_> {
         Finished { result, ops, user_version, effects, change: Some(Box::new(self.change_made())) }
     }
 
-    /// A write answers no data, unless the client asked for it (RETURNVEC) and it is short.
+    /// A write answers no data, unless the client asked for it (RETURNVEC) and it is short. What each
+    /// operation came to is answered always.
     fn write_results(&mut self, result: i32) -> i32 {
-        let returns = self.scene.request.has_flag(flags::RETURNVEC);
-        let mut result = if returns { result } else { 0 };
-        for op in &mut self.results {
-            if !returns {
-                op.outdata.clear();
-                op.rval = 0;
-            } else if op.len() > MAX_WRITE_OUTPUT_BYTES {
-                op.outdata.clear();
-                op.rval = types::Errno::EOVERFLOW.wire();
-                result = op.rval;
-                break;
-            }
+        if !self.scene.request.has_flag(flags::RETURNVEC) {
+            self.results.iter_mut().for_each(|op| op.outdata.clear());
+            return 0;
+        }
+        let mut result = result;
+        for op in self.results.iter_mut().filter(|op| op.len() > MAX_WRITE_OUTPUT_BYTES) {
+            op.outdata.clear();
+            op.rval = types::Errno::EOVERFLOW.wire();
+            result = op.rval;
         }
         result
     }
@@ -94,8 +92,9 @@ impl Run<'_> {
         self.now.meta.has_clones = has_clones;
         // Trimming is no change of the object itself.
         if clone.as_ref().is_none_or(|(_, c)| matches!(c, CloneChange::Made(_))) {
-            let time = self.scene.request.mtime;
-            self.now.meta.mtime = if time.is_zero() { self.scene.now } else { time };
+            let asked = Some(self.scene.request.mtime).filter(|time| !time.is_zero());
+            let time = self.copied_mtime.or(asked).unwrap_or(self.scene.now);
+            self.now.meta.mtime = time;
         }
         let write_snapset = keeps_head && has_clones && self.snapset_changed;
         Change {

@@ -39,7 +39,7 @@ use denc::DecodeError;
 use pg::ObjectSums;
 use store::{Miss, Transaction};
 use types::{EntityAddr, EntityName, Errno, HObject, ObjectKey, SnapId, UTime};
-use wire::msg::op::op_flags;
+use wire::msg::op::{Extent, op_flags};
 use wire::msg::{MOsdOp, OpCode, OsdOp, ReplyOp, ReplyOps, SnapContext};
 
 /// Why a run, or one operation of it, does not go on.
@@ -49,6 +49,8 @@ pub enum Stop {
     Fail(Errno),
     /// The operation fails with this (negative) number, which is no plain error number.
     Result(i32),
+    /// The request fails as a whole, also when its operation may fail.
+    Refuse(Errno),
     /// Bytes must be fetched first.
     Miss(Miss),
     /// This object (the head or a clone) must be recovered first.
@@ -156,6 +158,8 @@ struct Run<'a> {
     sums: ObjectSums,
     changes: bool,
     user_change: bool,
+    /// Of the object that this one has become a copy of.
+    copied_mtime: Option<UTime>,
     effects: Vec<WatchEffect>,
     results: ReplyOps,
 }
@@ -261,9 +265,15 @@ impl<'a> Run<'a> {
             sums: ObjectSums::default(),
             changes: false,
             user_change: false,
+            copied_mtime: None,
             effects: Vec::new(),
             results: request.ops.iter().map(ReplyOp::from).collect(),
         };
+        // The writer has not heard of a snapshot that others have.
+        let ordered = scene.writes && request.has_flag(wire::msg::flags::ORDERSNAP);
+        if ordered && run.snapc.seq < run.now.meta.snap_seq {
+            return Err(Errno::EOLDSNAPC.into());
+        }
         run.resolve_snap()?;
         Ok(run)
     }
@@ -338,12 +348,17 @@ impl<'a> Run<'a> {
             OpCode::APPEND => self.op_append(op),
             OpCode::WRITESAME => self.op_writesame(op),
             OpCode::ZERO => self.op_zero(i, op),
-            OpCode::TRUNCATE => self.op_truncate(op),
-            OpCode::TRIMTRUNC => self.op_trimtrunc(op),
+            OpCode::TRUNCATE => self.op_truncate(&op.args.extent()),
+            // CephFS: the same, to the size that goes with the truncation's number.
+            OpCode::TRIMTRUNC => {
+                let e = op.args.extent();
+                self.op_truncate(&Extent { offset: e.truncate_size, ..e })
+            }
             OpCode::CREATE => self.op_create(op),
             OpCode::DELETE => self.op_delete(),
             OpCode::SETALLOCHINT => self.op_alloc_hint(op),
             OpCode::ROLLBACK => self.op_rollback(op),
+            OpCode::STARTSYNC => self.op_startsync(),
             OpCode::LIST_SNAPS => self.op_list_snaps(i),
             OpCode::COPY_FROM | OpCode::COPY_FROM2 => self.op_copy_from(op),
             OpCode::GETXATTR => self.op_getxattr(i, op),
@@ -372,6 +387,24 @@ impl<'a> Run<'a> {
             }
             _ => Err(Errno::EOPNOTSUPP.into()),
         }
+    }
+
+    /// The object as the operations so far have made it. What it holds, reads see as it was before.
+    fn state(&self) -> &ObjectNow {
+        if self.changes { &self.now } else { &self.before }
+    }
+
+    /// Whether what reads see is stored, though it may be a whiteout.
+    fn is_stored(&self) -> bool {
+        self.before.exists || (self.source_key == self.head_key && self.stored.is_some())
+    }
+
+    /// Bytes of the object that reads see.
+    ///
+    /// # Errors
+    /// ENOENT when there was none before the request, though its operations may have made one.
+    fn stored_bytes(&self) -> Result<u64, Errno> {
+        if self.is_stored() { Ok(self.before.size) } else { Err(Errno::ENOENT) }
     }
 
     /// Sets the output of an operation.

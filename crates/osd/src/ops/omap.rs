@@ -84,10 +84,10 @@ impl Run<'_> {
     }
 
     pub(super) fn op_omap_cmp(&mut self, op: &OsdOp) -> Result<i32, Stop> {
-        let assertions: OmapCmpIn = input(op)?;
-        if !self.before.exists {
+        if !self.state().exists {
             return Err(Errno::ENOENT.into());
         }
+        let assertions: OmapCmpIn = input(op)?;
         let values = self.omap_values(assertions.keys().map(shared).collect())?;
         for (key, assertion) in &assertions {
             let stored = values.get(key).cloned().unwrap_or_default();
@@ -131,10 +131,10 @@ impl Run<'_> {
     }
 
     pub(super) fn op_omap_rm_keys(&mut self, op: &OsdOp) -> Result<i32, Stop> {
-        let keys: Keys = input(op)?;
         if !self.now.exists {
             return Err(Errno::ENOENT.into());
         }
+        let keys: Keys = input(op)?;
         self.change_existing();
         let key = self.head_key.clone();
         self.txn.omap_remove(&key, keys.iter().map(shared).collect());
@@ -142,10 +142,10 @@ impl Run<'_> {
     }
 
     pub(super) fn op_omap_rm_range(&mut self, op: &OsdOp) -> Result<i32, Stop> {
-        let range: OmapRmKeyRangeIn = input(op)?;
         if !self.now.exists {
             return Err(Errno::ENOENT.into());
         }
+        let range: OmapRmKeyRangeIn = input(op)?;
         self.change_existing();
         let key = self.head_key.clone();
         self.txn.omap_remove_range(&key, shared(&range.begin), shared(&range.end));

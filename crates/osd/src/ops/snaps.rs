@@ -62,10 +62,11 @@ impl Run<'_> {
 
     pub(super) fn op_rollback(&mut self, op: &OsdOp) -> Result<i32, Stop> {
         let snap = SnapId(op.args.snap().snapid);
-        let place = if self.scene.snaps.is_removed(snap) {
-            SnapPlace::Nowhere
-        } else {
-            self.snapset.find(snap, self.now.meta.snap_seq)
+        // As it was before the request: a clone that this one makes is not there yet.
+        let place = match self.snapset.find(snap, self.before.meta.snap_seq) {
+            _ if self.scene.snaps.is_removed(snap) => SnapPlace::Nowhere,
+            SnapPlace::Head if !self.before.exists => SnapPlace::Nowhere,
+            place => place,
         };
         match place {
             // The object did not exist then.
@@ -76,9 +77,8 @@ impl Run<'_> {
                 }
                 Ok(0)
             }
-            SnapPlace::Head if !self.now.exists => Ok(0),
             SnapPlace::Head => {
-                self.change_existing();
+                self.change();
                 Ok(0)
             }
             SnapPlace::Clone(id) => self.roll_back_to(id),
@@ -187,9 +187,6 @@ impl Run<'_> {
     }
 
     pub(super) fn op_list_snaps(&mut self, i: usize) -> Result<i32, Stop> {
-        if self.scene.request.object.snap != SnapId::SNAPDIR {
-            return Err(Errno::EINVAL.into());
-        }
         let info = |(id, c): (&SnapId, &CloneState)| {
             let mut snaps = c.snaps.clone();
             snaps.reverse();

@@ -1,6 +1,6 @@
 //! Operations that change data.
 
-use super::check::check_range;
+use super::check::{MAX_OBJECT_BYTES, check_range};
 use super::{Run, Stop};
 use crate::object::AllocHint;
 use bytes::Bytes;
@@ -10,21 +10,23 @@ use wire::msg::op::{Extent, op_flags};
 use wire::msg::{OpCode, OsdOp};
 
 impl Run<'_> {
-    /// CephFS: applies a truncation that the client knows of and the object does not, and cuts a
-    /// write that does not know of the newest one. Returns the bytes that are to be written.
-    fn heed_truncation(&mut self, e: &Extent) -> u64 {
+    /// CephFS: applies a truncation that the client knows of and the object does not (to make it longer,
+    /// too, if it is not new), and cuts a write that does not know of the newest one. Returns the bytes
+    /// that are to be written.
+    fn heed_truncation(&mut self, e: &Extent, is_new: bool) -> u64 {
         let known = self.now.meta.truncate_seq;
         if e.truncate_seq > known {
-            if self.now.exists && e.truncate_size < self.now.size {
-                self.truncate_to(e.truncate_size);
+            let size = e.truncate_size.min(MAX_OBJECT_BYTES);
+            if !is_new && size != self.now.size {
+                self.truncate_to(size);
             }
             self.now.meta.truncate_seq = e.truncate_seq;
             self.now.meta.truncate_size = e.truncate_size;
             return e.length;
         }
         let end = e.offset.saturating_add(e.length);
-        if e.truncate_seq != 0 && e.truncate_seq < known && end > self.now.size {
-            // An old write after a trim: what is beyond the end stays away.
+        if e.truncate_seq < known && end > self.now.size {
+            // An old write after a trim, or one that knows of none: what is beyond the end stays away.
             return self.now.size.saturating_sub(e.offset);
         }
         e.length
@@ -55,18 +57,20 @@ impl Run<'_> {
             return Err(Errno::EINVAL.into());
         }
         check_range(e.offset, e.length)?;
-        self.change_existing();
-        let len = self.heed_truncation(&e);
-        if len == 0 {
-            // Nothing to write extends the object all the same (but not when it was cut off).
-            if e.length == 0 && e.offset > self.now.size {
-                self.truncate_to(e.offset);
-            }
-            return Ok(0);
-        }
-        let crc = op.indata_crc.of_part(len as usize, op.indata.len());
-        self.write_at(e.offset, op.indata.slice(..len as usize), crc);
+        self.write_heeding(&e, &op.indata, op.indata_crc);
         Ok(0)
+    }
+
+    fn write_heeding(&mut self, e: &Extent, data: &Bytes, crc: KnownCrc) {
+        let is_new = !self.now.exists;
+        self.change_existing();
+        let len = self.heed_truncation(e, is_new) as usize;
+        if len > 0 {
+            self.write_at(e.offset, data.slice(..len), crc.of_part(len, data.len()));
+        } else if e.offset > self.now.size {
+            // Nothing to write, or nothing left of it, extends the object all the same.
+            self.truncate_to(e.offset);
+        }
     }
 
     pub(super) fn op_writefull(&mut self, op: &OsdOp) -> Result<i32, Stop> {
@@ -107,9 +111,9 @@ impl Run<'_> {
             return Err(Errno::EINVAL.into());
         }
         check_range(w.offset, w.length)?;
-        self.change_existing();
         let times = usize::try_from(w.length / pattern).map_err(|_| Errno::EINVAL)?;
-        self.write_at(w.offset, op.indata.repeat(times).into(), KnownCrc::NONE);
+        let e = Extent { offset: w.offset, length: w.length, ..Extent::default() };
+        self.write_heeding(&e, &op.indata.repeat(times).into(), KnownCrc::NONE);
         Ok(0)
     }
 
@@ -117,13 +121,18 @@ impl Run<'_> {
     /// (`PrimaryLogPG.cc: do_osd_ops`, "munging ZERO").
     pub(super) fn op_zero(&mut self, i: usize, op: &OsdOp) -> Result<i32, Stop> {
         let e = op.args.extent();
-        check_range(e.offset, e.length)?;
-        if !self.now.exists || e.length == 0 || e.offset >= self.now.size {
-            return Ok(0);
-        }
-        if e.offset + e.length >= self.now.size {
+        let end = e.offset.saturating_add(e.length);
+        let fits = e.offset < MAX_OBJECT_BYTES && e.length <= MAX_OBJECT_BYTES;
+        if self.now.exists && fits && e.length > 0 && end >= self.now.size {
+            if e.offset >= self.now.size {
+                return Ok(0);
+            }
             self.results[i].code = OpCode::TRUNCATE;
-            return self.op_truncate(op);
+            return self.op_truncate(&e);
+        }
+        check_range(e.offset, e.length)?;
+        if !self.now.exists || e.length == 0 {
+            return Ok(0);
         }
         self.change_existing();
         let key = self.head_key.clone();
@@ -132,12 +141,11 @@ impl Run<'_> {
         Ok(0)
     }
 
-    pub(super) fn op_truncate(&mut self, op: &OsdOp) -> Result<i32, Stop> {
-        let e = op.args.extent();
+    pub(super) fn op_truncate(&mut self, e: &Extent) -> Result<i32, Stop> {
         if !self.now.exists {
             return Ok(0);
         }
-        check_range(e.offset, 0)?;
+        check_range(e.offset, e.length)?;
         if e.truncate_seq != 0 {
             if e.truncate_seq <= self.now.meta.truncate_seq {
                 // An old truncation, done already.
@@ -153,26 +161,19 @@ impl Run<'_> {
         Ok(0)
     }
 
-    pub(super) fn op_trimtrunc(&mut self, op: &OsdOp) -> Result<i32, Stop> {
-        let e = op.args.extent();
-        if !self.now.exists || e.truncate_seq <= self.now.meta.truncate_seq {
-            return Ok(0);
-        }
-        check_range(e.truncate_size, 0)?;
-        self.change_existing();
-        self.now.meta.truncate_seq = e.truncate_seq;
-        self.now.meta.truncate_size = e.truncate_size;
-        if e.truncate_size < self.now.size {
-            self.truncate_to(e.truncate_size);
-        }
-        Ok(0)
-    }
-
     pub(super) fn op_create(&mut self, op: &OsdOp) -> Result<i32, Stop> {
         if self.now.exists && op.has_flag(op_flags::EXCL) {
             return Err(Errno::EEXIST.into());
         }
         self.change_existing();
+        Ok(0)
+    }
+
+    /// A write that changes nothing, but counts as one.
+    pub(super) fn op_startsync(&mut self) -> Result<i32, Stop> {
+        if self.now.exists {
+            self.change();
+        }
         Ok(0)
     }
 

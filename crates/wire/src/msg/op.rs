@@ -67,6 +67,7 @@ opcodes! {
     ZERO = 0x2204;
     DELETE = 0x2205;
     APPEND = 0x2206;
+    STARTSYNC = 0x2207;
     SETTRUNC = 0x2208;
     TRIMTRUNC = 0x2209;
     TMAPUP = 0x320a;

@@ -1,5 +1,6 @@
 mod balancer;
 mod bench;
+mod beside;
 mod bulk;
 mod cluster;
 mod commands;

@@ -1,0 +1,133 @@
+//! The same random requests to our cluster and to one of real Ceph beside it must get the same
+//! answers, result by result and byte by byte, and make the same objects.
+//!
+//! `LOLIGO_IT_CEPH_CONF=FILE` names the cluster of real Ceph, which has a pool `beside` with 8 PGs;
+//! without it these tests do nothing. `bench/beside` starts both. `LOLIGO_IT_FIRST` and
+//! `LOLIGO_IT_SEEDS` choose the histories: each is some requests on a few objects of its own, and ends
+//! with the first answer that differs.
+//!
+//! What Ceph itself gets wrong (above all what ends its OSDs) is not asked for; see where the
+//! requests are made.
+
+mod answer;
+mod call;
+mod op;
+mod request;
+
+use super::cluster::shared;
+use answer::Answer;
+use client::{ObjectOp, Outcome};
+use loligo::SyncClient;
+use loligo::conf::ClientConf;
+use request::{Asked, Names};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use types::PoolId;
+
+const CEPH_ENV: &str = "LOLIGO_IT_CEPH_CONF";
+/// Its pool.
+const POOL: &str = "beside";
+/// Requests of a history.
+const REQUESTS: u64 = 40;
+/// Histories, unless the environment says otherwise.
+const HISTORIES: u64 = 100;
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |n| n.parse().unwrap())
+}
+
+struct Side {
+    client: SyncClient,
+    pool: PoolId,
+}
+
+impl Side {
+    fn connect(conf: &Path, pool: &str) -> Self {
+        let conf = ClientConf::load(conf).unwrap();
+        let mut client = SyncClient::connect(&conf, Duration::from_secs(10)).unwrap();
+        let pool = client.pool(pool).unwrap();
+        Side { client, pool }
+    }
+
+    fn ask(&mut self, op: ObjectOp) -> Answer {
+        let id = self.client.submit(op).unwrap();
+        match self.client.wait(id).unwrap() {
+            Outcome::Op(result) => Answer::of(result),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Makes request `n` of a history.
+type Make = fn(&Names, u64) -> Asked;
+
+struct Pair {
+    ours: Side,
+    theirs: Side,
+    /// So that no run meets the objects of another one.
+    run: u64,
+    asked: u64,
+}
+
+impl Pair {
+    /// Runs one history: the first difference in a few words, and how it came to it.
+    fn compare(&mut self, make: Make, seed: u64) -> Option<(String, String)> {
+        let prefix = format!("{:x}-{seed}", self.run);
+        let names = |side: &Side| Names { pool: side.pool, prefix: prefix.clone(), seed };
+        let (our_names, their_names) = (names(&self.ours), names(&self.theirs));
+        let mut history = format!("seed {seed}\n");
+        for n in 0..REQUESTS {
+            let (ours, theirs) = (make(&our_names, n), make(&their_names, n));
+            let (a, b) = (self.ours.ask(ours.request), self.theirs.ask(theirs.request));
+            self.asked += 1;
+            history.push_str(&format!("{n}: {} -> {}\n", ours.shown, a.result));
+            let mut difference = a.difference(&b, ours.is_own).map(|d| (d, a, b));
+            if difference.is_none() {
+                let (a, b) = (self.ours.ask(ours.look), self.theirs.ask(theirs.look));
+                let afterwards = a.difference(&b, false);
+                difference = afterwards.map(|d| (format!("afterwards: {d}"), a, b));
+            }
+            if let Some((difference, a, b)) = difference {
+                history.push_str(&format!("  ours:   {a}\n  theirs: {b}\n"));
+                return Some((difference, history));
+            }
+        }
+        None
+    }
+}
+
+/// Many histories; each kind of difference is shown once.
+fn compare(make: Make) {
+    let Some(conf) = std::env::var_os(CEPH_ENV) else { return };
+    let pool = shared().pool(POOL);
+    let run = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let mut pair = Pair {
+        ours: Side::connect(pool.cluster.conf(), &pool.name),
+        theirs: Side::connect(Path::new(&conf), POOL),
+        run,
+        asked: 0,
+    };
+    let mut kinds: BTreeMap<String, (u64, String)> = BTreeMap::new();
+    let first = number("LOLIGO_IT_FIRST", 1);
+    for seed in first..first + number("LOLIGO_IT_SEEDS", HISTORIES) {
+        if let Some((difference, history)) = pair.compare(make, seed) {
+            kinds.entry(difference).or_insert((0, history)).0 += 1;
+        }
+    }
+    for (difference, (times, example)) in &kinds {
+        println!("== {times} times: {difference}\n{example}");
+    }
+    println!("{} requests, {} kinds of differences", pair.asked, kinds.len());
+    assert!(kinds.is_empty(), "answers differ from those of Ceph");
+}
+
+#[test]
+fn objects_are_as_in_ceph() {
+    compare(request::on_object);
+}
+
+#[test]
+fn classes_are_as_in_ceph() {
+    compare(request::call_on_object);
+}
