@@ -2,6 +2,7 @@
 
 mod admin;
 mod alive;
+mod answers;
 mod basic;
 mod budget;
 mod chaos;

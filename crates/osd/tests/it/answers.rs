@@ -1,0 +1,129 @@
+//! Answers to odd requests, each as real Ceph 16.2.15 gives it (found with `bench/beside`).
+
+use crate::basic::{read, with_pool, write_full};
+use crate::client::object;
+use crate::cluster::{Cluster, output};
+use types::{Errno, SnapId};
+use wire::msg::op::{Checksum, Extent, Snap, checksum_kind};
+use wire::msg::op_data::{StatOut, xattr_op};
+use wire::msg::{MOsdOpReply, OpCode, OsdOp, SnapContext, flags};
+
+fn extent(code: OpCode, offset: u64, length: u64) -> OsdOp {
+    OsdOp::new(code, Extent { offset, length, ..Extent::default() })
+}
+
+fn write_at(offset: u64, data: &'static [u8]) -> OsdOp {
+    extent(OpCode::WRITE, offset, data.len() as u64).with_indata(data)
+}
+
+/// A write that knows of snapshots up to `seq`.
+fn write(c: &mut Cluster, ops: Vec<OsdOp>, seq: u64, more: u32) -> MOsdOpReply {
+    let snaps = (1..=seq).rev().map(SnapId).collect();
+    let snapc = SnapContext { seq: SnapId(seq), snaps };
+    let target = object(1, "a");
+    let tid = c.on_client(|c| c.request_with(target, ops, flags::WRITE | more, snapc));
+    c.wait_for(tid)
+}
+
+fn size(c: &mut Cluster) -> u64 {
+    let got = c.call(object(1, "a"), vec![extent(OpCode::STAT, 0, 0)], false);
+    denc::decode::<StatOut>(&output(&got, 0)).unwrap().size
+}
+
+#[test]
+fn a_rollback_sees_snapshots_as_they_were_before_the_request() {
+    let mut c = with_pool(1, 3, 3);
+    let rollback = |snap| OsdOp::new(OpCode::ROLLBACK, Snap { snapid: snap });
+    assert_eq!(write(&mut c, vec![write_full(b"old")], 0, 0).result, 0);
+    // The first operation makes the clone of snapshot 1; the second one takes back nothing.
+    assert_eq!(write(&mut c, vec![write_full(b"newer"), rollback(1)], 1, 0).result, 0);
+    assert_eq!(size(&mut c), 5);
+    assert_eq!(write(&mut c, vec![write_full(b"newest"), rollback(1)], 1, 0).result, 0);
+    assert_eq!(size(&mut c), 3);
+    // The head is what snapshot 9 sees: what was deleted stays so.
+    let delete = OsdOp::new(OpCode::DELETE, Extent::default());
+    assert_eq!(write(&mut c, vec![delete, rollback(9)], 1, 0).result, 0);
+    let got = c.call(object(1, "a"), vec![read(0, 0)], false);
+    assert_eq!(got.result, -Errno::ENOENT.0);
+}
+
+#[test]
+fn a_writer_behind_the_snapshots_is_told_if_it_asks() {
+    let mut c = with_pool(2, 3, 3);
+    assert_eq!(write(&mut c, vec![write_full(b"x")], 3, 0).result, 0);
+    let late =
+        |c: &mut Cluster, seq| write(c, vec![write_full(b"y")], seq, flags::ORDERSNAP).result;
+    assert_eq!(late(&mut c, 2), -Errno::EOLDSNAPC.0);
+    assert_eq!(late(&mut c, 3), 0);
+    assert_eq!(write(&mut c, vec![write_full(b"y")], 2, 0).result, 0);
+}
+
+#[test]
+fn what_a_request_makes_it_does_not_read() {
+    let mut c = with_pool(3, 3, 3);
+    for op in [read(0, 2), OsdOp::new(OpCode::GETXATTRS, Extent::default())] {
+        let reply = write(&mut c, vec![write_full(b"new"), op], 0, flags::RETURNVEC);
+        assert_eq!(reply.result, -Errno::ENOENT.0);
+    }
+    assert_eq!(write(&mut c, vec![write_full(b"old one")], 0, 0).result, 0);
+    let ops = vec![extent(OpCode::TRUNCATE, 4, 0), read(0, 0)];
+    let reply = write(&mut c, ops, 0, flags::RETURNVEC);
+    assert_eq!(output(&reply, 1), b"old "[..]);
+}
+
+#[test]
+fn each_operation_of_a_write_has_its_own_result() {
+    let mut c = with_pool(4, 3, 3);
+    let compare = xattr_op(OpCode::CMPXATTR, b"x", b"1", 1, 1);
+    assert_eq!(write(&mut c, vec![xattr_op(OpCode::SETXATTR, b"x", b"1", 0, 0)], 0, 0).result, 0);
+    let reply = write(&mut c, vec![compare, write_full(b"x")], 0, 0);
+    let results: Vec<_> = reply.ops.iter().map(|op| op.rval).collect();
+    assert_eq!((reply.result, &results[..]), (0, &[1, 0][..]));
+}
+
+#[test]
+fn a_write_that_knows_no_truncation_stays_within_the_object() {
+    let mut c = with_pool(5, 3, 3);
+    assert_eq!(write(&mut c, vec![write_full(&[7; 100])], 0, 0).result, 0);
+    // It comes before the truncation that it knows of, which makes the object longer, too.
+    let args = Extent { offset: 0, length: 1, truncate_size: 120, truncate_seq: 2 };
+    let known = OsdOp::new(OpCode::WRITE, args).with_indata(&b"x"[..]);
+    assert_eq!(write(&mut c, vec![known], 0, 0).result, 0);
+    assert_eq!(size(&mut c), 120);
+    assert_eq!(write(&mut c, vec![write_at(119, b"abc")], 0, 0).result, 0);
+    assert_eq!(size(&mut c), 120);
+    let trim = OsdOp::new(OpCode::TRIMTRUNC, Extent { truncate_size: 50, ..Extent::default() });
+    assert_eq!(write(&mut c, vec![trim], 0, 0).result, 0);
+    assert_eq!(size(&mut c), 50);
+}
+
+#[test]
+fn odd_ranges() {
+    let mut c = with_pool(6, 3, 3);
+    let most = 128 << 20;
+    assert_eq!(write(&mut c, vec![write_full(b"abcd")], 0, 0).result, 0);
+    let too_big = [extent(OpCode::TRUNCATE, most, 0), extent(OpCode::TRUNCATE, 0, most + 1)];
+    for op in too_big {
+        assert_eq!(write(&mut c, vec![op], 0, 0).result, -Errno::EFBIG.0);
+    }
+    // Nothing is there to be zeroed, so the end does not matter.
+    assert_eq!(write(&mut c, vec![extent(OpCode::ZERO, most - 1, 100)], 0, 0).result, 0);
+
+    let mut ask = |op: OsdOp| c.call(object(1, "a"), vec![op], false);
+    let sum = |offset, length, chunk_size| {
+        let args = Checksum { offset, length, chunk_size, kind: checksum_kind::CRC32C };
+        OsdOp::new(OpCode::CHECKSUM, args).with_indata(denc::encode(&0u32))
+    };
+    let beyond = ask(sum(4, 8, 8));
+    assert_eq!((beyond.result, output(&beyond, 0).len()), (0, 0));
+    assert_eq!(output(&ask(sum(0, 0, 0)), 0)[..4], [1, 0, 0, 0]);
+    assert_eq!(ask(sum(0, 0, 4)).result, -Errno::EINVAL.0);
+    assert_eq!(ask(sum(0, 8, 8)).result, -Errno::EINVAL.0);
+    assert_eq!(ask(sum(1, 0, 0)).result, 0);
+    // All that is given is compared, beyond what is spoken of with zeros.
+    let compare = |length| extent(OpCode::CMPEXT, 0, length).with_indata(&b"abcd"[..]);
+    assert_eq!(ask(compare(4)).result, 0);
+    assert_eq!(ask(compare(1 << 40)).result, 0);
+    assert_eq!(ask(compare(2)).result, -4095 - 2);
+    assert_eq!(ask(extent(OpCode::LIST_SNAPS, 0, 0)).result, -Errno::EINVAL.0);
+}
