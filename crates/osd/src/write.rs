@@ -251,18 +251,10 @@ impl Daemon {
     pub(crate) fn on_rep_ack(&mut self, from: OsdId, m: RepAck, fx: &mut Effects) {
         self.heard_of_space(from, m.full);
         let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
-        if host.interval() == m.interval
-            && !m.missed.is_empty()
-            && let Some(write) = host.in_flight.get_mut(m.version)
-        {
-            let object = write.object.clone();
-            host.pg.taken_without_data(from, &m.missed);
+        if host.interval() == m.interval && !m.missed.is_empty() {
+            let left_out = (m.version, &m.missed[..]);
+            host.pg.left_out(from, left_out, &mut host.in_flight, |write| &write.object);
             host.dirty = true;
-            // One that is being filled counts for nobody yet.
-            let counts = host.pg.mapping().acting.contains(&from);
-            if counts && !host.pg.is_safe(&object, m.version, host.in_flight.committed()) {
-                host.in_flight.hold(m.version);
-            }
             self.note_recovering(m.pgid);
             self.report_soon();
         }

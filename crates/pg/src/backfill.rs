@@ -5,12 +5,13 @@
 //! it is durable there. Writes of objects that the backfill has passed are sent to the target
 //! (ordered behind the push); a write beyond it changes what is still to be pushed instead. A write
 //! of an object on its way comes with the push, or the push is put off: then the object comes again at
-//! the end of the range.
+//! the end of the range. (What a target left out is brought as recovery by log, before `last_backfill` moves over
+//! it.) So does a head of which a clone is still on its way: see `clones`.
 
 use crate::pg::{Fx, Pg, Stage};
 use std::collections::BTreeMap;
 use types::testing::{Bug, planted};
-use types::{Eversion, HObject, OsdId};
+use types::{Eversion, HObject, OsdId, SnapId};
 
 /// A listing of part of a PG.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -177,15 +178,27 @@ impl Backfill {
 
     /// The next object that differs.
     fn next_object(&mut self) -> Option<(HObject, Option<Eversion>)> {
-        let next = self.todo.pop_first();
-        if let Some((object, _)) = &next {
+        while let Some((object, version)) = self.todo.pop_first() {
             self.front = Front { object: object.clone(), inclusive: true };
+            if !self.has_clone_before(&object) {
+                self.moving.insert(object.clone(), version);
+                return Some((object, version));
+            }
+            self.again.insert(object, version);
         }
-        let next = next.or_else(|| self.again.pop_first());
-        if let Some((object, version)) = &next {
-            self.moving.insert(object.clone(), *version);
-        }
-        next
+        let object = self.again.keys().find(|o| !self.has_clone_before(o))?.clone();
+        let next = self.again.remove_entry(&object)?;
+        self.moving.insert(object, next.1);
+        Some(next)
+    }
+
+    /// Whether a clone of this head is on its way, or waits for it.
+    fn has_clone_before(&self, head: &HObject) -> bool {
+        let has = |objects: &BTreeMap<HObject, Option<Eversion>>| {
+            let mut clones = objects.range(head.at_snap(SnapId(0))..head.clone());
+            clones.next().is_some()
+        };
+        head.is_head() && (has(&self.moving) || has(&self.again))
     }
 
     /// Objects were made or deleted in a write of `object`.
@@ -261,7 +274,10 @@ impl Pg {
             });
         }
         let open = !(b.todo.is_empty() && b.again.is_empty() && b.moving.is_empty());
-        if open || b.reported.as_ref() == Some(&b.range_end) {
+        // What it has left out since: it does not know of what was written then, and would count as complete.
+        let missing = self.peers.get(&target).and_then(|p| p.missing.as_ref());
+        let lacks = missing.and_then(|m| m.from(&b.begin).next()).is_some_and(|o| *o < b.range_end);
+        if open || lacks || b.reported.as_ref() == Some(&b.range_end) {
             return None;
         }
         b.front = Front { object: b.range_end.clone(), inclusive: false };

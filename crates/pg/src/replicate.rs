@@ -206,6 +206,24 @@ impl Pg {
             && interval == self.info.history.same_interval_since
     }
 
+    /// As the primary: a replica answers a write, of which it logged these entries without their data. If there
+    /// are too few others the write is held. One that is being filled does not count, and its answer may come when
+    /// the client has had its own.
+    pub fn left_out<T>(
+        &mut self,
+        osd: OsdId,
+        (write, entries): (Eversion, &[Eversion]),
+        in_flight: &mut InFlight<T>,
+        object: impl Fn(&T) -> &HObject,
+    ) {
+        self.taken_without_data(osd, entries);
+        let (counts, committed) = (self.mapping.acting.contains(&osd), in_flight.committed());
+        let flying = in_flight.get_mut(write).filter(|_| counts);
+        if flying.is_some_and(|w| !self.is_safe(object(w), write, committed)) {
+            in_flight.hold(write);
+        }
+    }
+
     /// As the primary: a replica logged these entries without their data. It misses the objects now.
     pub fn taken_without_data(&mut self, osd: OsdId, versions: &[Eversion]) {
         let Some(peer) = self.peers.get_mut(&osd) else { return };

@@ -5,7 +5,7 @@
 //! Source: Ceph `osd/PeeringState.cc: build_might_have_unfound, all_unfound_are_queried_or_lost`,
 //! `osd/PrimaryLogPG.cc: mark_all_unfound_lost, pick_newest_available`.
 
-use crate::entry::{EntryKind, LogEntry};
+use crate::entry::LogEntry;
 use crate::intervals::MapView;
 use crate::missing::MissingItem;
 use crate::msg::{Body, Query};
@@ -123,7 +123,7 @@ impl Pg {
     /// away. That is so when in the interval of the write all members but one never had the data, and all in
     /// every interval since, this one included: what a replica leaves out is not answered before two have it.
     ///
-    /// Not what made clones: they would have to go with it, at once.
+    /// Not what made clones, or removed some: these would have to go with it, or come again, at once.
     pub fn never_acknowledged(&self) -> Vec<HObject> {
         // With fewer copies the next interval may not know of it.
         if self.stage != Stage::Active || !self.has_enough_copies() {
@@ -147,11 +147,11 @@ impl Pg {
         never_had.extend(self.missing.get(object).map(|item| (self.me, item.never_had_since)));
         never_had.retain(|_, since| *since > Eversion::ZERO);
         let Some(since) = never_had.values().min().copied() else { return false };
-        let of_it = |e: &LogEntry| e.kind == EntryKind::Clone && e.object.head() == *object;
-        // A write's clone is the entry before its own.
+        let of_it = |e: &LogEntry| e.object != *object && e.object.head() == *object;
+        // What a write made or removed of a clone is the entry before its own, which may be trimmed.
         let before = self.log.entries().rev().find(|e| e.version < since);
-        let clones = before.into_iter().chain(self.log.after(since)).any(of_it);
-        if self.log.tail() >= since || clones {
+        let is_known = before.is_some() || self.log.tail() == Eversion::ZERO;
+        if !is_known || before.into_iter().chain(self.log.after(since)).any(of_it) {
             return false;
         }
         let first = since.epoch;
@@ -186,7 +186,13 @@ impl Pg {
             let failed = p.lacks.contains(object);
             (!failed).then_some((have, false, *osd))
         });
-        match here.into_iter().chain(there).max().filter(|_| revert) {
+        // It was given up before, and that is not done yet: what was lost then does not come again, since the
+        // requests that had made it are forgotten.
+        let last = self.missing.get(object).and_then(|item| self.log.get(item.need));
+        let lost_after = last.and_then(|e| e.lost_after).unwrap_or(Eversion::MAX);
+        let counts = |have: Eversion| have > Eversion::ZERO && have <= lost_after;
+        let best = here.into_iter().chain(there).max_by_key(|all| (counts(all.0), *all));
+        match best.filter(|_| revert) {
             Some((to, _, from)) if to > Eversion::ZERO => GiveUp::Revert { to, from },
             _ => GiveUp::Delete,
         }
