@@ -96,6 +96,27 @@ mod tests {
         assert_eq!(pushed(pg.next_recovery()), Some(clone()));
     }
 
+    /// A write was left out, and the next one, which made a clone, is on its way: its replica misses what that is made
+    /// upon. The head is not brought in its new state before the clone.
+    #[test]
+    fn what_is_written_upon_what_was_left_out_is_left_out_as_well() {
+        let mut pg = copy(Stage::Active, &[1, 2]);
+        peer(&mut pg, 2, Missing::default());
+        let append = |pg: &mut Pg, all| pg.append(all, ObjectSums::default(), 1);
+        append(&mut pg, entries());
+        let later = HObject { snap: SnapId(9), ..object() };
+        let of_clone =
+            LogEntry { kind: EntryKind::Clone, ..LogEntry::of(later.clone(), at(5, 13)) };
+        append(&mut pg, vec![of_clone, entry(EntryKind::Modify, at(5, 14), at(5, 12))]);
+        let missing = |pg: &Pg| pg.peers[&OTHER].missing.clone().unwrap();
+        pg.taken_without_data(OTHER, &[at(5, 12)]);
+        assert!(missing(&pg).iter().map(|(o, _)| o).eq([&later, &object()]));
+        append(&mut pg, vec![entry(EntryKind::Delete, at(5, 15), at(5, 14))]);
+        append(&mut pg, vec![entry(EntryKind::Modify, at(5, 16), Eversion::ZERO)]);
+        pg.taken_without_data(OTHER, &[at(5, 12)]);
+        assert!(missing(&pg).iter().map(|(o, _)| o).eq([&later]));
+    }
+
     fn pushed(work: Option<Work>) -> Option<HObject> {
         match work? {
             Work::Push { object, .. } => Some(object),
