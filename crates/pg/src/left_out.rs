@@ -132,9 +132,9 @@ fn what_was_damaged_is_kept() {
     assert!(pg.never_acknowledged().is_empty());
 }
 
-/// With the object its clone would have to go, which nobody could see in between; or come again.
+/// A clone that was made goes with it. One that was changed or removed would have to come again.
 #[test]
-fn what_made_or_removed_a_clone_is_kept() {
+fn what_changed_a_clone_is_kept() {
     let lost = |first: LogEntry| {
         let mut pg = leader(&[interval(4, 7, &[0, 1, 2], true)], missing(1));
         pg.log = PgLog::starting_at(at(5, 9));
@@ -147,9 +147,16 @@ fn what_made_or_removed_a_clone_is_kept() {
         ..LogEntry::of(HObject { snap: SnapId(4), ..object() }, at(5, 10))
     };
     assert_eq!(lost(LogEntry::of(HObject::min(), at(5, 10))), [object()]);
-    for kind in [EntryKind::Clone, EntryKind::Modify, EntryKind::Delete] {
+    assert_eq!(lost(clone(EntryKind::Clone)), [object()]);
+    for kind in [EntryKind::Modify, EntryKind::Delete] {
         assert!(lost(clone(kind)).is_empty());
     }
+    let mut pg = leader(&[], missing(1));
+    pg.log = PgLog::starting_at(at(4, 3));
+    pg.log.append(clone(EntryKind::Clone));
+    let of_it = clone(EntryKind::Clone);
+    assert_eq!(pg.clones_made_after(&object(), at(4, 3)), [(of_it.object, of_it.version)]);
+    assert!(pg.clones_made_after(&object(), at(5, 10)).is_empty(), "that had it already");
     // It may have been the last one that was trimmed.
     let mut pg = leader(&[interval(4, 7, &[0, 1, 2], true)], missing(1));
     pg.log = PgLog::starting_at(at(5, 10));

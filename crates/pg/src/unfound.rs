@@ -5,7 +5,7 @@
 //! Source: Ceph `osd/PeeringState.cc: build_might_have_unfound, all_unfound_are_queried_or_lost`,
 //! `osd/PrimaryLogPG.cc: mark_all_unfound_lost, pick_newest_available`.
 
-use crate::entry::LogEntry;
+use crate::entry::{EntryKind, LogEntry};
 use crate::intervals::MapView;
 use crate::missing::MissingItem;
 use crate::msg::{Body, Query};
@@ -123,7 +123,8 @@ impl Pg {
     /// away. That is so when in the interval of the write all members but one never had the data, and all in
     /// every interval since, this one included: what a replica leaves out is not answered before two have it.
     ///
-    /// Not what made clones, or removed some: these would have to go with it, or come again, at once.
+    /// The clones that these writes made go with them ([`Pg::clones_made_after`]): whoever reads one asks the head
+    /// for it. Not writes that changed or removed clones: these would have to come again.
     pub fn never_acknowledged(&self) -> Vec<HObject> {
         // With fewer copies the next interval may not know of it.
         if self.stage != Stage::Active || !self.has_enough_copies() {
@@ -147,11 +148,14 @@ impl Pg {
         never_had.extend(self.missing.get(object).map(|item| (self.me, item.never_had_since)));
         never_had.retain(|_, since| *since > Eversion::ZERO);
         let Some(since) = never_had.values().min().copied() else { return false };
-        let of_it = |e: &LogEntry| e.object != *object && e.object.head() == *object;
-        // What a write made or removed of a clone is the entry before its own, which may be trimmed.
+        let changes_clone = |e: &LogEntry| {
+            let of_it = e.object != *object && e.object.head() == *object;
+            of_it && e.changes_object() && e.kind != EntryKind::Clone
+        };
+        // What a write did to a clone is the entry before its own, which may be trimmed.
         let before = self.log.entries().rev().find(|e| e.version < since);
         let is_known = before.is_some() || self.log.tail() == Eversion::ZERO;
-        if !is_known || before.into_iter().chain(self.log.after(since)).any(of_it) {
+        if !is_known || before.into_iter().chain(self.log.after(since)).any(changes_clone) {
             return false;
         }
         let first = since.epoch;
@@ -175,6 +179,12 @@ impl Pg {
             last = later.last;
         }
         last.next() == self.info.history.same_interval_since
+    }
+
+    /// The clones, and their versions, that were made of a head after this version. They go when it goes back to it.
+    pub fn clones_made_after(&self, head: &HObject, version: Eversion) -> Vec<(HObject, Eversion)> {
+        let made = |e: &&LogEntry| e.kind == EntryKind::Clone && e.object.head() == *head;
+        self.log.after(version).filter(made).map(|e| (e.object.clone(), e.version)).collect()
     }
 
     /// What becomes of `object` when it is given up; `revert`: back to the newest version that is

@@ -31,7 +31,8 @@ impl World {
         let up_from = (0..osds).map(|o| (o, 1)).collect();
         let order = (0..osds).collect();
         let map = Map { epoch: 1, up, up_from, order, size, min_size, ..Map::default() };
-        let mut all: Vec<_> = (0..osds).map(|id| Osd::new(id, rng.fork())).collect();
+        let full_one_in = rng.choice([2, 3, 5, 50]).unwrap();
+        let mut all: Vec<_> = (0..osds).map(|id| Osd::new(id, rng.fork(), full_one_in)).collect();
         all.iter_mut().for_each(|o| o.boot(std::slice::from_ref(&map)));
         World {
             rng,
@@ -140,10 +141,12 @@ impl World {
             let heard = self.clients.heard_of(number_of(lost));
             assert!(self.is_unheard(pg, lost), "{lost}: a client knows {heard}");
         }
-        for lost in all {
-            let n = number_of(&lost);
+        // As the log has them now: it is trimmed with each write.
+        let clones = |lost| (pg.clones_made_after(&lost, Eversion::ZERO), number_of(&lost));
+        let all: Vec<_> = all.into_iter().map(clones).collect();
+        for (clones, n) in all {
             if self.rng.u8(..4) > 0
-                && let Some(back) = self.osds[i].take_back(n)
+                && let Some(back) = self.osds[i].take_back(n, &clones)
             {
                 self.clients.went_back(n, back.to, back.version);
                 self.taken_back += 1;

@@ -18,6 +18,8 @@ pub const LIMITS: LogLimits =
 pub struct Osd {
     pub id: i32,
     pub rng: fastrand::Rng,
+    /// Of so many writes replicas leave one out.
+    pub full_one_in: u64,
     pub disk: Disk,
     queue: VecDeque<Txn>,
     pub pg: Option<Pg>,
@@ -59,10 +61,11 @@ pub fn object(n: u32) -> HObject {
 }
 
 impl Osd {
-    pub fn new(id: i32, rng: fastrand::Rng) -> Self {
+    pub fn new(id: i32, rng: fastrand::Rng, full_one_in: u64) -> Self {
         Osd {
             id,
             rng,
+            full_one_in,
             disk: Disk::default(),
             queue: VecDeque::new(),
             pg: None,

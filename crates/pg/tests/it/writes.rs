@@ -237,36 +237,40 @@ impl Osd {
         CloneChange::Trimmed(State { snaps: served.clone(), ..clone })
     }
 
-    /// An object that is unfound goes back to the state before, if that is here, or is removed.
-    pub fn take_back(&mut self, n: u32) -> Option<Back> {
+    /// An object that is unfound goes back to the state before, if that is here, or is removed. So are those of these
+    /// clones that were made since.
+    pub fn take_back(&mut self, n: u32, clones: &[(HObject, Eversion)]) -> Option<Back> {
         let o = object(n);
         let pg = self.pg.as_ref().filter(|pg| pg.may_give_up())?;
-        let (need, version) = (pg.missing().get(&o)?.need, pg.next_version());
-        let entry = |kind, to| LogEntry {
-            kind,
-            prior_version: need,
-            lost_after: Some(to),
-            ..LogEntry::of(o.clone(), version)
-        };
-        let ready = match pg.give_up_unfound(&o, true) {
-            GiveUp::Delete => {
-                let entries = vec![entry(EntryKind::Delete, Eversion::ZERO)];
-                let ops = vec![Op::Remove(o.clone())];
-                Ready { entries, ops, data: None, goes_back: None }
-            }
+        let need = pg.missing().get(&o)?.need;
+        let (to, goes_back) = match pg.give_up_unfound(&o, true) {
+            GiveUp::Delete => (Eversion::ZERO, None),
             GiveUp::Revert { from, to } if from.0 == self.id => {
                 let state = self.mem.get(&o).cloned()?;
                 if !self.going_back.insert(n) {
                     return None;
                 }
                 assert_eq!(state.version, to, "what is here is what is said to be here");
-                let entries = vec![entry(EntryKind::Modify, to)];
-                Ready { entries, ops: Vec::new(), data: None, goes_back: Some(state) }
+                (to, Some(state))
             }
             GiveUp::Revert { .. } => return None,
         };
-        let to = ready.entries[0].lost_after?;
-        Some(Back { to, version: self.write(&o, ready) })
+        let (mut entries, mut ops, mut version) = (Vec::new(), Vec::new(), pg.next_version());
+        for (clone, made) in clones.iter().filter(|(_, made)| *made > to) {
+            let prior_version = *made;
+            let of_clone = LogEntry::of(clone.clone(), version);
+            entries.push(LogEntry { kind: EntryKind::Delete, prior_version, ..of_clone });
+            ops.push(Op::Remove(clone.clone()));
+            version.version += 1;
+        }
+        let kind = if goes_back.is_some() { EntryKind::Modify } else { EntryKind::Delete };
+        let lost_after = Some(to);
+        let of_head = LogEntry::of(o.clone(), version);
+        entries.push(LogEntry { kind, prior_version: need, lost_after, ..of_head });
+        if goes_back.is_none() {
+            ops.push(Op::Remove(o.clone()));
+        }
+        Some(Back { to, version: self.write(&o, Ready { entries, ops, data: None, goes_back }) })
     }
 
     /// Logs a write and sends it. One that goes back to a state has no data: all copies miss the object then.
@@ -286,12 +290,11 @@ impl Osd {
         let mut meta = Pg::log_ops(&entries, &sums, 0);
         let targets = pg.targets(o);
         match goes_back {
-            Some(_) => pg.append_without_data(last.clone()),
-            None => pg.append(entries, sums, 0),
+            Some(_) => entries.iter().for_each(|e| pg.append_without_data(e.clone())),
+            None => pg.append(entries.clone(), sums, 0),
         }
         if last.lost_after.is_some() {
-            let left = pg.missing().get(o).map(|item| put_missing(o, item));
-            meta.push(left.unwrap_or_else(|| MetaOp::Remove(missing_key(o))));
+            meta.extend(pg.missing_ops(&entries));
         }
         let trim = pg.trim_target(&LIMITS, self.in_flight.committed()).unwrap_or_default();
         if trim > Eversion::ZERO {
@@ -321,7 +324,7 @@ impl Osd {
         let version = *versions.last().unwrap();
         // One of three has no room now and then, or all but the primary, or not what the write is made upon.
         let full = from.0 != 2 && self.id == 2 && pg.mapping().acting.len() == 3;
-        let full = data.is_some_and(|v| v % 5 == 3 || (full && v % 11 == 5));
+        let full = data.is_some_and(|v| v % self.full_one_in == 0 || (full && v % 11 == 5));
         let no_room = full || pg.misses_base_of(&records);
         let taken = match ops {
             None => Taken::LogOnly,
