@@ -284,8 +284,10 @@ impl Daemon {
     fn want_object(&mut self, pgid: PgId, object: &HObject, fx: &mut Effects) {
         let Some(host) = self.pgs.get(&pgid) else { return };
         if host.pg.readiness(object) == Readiness::Missing || !self.has_full_member(pgid) {
+            // Before a head its clones are brought.
+            let first = host.pg.comes_first(object).unwrap_or(object).clone();
             self.hurry(pgid, object);
-            self.hurry_steps(pgid, object, fx);
+            self.hurry_steps(pgid, &first, fx);
         }
     }
 

@@ -43,6 +43,9 @@ enum Step {
 #[derive(Debug, Default)]
 pub struct GivingUp {
     steps: BTreeMap<HObject, Step>,
+    /// Those of which no client was ever told, and the clones, and their versions, that may have to go with them: as
+    /// the log said when that was found out. It may be trimmed since.
+    never_acknowledged: BTreeMap<HObject, Vec<(HObject, Eversion)>>,
     /// Something is being fetched from the store.
     fetching: bool,
     /// What was fetched, for the next step.
@@ -77,6 +80,16 @@ fn first_step(plan: GiveUp, me: OsdId) -> Step {
 }
 
 impl PgHost {
+    /// The clones, and their versions, that go with an object that goes back to a version.
+    pub(crate) fn clones_that_go(
+        &self,
+        object: &HObject,
+        to: Eversion,
+    ) -> Vec<(HObject, Eversion)> {
+        let clones = self.giving_up.never_acknowledged.get(object).into_iter().flatten();
+        clones.filter(|(_, made)| *made > to).cloned().collect()
+    }
+
     fn give_up(&mut self, object: HObject, revert: bool, me: OsdId) {
         let plan = self.pg.give_up_unfound(&object, revert);
         let pgid = self.pg.info().pgid;
@@ -100,6 +113,8 @@ impl Daemon {
                     "osd.{me}: pg {pgid}: the last write of {object} was never acknowledged, and its data are \
                      nowhere: it is taken back"
                 );
+                let clones = host.pg.clones_made_after(&object, Eversion::ZERO);
+                host.giving_up.never_acknowledged.insert(object.clone(), clones);
                 host.give_up(object, true, me);
                 self.giving_up.insert(pgid);
             }

@@ -251,18 +251,10 @@ impl Daemon {
     pub(crate) fn on_rep_ack(&mut self, from: OsdId, m: RepAck, fx: &mut Effects) {
         self.heard_of_space(from, m.full);
         let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
-        if host.interval() == m.interval
-            && !m.missed.is_empty()
-            && let Some(write) = host.in_flight.get_mut(m.version)
-        {
-            let object = write.object.clone();
-            host.pg.taken_without_data(from, &m.missed);
+        if host.interval() == m.interval && !m.missed.is_empty() {
+            let left_out = (m.version, &m.missed[..]);
+            host.pg.left_out(from, left_out, &mut host.in_flight, |write| &write.object);
             host.dirty = true;
-            // One that is being filled counts for nobody yet.
-            let counts = host.pg.mapping().acting.contains(&from);
-            if counts && !host.pg.is_safe(&object, m.version, host.in_flight.committed()) {
-                host.in_flight.hold(m.version);
-            }
             self.note_recovering(m.pgid);
             self.report_soon();
         }
@@ -364,7 +356,7 @@ impl Daemon {
 
     /// Logs what becomes of an unfound object that is given up: it is deleted, or from now on all
     /// copies miss it in the version that is answered here, until the primary has put the older state
-    /// in its place.
+    /// in its place. In the same change the clones go that only lost writes have made.
     pub(crate) fn write_given_up(
         &mut self,
         pgid: PgId,
@@ -377,10 +369,19 @@ impl Daemon {
         let size = self.store.stat(&object.to_key()).ok().flatten().map_or(0, |s| s.size);
         let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(Eversion::ZERO) };
         let Some(item) = host.pg.missing().get(object).copied() else { return Ok(Eversion::ZERO) };
-        let version = host.pg.next_version();
+        let (mut entries, mut meta, mut version) = (Vec::new(), Vec::new(), host.pg.next_version());
         let mut txn = host.transaction();
         let mut sums = host.pg.info().sums;
-        let meta = if delete {
+        let to = if delete { Eversion::ZERO } else { item.have };
+        for (clone, prior_version) in host.clones_that_go(object, to) {
+            txn.remove(&clone.to_key());
+            (sums.objects, sums.clones) = (sums.objects - 1, sums.clones - 1);
+            meta.push(MetaOp::Remove(pg::missing_key(&clone)));
+            let of_clone = LogEntry::of(clone, version);
+            entries.push(LogEntry { kind: EntryKind::Delete, prior_version, ..of_clone });
+            version.version += 1;
+        }
+        meta.push(if delete {
             txn.remove(&object.to_key());
             // How large it was, nobody knows; what is left of it is the best guess.
             sums.bytes -= i64::try_from(size).unwrap_or(0);
@@ -389,19 +390,18 @@ impl Daemon {
             MetaOp::Remove(pg::missing_key(object))
         } else {
             pg::put_missing(object, &MissingItem { need: version, ..item })
-        };
-        let entry = LogEntry {
+        });
+        entries.push(LogEntry {
             kind: if delete { EntryKind::Delete } else { EntryKind::Modify },
             prior_version: item.need,
             user_version: host.pg.info().last_user_version,
             mtime: now,
-            lost_after: Some(if delete { Eversion::ZERO } else { item.have }),
+            lost_after: Some(to),
             ..LogEntry::of(object.clone(), version)
-        };
+        });
         let head = object.head();
         host.objects.entry(head.clone()).or_default();
-        let ready = Ready::new(vec![entry], txn, sums, head);
-        let ready = Ready { meta: vec![meta], log_only: !delete, ..ready };
+        let ready = Ready { meta, log_only: !delete, ..Ready::new(entries, txn, sums, head) };
         self.hand_over(pgid, ready, reads, Source::GiveUp, fx)?;
         Ok(version)
     }

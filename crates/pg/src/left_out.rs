@@ -1,6 +1,7 @@
 //! What a copy does without the data of a write: tests of the pieces that stand in `replicate`, `recovery`,
 //! `merge` and `unfound`.
 
+use crate::backfill::{Backfill, BackfillWork, Listing};
 use crate::entry::{EntryKind, LogEntry};
 use crate::info::{History, ObjectSums, PgInfo};
 use crate::intervals::{Interval, Mapping, OsdSet, PastIntervals, PoolRules};
@@ -8,21 +9,22 @@ use crate::log::PgLog;
 use crate::merge::{LogSegment, merge_log};
 use crate::missing::{Lack, Missing};
 use crate::persist::LogRecord;
-use crate::pg::{Peer, Pg, Stage};
+use crate::pg::{Fx, Peer, Pg, Stage};
 use crate::replicate::Taken;
+use crate::unfound::GiveUp;
 use types::{Epoch, Eversion, HObject, OsdId, PgId, PoolId, SnapId};
 
 const SIZE: u32 = 3;
 
-fn at(epoch: u32, n: u64) -> Eversion {
+pub(crate) fn at(epoch: u32, n: u64) -> Eversion {
     Eversion::new(Epoch(epoch), n)
 }
 
-fn object() -> HObject {
+pub(crate) fn object() -> HObject {
     HObject { pool: PoolId(1), hash: 7, name: "a".into(), snap: SnapId::HEAD, ..HObject::min() }
 }
 
-fn entry(kind: EntryKind, version: Eversion, prior_version: Eversion) -> LogEntry {
+pub(crate) fn entry(kind: EntryKind, version: Eversion, prior_version: Eversion) -> LogEntry {
     LogEntry { kind, prior_version, ..LogEntry::of(object(), version) }
 }
 
@@ -31,7 +33,7 @@ fn osds(ids: &[i32]) -> OsdSet {
 }
 
 /// osd.1's copy, there since epoch 1, whose log ends at 5'10.
-fn copy(stage: Stage, acting: &[i32]) -> Pg {
+pub(crate) fn copy(stage: Stage, acting: &[i32]) -> Pg {
     let rules = PoolRules { size: SIZE, min_size: 2, pg_num: 1, pg_num_pending: 1 };
     let acting = osds(acting);
     let primary = acting.first().copied();
@@ -47,7 +49,7 @@ fn copy(stage: Stage, acting: &[i32]) -> Pg {
     pg
 }
 
-fn peer(pg: &mut Pg, osd: i32, missing: Missing) {
+pub(crate) fn peer(pg: &mut Pg, osd: i32, missing: Missing) {
     let info = PgInfo { there_since: Epoch(1), ..pg.info.clone() };
     let peer = Peer { missing: Some(missing), ..Peer::new(info, Lack::default()) };
     pg.peers.insert(OsdId(osd), peer);
@@ -130,9 +132,9 @@ fn what_was_damaged_is_kept() {
     assert!(pg.never_acknowledged().is_empty());
 }
 
-/// With the object its clone would have to go, which nobody could see in between.
+/// A clone that was made goes with it. One that was changed or removed would have to come again.
 #[test]
-fn what_made_a_clone_is_kept() {
+fn what_changed_a_clone_is_kept() {
     let lost = |first: LogEntry| {
         let mut pg = leader(&[interval(4, 7, &[0, 1, 2], true)], missing(1));
         pg.log = PgLog::starting_at(at(5, 9));
@@ -140,12 +142,47 @@ fn what_made_a_clone_is_kept() {
         pg.log.append(entry(EntryKind::Modify, at(5, 11), at(4, 3)));
         pg.never_acknowledged()
     };
-    let clone = LogEntry {
-        kind: EntryKind::Clone,
+    let clone = |kind| LogEntry {
+        kind,
         ..LogEntry::of(HObject { snap: SnapId(4), ..object() }, at(5, 10))
     };
     assert_eq!(lost(LogEntry::of(HObject::min(), at(5, 10))), [object()]);
-    assert!(lost(clone).is_empty());
+    assert_eq!(lost(clone(EntryKind::Clone)), [object()]);
+    for kind in [EntryKind::Modify, EntryKind::Delete] {
+        assert!(lost(clone(kind)).is_empty());
+    }
+    let mut pg = leader(&[], missing(1));
+    pg.log = PgLog::starting_at(at(4, 3));
+    pg.log.append(clone(EntryKind::Clone));
+    let of_it = clone(EntryKind::Clone);
+    assert_eq!(pg.clones_made_after(&object(), at(4, 3)), [(of_it.object, of_it.version)]);
+    assert!(pg.clones_made_after(&object(), at(5, 10)).is_empty(), "that had it already");
+    // It may have been the last one that was trimmed.
+    let mut pg = leader(&[interval(4, 7, &[0, 1, 2], true)], missing(1));
+    pg.log = PgLog::starting_at(at(5, 10));
+    pg.log.append(entry(EntryKind::Modify, at(5, 11), at(4, 3)));
+    assert!(pg.never_acknowledged().is_empty());
+}
+
+/// osd.1 took a write back, which osd.2 had done before it went away, and ended before the state before was in its
+/// place again.
+#[test]
+fn what_was_lost_does_not_come_again() {
+    let mut pg = leader(&[], Missing::default());
+    let back =
+        LogEntry { lost_after: Some(at(4, 3)), ..entry(EntryKind::Modify, at(8, 12), at(5, 11)) };
+    pg.log.append(back.clone());
+    pg.missing.note(&back, Epoch(1));
+    let mut theirs = Missing::default();
+    theirs.note(&back, Epoch(1));
+    assert_eq!(theirs.get(&object()).map(|item| item.have), Some(at(5, 11)));
+    peer(&mut pg, 2, theirs.clone());
+    let here = GiveUp::Revert { to: at(4, 3), from: OsdId(1) };
+    assert_eq!(pg.give_up_unfound(&object(), true), here);
+    // Better that than nothing.
+    pg.missing = theirs;
+    let there = GiveUp::Revert { to: at(5, 11), from: OsdId(1) };
+    assert_eq!(pg.give_up_unfound(&object(), true), there);
 }
 
 #[test]
@@ -223,6 +260,26 @@ fn a_deleted_object_is_not_missing_whatever_a_backfill_has_noted() {
         assert!(pg.missing.is_empty(), "{taken:?}");
         assert_eq!(behind.meta.len(), 1);
     }
+}
+
+/// The next write of it comes to the target as a log entry only, of which it notes nothing before the backfill is past
+/// the object; then that counts as complete in whatever state it is.
+#[test]
+fn a_backfill_does_not_go_past_what_its_target_left_out() {
+    let mut pg = copy(Stage::Active, &[1]);
+    pg.backfills.insert(OsdId(2), Backfill::starting_at(HObject::min()));
+    peer(&mut pg, 2, Missing::default());
+    for here in [true, false] {
+        let _ = pg.next_backfill(1);
+        let end = HObject::max();
+        let listing =
+            Listing { begin: HObject::min(), end, objects: [(object(), at(4, 3))].into() };
+        pg.backfill_listed(OsdId(2), here, listing);
+    }
+    peer(&mut pg, 2, missing(1));
+    assert_eq!(pg.next_backfill(1), None);
+    pg.pushed(OsdId(2), &object(), at(5, 11), &mut Fx::default());
+    assert!(matches!(pg.next_backfill(1), Some(BackfillWork::Progress { .. })));
 }
 
 /// The write turns out not to have happened: what is missing is not known by the log, but by the backfill.

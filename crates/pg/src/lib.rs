@@ -7,11 +7,12 @@
 //!
 //! Where to find what: [`LogEntry`], [`PgLog`] and [`Missing`] are the data; `merge` brings two logs together;
 //! `prior` and `choose` are the two decisions of peering; `peering` is its course; `replicate`,
-//! `recovery`, `unfound`, `backfill` and [`scrub`] are what an active PG does; `split` makes several PGs
+//! `recovery`, `clones`, `unfound`, `backfill` and [`scrub`] are what an active PG does; `split` makes several PGs
 //! of one, `join` one of two; `persist` is how it is kept.
 
 mod backfill;
 mod choose;
+mod clones;
 mod entry;
 mod info;
 mod intervals;

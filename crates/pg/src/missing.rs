@@ -3,7 +3,7 @@
 use crate::entry::{EntryKind, LogEntry};
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Epoch, Eversion, HObject};
+use types::{Epoch, Eversion, HObject, SnapId};
 
 /// What is missing of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +79,13 @@ impl Missing {
     /// The missing objects from one on, in their order.
     pub fn from(&self, object: &HObject) -> impl Iterator<Item = &HObject> {
         self.items.range(object..).map(|(object, _)| object)
+    }
+
+    /// The missing clones of a head, oldest first.
+    pub fn clones_of<'a>(&'a self, head: &HObject) -> impl Iterator<Item = &'a HObject> + use<'a> {
+        let some = (!self.is_empty() && head.is_head())
+            .then(|| self.items.range(head.at_snap(SnapId(0))..head.clone()));
+        some.into_iter().flatten().map(|(clone, _)| clone)
     }
 
     /// All missing objects, the longest missing first: the order of recovery.

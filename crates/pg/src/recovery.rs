@@ -3,6 +3,7 @@
 //! The primary first pulls what itself is missing, then pushes what others miss. An object that a
 //! client waits for comes first. The host moves the objects; it asks for work with
 //! [`Pg::next_recovery`] as its own limits allow.
+//! Before a head its clones are brought (`clones`).
 
 use crate::entry::{EntryKind, LogEntry};
 use crate::intervals::MapView;
@@ -45,7 +46,7 @@ const PUT_OFF_AT_MOST: u8 = 3;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Recovery {
     pub(crate) gate: Gate,
-    /// From whom.
+    /// From whom; ourselves when it is here, and not durable.
     pulling: BTreeMap<HObject, OsdId>,
     pushing: BTreeMap<HObject, SmallVec<[OsdId; 4]>>,
     urgent: VecDeque<HObject>,
@@ -55,7 +56,7 @@ pub(crate) struct Recovery {
     damaged: BTreeSet<HObject>,
     /// What this copy cannot read, and no other copy has, in this version, which is the newest: there is
     /// nothing to be pushed.
-    unreadable: BTreeMap<HObject, Eversion>,
+    pub(crate) unreadable: BTreeMap<HObject, Eversion>,
 }
 
 impl Recovery {
@@ -109,7 +110,7 @@ impl Pg {
         // only copy of the version before it.
         let arriving = self.recovery.pulling.contains_key(object);
         let moving = self.backfills.values().any(|b| b.is_moving(object));
-        if arriving || moving || self.is_missed(object) {
+        if arriving || moving || self.is_missed(object) || self.too_few_have_a_clone_of(object) {
             Readiness::Degraded
         } else {
             Readiness::Ready
@@ -137,6 +138,7 @@ impl Pg {
         let arriving = self.recovery.pulling.contains_key(object);
         let lacked =
             self.is_missed(object) && (!self.enough_have(object) || self.acting_copy_lacks(object));
+        let lacked = lacked || self.too_few_have_a_clone_of(object);
         if ready != Readiness::Degraded || arriving || lacked { ready } else { Readiness::Ready }
     }
 
@@ -159,17 +161,7 @@ impl Pg {
             return false;
         }
         let deleted = later().any(|e| e.kind == EntryKind::Delete);
-        deleted || (self.enough_have(object) && self.enough_have_clone_of(version))
-    }
-
-    /// Whether enough have the clone that a write made of its object before it changed it: the entry before its
-    /// own is the clone's.
-    fn enough_have_clone_of(&self, version: Eversion) -> bool {
-        let mut last = self.log.entries().rev().skip_while(|e| e.version > version);
-        let (Some(own), Some(before)) = (last.next(), last.next()) else { return true };
-        let is_its_clone =
-            before.kind == EntryKind::Clone && before.object.head() == own.object.head();
-        !is_its_clone || self.enough_have(&before.object)
+        deleted || (self.enough_have(object) && !self.too_few_have_a_clone_of(object))
     }
 
     fn acting_copy_lacks(&self, object: &HObject) -> bool {
@@ -287,7 +279,8 @@ impl Pg {
     }
 
     fn can_pull(&self, object: &HObject) -> bool {
-        !self.recovery.pulling.contains_key(object) && self.source_of(object).is_some()
+        let free = !self.recovery.pulling.contains_key(object);
+        free && self.source_of(object).is_some() && self.comes_first(object).is_none()
     }
 
     /// Members whose missing objects we bring: all that act or are being filled.
@@ -304,7 +297,7 @@ impl Pg {
             let busy = &self.recovery;
             let free = |(o, _): &(&HObject, &MissingItem)| {
                 let moving = busy.pushing.contains_key(*o) || busy.unreadable.contains_key(*o);
-                !self.missing.contains(o) && !moving
+                !self.missing.contains(o) && !moving && self.comes_first(o).is_none()
             };
             if let Some((object, _)) = missing.oldest_first().find(free) {
                 return Some(object.clone());
@@ -314,6 +307,8 @@ impl Pg {
     }
 
     fn work_on(&mut self, object: &HObject) -> Option<Work> {
+        let first = self.comes_first(object).cloned();
+        let object = first.as_ref().unwrap_or(object);
         if let Some(item) = self.missing.get(object).copied() {
             let from = self.source_of(object)?;
             if self.recovery.pulling.contains_key(object) {
@@ -373,7 +368,10 @@ impl Pg {
 
     /// As any holder: the transaction with the object is handed to the store.
     pub fn arrived(&mut self, object: &HObject, version: Eversion) {
-        self.missing.got(object, version);
+        if self.missing.got(object, version) && self.is_primary() {
+            // It is here, but not durable, whatever becomes of who sent it: it may be down already.
+            self.recovery.pulling.insert(object.clone(), self.me);
+        }
     }
 
     /// As the primary: a pulled object is durable here.

@@ -206,16 +206,38 @@ impl Pg {
             && interval == self.info.history.same_interval_since
     }
 
-    /// As the primary: a replica logged these entries without their data. It misses the objects now.
+    /// As the primary: a replica answers a write, of which it logged these entries without their data. If there
+    /// are too few others the write is held. One that is being filled does not count, and its answer may come when
+    /// the client has had its own.
+    pub fn left_out<T>(
+        &mut self,
+        osd: OsdId,
+        (write, entries): (Eversion, &[Eversion]),
+        in_flight: &mut InFlight<T>,
+        object: impl Fn(&T) -> &HObject,
+    ) {
+        self.taken_without_data(osd, entries);
+        let (counts, committed) = (self.mapping.acting.contains(&osd), in_flight.committed());
+        let flying = in_flight.get_mut(write).filter(|_| counts);
+        if flying.is_some_and(|w| !self.is_safe(object(w), write, committed)) {
+            in_flight.hold(write);
+        }
+    }
+
+    /// As the primary: a replica logged these entries of a write without their data. It misses the objects now, and
+    /// what was written upon them since it leaves out as well, though it has not said so yet (unless the object was
+    /// deleted first).
     pub fn taken_without_data(&mut self, osd: OsdId, versions: &[Eversion]) {
         let Some(peer) = self.peers.get_mut(&osd) else { return };
         let there_since = peer.info.there_since;
         let Some(missing) = peer.missing.as_mut() else { return };
-        for entry in versions.iter().filter_map(|v| self.log.get(*v)) {
-            let later = self.log.entries().rev().take_while(|e| e.version > entry.version);
-            let deletes = |e: &LogEntry| e.kind == EntryKind::Delete && e.object == entry.object;
-            if !later.into_iter().any(deletes) {
-                missing.note(entry, there_since);
+        let Some(first) = versions.iter().find_map(|v| self.log.get(*v)) else { return };
+        let head = first.object.head();
+        let since = self.log.entries().skip_while(|e| e.version < first.version);
+        for entry in since.filter(|e| e.object.head() == head) {
+            missing.note(entry, there_since);
+            if entry.kind == EntryKind::Delete && entry.object == head {
+                return;
             }
         }
     }

@@ -123,7 +123,8 @@ impl Pg {
     /// away. That is so when in the interval of the write all members but one never had the data, and all in
     /// every interval since, this one included: what a replica leaves out is not answered before two have it.
     ///
-    /// Not what made clones: they would have to go with it, at once.
+    /// The clones that these writes made go with them ([`Pg::clones_made_after`]): whoever reads one asks the head
+    /// for it. Not writes that changed or removed clones: these would have to come again.
     pub fn never_acknowledged(&self) -> Vec<HObject> {
         // With fewer copies the next interval may not know of it.
         if self.stage != Stage::Active || !self.has_enough_copies() {
@@ -147,11 +148,14 @@ impl Pg {
         never_had.extend(self.missing.get(object).map(|item| (self.me, item.never_had_since)));
         never_had.retain(|_, since| *since > Eversion::ZERO);
         let Some(since) = never_had.values().min().copied() else { return false };
-        let of_it = |e: &LogEntry| e.kind == EntryKind::Clone && e.object.head() == *object;
-        // A write's clone is the entry before its own.
+        let changes_clone = |e: &LogEntry| {
+            let of_it = e.object != *object && e.object.head() == *object;
+            of_it && e.changes_object() && e.kind != EntryKind::Clone
+        };
+        // What a write did to a clone is the entry before its own, which may be trimmed.
         let before = self.log.entries().rev().find(|e| e.version < since);
-        let clones = before.into_iter().chain(self.log.after(since)).any(of_it);
-        if self.log.tail() >= since || clones {
+        let is_known = before.is_some() || self.log.tail() == Eversion::ZERO;
+        if !is_known || before.into_iter().chain(self.log.after(since)).any(changes_clone) {
             return false;
         }
         let first = since.epoch;
@@ -177,6 +181,12 @@ impl Pg {
         last.next() == self.info.history.same_interval_since
     }
 
+    /// The clones, and their versions, that were made of a head after this version. They go when it goes back to it.
+    pub fn clones_made_after(&self, head: &HObject, version: Eversion) -> Vec<(HObject, Eversion)> {
+        let made = |e: &&LogEntry| e.kind == EntryKind::Clone && e.object.head() == *head;
+        self.log.after(version).filter(made).map(|e| (e.object.clone(), e.version)).collect()
+    }
+
     /// What becomes of `object` when it is given up; `revert`: back to the newest version that is
     /// left, if there is one.
     pub fn give_up_unfound(&self, object: &HObject, revert: bool) -> GiveUp {
@@ -186,7 +196,13 @@ impl Pg {
             let failed = p.lacks.contains(object);
             (!failed).then_some((have, false, *osd))
         });
-        match here.into_iter().chain(there).max().filter(|_| revert) {
+        // It was given up before, and that is not done yet: what was lost then does not come again, since the
+        // requests that had made it are forgotten.
+        let last = self.missing.get(object).and_then(|item| self.log.get(item.need));
+        let lost_after = last.and_then(|e| e.lost_after).unwrap_or(Eversion::MAX);
+        let counts = |have: Eversion| have > Eversion::ZERO && have <= lost_after;
+        let best = here.into_iter().chain(there).max_by_key(|all| (counts(all.0), *all));
+        match best.filter(|_| revert) {
             Some((to, _, from)) if to > Eversion::ZERO => GiveUp::Revert { to, from },
             _ => GiveUp::Delete,
         }

@@ -9,7 +9,7 @@ use serde_json::json;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use types::{Errno, HObject, OsdId};
+use types::{Errno, HObject, OsdId, SnapId};
 use wire::msg::op::{Extent, OpCode};
 use wire::msg::{OsdOp, SnapContext, flags};
 
@@ -58,15 +58,26 @@ fn is_full(c: &Cluster, osd: i32) -> bool {
     c.mon.borrow().reports.get(&OsdId(osd)).is_some_and(|r| r.full)
 }
 
-/// Sends writes of objects from `from` on, a few at a time, until `until`. Which are answered.
+/// Sends writes of objects, a few at a time, until `until`. Which are answered.
 fn fill(c: &mut Cluster, until: impl Fn(&Cluster, usize) -> bool) -> (Vec<usize>, Vec<u64>) {
+    fill_under(c, &SnapContext::default(), until)
+}
+
+/// The same when there are these snapshots.
+fn fill_under(
+    c: &mut Cluster,
+    snapc: &SnapContext,
+    until: impl Fn(&Cluster, usize) -> bool,
+) -> (Vec<usize>, Vec<u64>) {
     let (mut done, mut flying) = (Vec::new(), BTreeMap::new());
     let mut next = 0;
     let end = c.world.now() + PATIENCE;
     while !until(c, done.len()) {
         assert!(c.world.now() < end, "{} answered, {} sent", done.len(), next);
         while flying.len() < IN_FLIGHT {
-            flying.insert(write(c, next), next);
+            let (ops, snapc) = (vec![write_full(&content(next))], snapc.clone());
+            let tid = c.on_client(|cl| cl.request_with(name(next), ops, flags::WRITE, snapc));
+            flying.insert(tid, next);
             next += 1;
         }
         c.pass(Duration::from_millis(1));
@@ -174,7 +185,8 @@ fn when_all_are_full_writes_wait_or_fail_as_they_asked() {
 }
 
 /// Replicas leave out what their primary has; it goes away before it could bring it to them. What nobody was
-/// told is done does not stand in anybody's way, and is done when its client asks again.
+/// told is done does not stand in anybody's way, and is done when its client asks again. In some there is a snapshot:
+/// what replaces something makes a clone of it.
 #[test]
 fn what_only_a_primary_had_room_for_is_done_again_when_it_goes() {
     types::testing::take_hits();
@@ -186,7 +198,12 @@ fn what_only_a_primary_had_room_for_is_done_again_when_it_goes() {
             let ops = vec![write_full(b"old")];
             assert_eq!(c.call(name(*i), ops, true).result, 0);
         }
-        let (done, flying) = fill(&mut c, |c, _| is_full(c, 1) && is_full(c, 2));
+        let snapc = match seed % 2 {
+            0 => SnapContext::default(),
+            _ => SnapContext { seq: SnapId(1), snaps: vec![SnapId(1)].into() },
+        };
+        let both_full = |c: &Cluster, _| is_full(c, 1) && is_full(c, 2);
+        let (done, flying) = fill_under(&mut c, &snapc, both_full);
         let all = done.len() + flying.len();
         c.pass(Duration::from_secs(2));
         c.off[0] = true;
@@ -199,6 +216,11 @@ fn what_only_a_primary_had_room_for_is_done_again_when_it_goes() {
         c.start(0);
         c.wait_clean();
         assert_whole(&mut c, &kept);
+        for i in old.iter().filter(|i| !snapc.snaps.is_empty() && **i < all) {
+            let at_snap = name(*i).at_snap(SnapId(1));
+            let got = c.call(at_snap, vec![read(0, 0)], false);
+            assert_eq!((got.result, &output(&got, 0)[..]), (0, &b"old"[..]), "object {i}");
+        }
     }
     assert!(types::testing::hits_of(types::testing::Probe::WriteTakenBack) > 0);
 }

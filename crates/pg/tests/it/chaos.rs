@@ -1,16 +1,12 @@
 //! Random histories: crashes, restarts, slow maps, lost messages, writes; then everything heals and
 //! all copies must be equal and hold every acknowledged write.
 
+use crate::clients::Clients;
 use crate::world::*;
+use crate::writes::Wish;
 use pg::GiveUp;
 use std::collections::{BTreeMap, VecDeque};
-use types::{Eversion, HObject, OsdId};
-
-const OBJECTS: u32 = 12;
-
-fn number_of(o: &HObject) -> u32 {
-    (0..OBJECTS).find(|n| object(*n) == *o).unwrap()
-}
+use types::{Eversion, HObject, OsdId, SnapId};
 
 struct World {
     rng: fastrand::Rng,
@@ -18,17 +14,11 @@ struct World {
     osds: Vec<Osd>,
     alive: Vec<bool>,
     links: BTreeMap<(i32, i32), VecDeque<Net>>,
-    /// Per object: the last acknowledged value, and every value tried since.
-    allowed: BTreeMap<u32, Vec<(Eversion, u64)>>,
+    clients: Clients,
     next_value: u64,
     created: bool,
-    acked: u64,
-    /// Per object: the newest version that a client has heard of.
-    heard: BTreeMap<u32, Eversion>,
     taken_back: u64,
     disks_lost: u64,
-    /// Versions that are the same as these.
-    backs: BTreeMap<Eversion, Eversion>,
 }
 
 impl World {
@@ -41,7 +31,8 @@ impl World {
         let up_from = (0..osds).map(|o| (o, 1)).collect();
         let order = (0..osds).collect();
         let map = Map { epoch: 1, up, up_from, order, size, min_size, ..Map::default() };
-        let mut all: Vec<_> = (0..osds).map(Osd::new).collect();
+        let full_one_in = rng.choice([2, 3, 5, 50]).unwrap();
+        let mut all: Vec<_> = (0..osds).map(|id| Osd::new(id, rng.fork(), full_one_in)).collect();
         all.iter_mut().for_each(|o| o.boot(std::slice::from_ref(&map)));
         World {
             rng,
@@ -49,14 +40,11 @@ impl World {
             osds: all,
             alive: vec![true; osds as usize],
             links: BTreeMap::new(),
-            allowed: BTreeMap::new(),
+            clients: Clients::default(),
             next_value: 0,
             created: false,
-            acked: 0,
-            heard: BTreeMap::new(),
             taken_back: 0,
             disks_lost: 0,
-            backs: BTreeMap::new(),
         }
     }
 
@@ -92,28 +80,57 @@ impl World {
             }
         }
         for ack in std::mem::take(&mut self.osds[i].acked) {
-            self.acked += 1;
-            self.hear(ack.object, ack.version);
-            let allowed = self.allowed.entry(ack.object).or_default();
-            let at = allowed.iter().position(|(v, _)| *v == ack.version);
-            allowed.drain(..at.expect("acks come in order"));
+            if !ack.goes_back() {
+                self.check_is_safe(i, ack.object, ack.version);
+            }
+            self.clients.acknowledged(ack.object, ack.version);
         }
     }
 
-    fn hear(&mut self, n: u32, mut version: Eversion) {
-        while let Some(to) = self.backs.get(&version) {
-            version = *to;
-        }
-        let heard = self.heard.entry(n).or_default();
-        *heard = version.max(*heard);
+    /// Whether the newest map says that it leads, and it knows.
+    fn leads(&self, i: usize) -> bool {
+        let primary = self.maps.last().unwrap().mapping().acting_primary;
+        self.osds[i].map as usize == self.maps.len() && primary == Some(OsdId(i as i32))
     }
 
-    /// A client looks at an object, or sends its last write again.
+    /// What is acknowledged, and a clone that was made with it, is on enough disks. (Unless it was changed since.)
+    fn check_is_safe(&self, i: usize, n: u32, version: Eversion) {
+        let mem = self.osds[i].contents();
+        let (head, map) = (object(n), self.maps.last().unwrap());
+        if !self.leads(i) || mem.get(&head).is_none_or(|s| s.version != version) {
+            return;
+        }
+        let acting = map.mapping().acting;
+        let enough = (map.min_size.max(map.size.min(2)) as usize).min(acting.len());
+        let with_it = |(o, s): &(&HObject, &State)| {
+            o.head() == head && s.version.version + 1 >= version.version
+        };
+        for (o, state) in mem.iter().filter(with_it) {
+            let disk = |osd: &OsdId| &self.osds[osd.0 as usize].disk.objects;
+            let on = acting.iter().filter(|osd| disk(osd).get(o) == Some(state)).count();
+            assert!(on >= enough, "o{n} {version} is acknowledged, and {o} is on {on} disks");
+        }
+    }
+
+    /// A client sends a write again that was not answered.
+    fn ask_again(&mut self, i: usize) {
+        let n = self.rng.u32(..OBJECTS);
+        let Some(version) = self.clients.unanswered(n, &mut self.rng) else { return };
+        if self.osds[i].answers_again(n, version) {
+            self.check_is_safe(i, n, version);
+            self.clients.acknowledged(n, version);
+            self.clients.acked_again += 1;
+        }
+    }
+
+    /// A client looks at an object or at a snapshot of it, or sends its last write again.
     fn look(&mut self, i: usize) {
         let n = self.rng.u32(..OBJECTS);
-        if let Some(version) = self.osds[i].shows(n) {
-            self.hear(n, version);
-        }
+        let snaps: Vec<_> = self.clients.snaps.live.iter().copied().collect();
+        let snap = self.rng.choice(snaps).filter(|_| self.rng.bool()).unwrap_or(SnapId::HEAD);
+        let Some(shown) = self.osds[i].shows(n, snap) else { return };
+        let fresh = self.leads(i);
+        self.clients.saw(n, snap, &shown, fresh);
     }
 
     /// What an OSD would take back, nobody has heard of. Mostly it does.
@@ -121,33 +138,31 @@ impl World {
         let Some(pg) = &self.osds[i].pg else { return };
         let all = pg.never_acknowledged();
         for lost in &all {
-            assert!(self.is_unheard(pg, lost), "{lost}: a client knows {:?}", self.heard);
+            let heard = self.clients.heard_of(number_of(lost));
+            assert!(self.is_unheard(pg, lost), "{lost}: a client knows {heard}");
         }
-        for lost in all {
-            let n = number_of(&lost);
+        // As the log has them now: it is trimmed with each write.
+        let clones = |lost| (pg.clones_made_after(&lost, Eversion::ZERO), number_of(&lost));
+        let all: Vec<_> = all.into_iter().map(clones).collect();
+        for (clones, n) in all {
             if self.rng.u8(..4) > 0
-                && let Some(back) = self.osds[i].take_back(n)
+                && let Some(back) = self.osds[i].take_back(n, &clones)
             {
-                self.tried(n, back.version, back.value);
-                self.backs.insert(back.version, back.to);
+                self.clients.went_back(n, back.to, back.version);
                 self.taken_back += 1;
             }
         }
-    }
-
-    /// What a client has heard of an object.
-    fn heard_of(&self, lost: &HObject) -> Eversion {
-        self.heard.get(&number_of(lost)).copied().unwrap_or_default()
     }
 
     /// Whether no client knows anything newer of an object than what it goes back to when it is given up.
     fn is_unheard(&self, pg: &pg::Pg, lost: &HObject) -> bool {
         let all = pg.peers().filter_map(|p| p.missing?.get(lost)).chain(pg.missing().get(lost));
         let since = all.map(|i| i.never_had_since).filter(|v| *v > Eversion::ZERO).min();
+        let heard = self.clients.heard_of(number_of(lost));
         match pg.give_up_unfound(lost, true) {
-            GiveUp::Revert { to, .. } => self.heard_of(lost) <= to,
+            GiveUp::Revert { to, .. } => heard <= to,
             // Before that it was not there.
-            GiveUp::Delete => self.heard_of(lost) < since.expect("it is known of somebody"),
+            GiveUp::Delete => heard < since.expect("it is known of somebody"),
         }
     }
 
@@ -179,8 +194,10 @@ impl World {
             }
             94 if faults && self.rng.u32(..3) == 0 => self.lose_disk(i),
             94 if self.alive[i] => self.osds[i].ask_again(&self.maps),
-            95..97 if self.alive[i] => self.create_if_wanted(i),
-            97.. if self.alive[i] => self.look(i),
+            95 if self.alive[i] => self.create_if_wanted(i),
+            96 if self.alive[i] => self.trim(i),
+            97..99 if self.alive[i] => self.look(i),
+            99 if self.alive[i] => self.ask_again(i),
             _ => {}
         }
         self.collect(i);
@@ -203,20 +220,30 @@ impl World {
     }
 
     fn write(&mut self, i: usize) {
+        if self.rng.u8(..12) == 0 {
+            self.clients.change_snaps(&mut self.rng);
+        }
         let n = self.rng.u32(..OBJECTS);
-        let value = if self.rng.u32(..5) == 0 {
-            None
-        } else {
-            self.next_value += 1;
-            Some(self.next_value)
+        let snaps = &self.clients.snaps;
+        let wish = match self.rng.u32(..20) {
+            0..3 => Wish::Delete,
+            3..5 if !snaps.live.is_empty() => {
+                Wish::RollBack(self.rng.choice(snaps.live.iter().copied()).unwrap())
+            }
+            _ => {
+                self.next_value += 1;
+                Wish::Put(self.next_value)
+            }
         };
-        if let Some(version) = self.osds[i].client_write(n, value) {
-            self.tried(n, version, value.unwrap_or(0));
+        if let Some((base, version)) = self.osds[i].client_write(n, &wish, snaps) {
+            self.clients.wrote(n, &wish, base, version);
         }
     }
 
-    fn tried(&mut self, n: u32, version: Eversion, value: u64) {
-        self.allowed.entry(n).or_insert_with(|| vec![(Eversion::ZERO, 0)]).push((version, value));
+    fn trim(&mut self, i: usize) {
+        if let Some((n, id, base, version)) = self.osds[i].trim(&self.clients.snaps) {
+            self.clients.wrote(n, &Wish::Trim(id), base, version);
+        }
     }
 
     fn kill(&mut self, i: usize) {
@@ -297,7 +324,8 @@ impl World {
         let primary = self.maps.last().unwrap().mapping().acting_primary.unwrap();
         let Some(pg) = &self.osds[primary.0 as usize].pg else { return false };
         let bits = [pg::StateBits::RECOVERY_UNFOUND, pg::StateBits::BACKFILL_UNFOUND];
-        let unheard = |o: &HObject| self.heard_of(o) < pg.missing().get(o).unwrap().need;
+        let heard = |o: &HObject| self.clients.heard_of(number_of(o));
+        let unheard = |o: &HObject| heard(o) < pg.missing().get(o).unwrap().need;
         bits.iter().any(|bit| pg.state().has(*bit)) && pg.unfound().all(unheard)
     }
 
@@ -343,59 +371,84 @@ impl World {
             let (a, b) = (copy.pg.as_ref().unwrap(), primary.pg.as_ref().unwrap());
             assert_eq!(a.last_update(), b.last_update(), "seed {seed}");
         }
-        for (n, allowed) in &self.allowed {
-            let value = primary.contents().get(&object(*n)).map_or(0, |(_, v)| *v);
-            let is_allowed = allowed.iter().any(|(_, v)| *v == value);
-            assert!(is_allowed, "seed {seed}: o{n} is {value}, not of {allowed:?}");
-        }
+        self.clients.check(seed, primary.contents());
     }
 }
 
-struct History {
+/// What the histories came to.
+#[derive(Default)]
+struct Sums {
     acked: u64,
-    maps: usize,
-    /// How often an OSD would have taken something back.
+    maps: u64,
     taken_back: u64,
     disks_lost: u64,
-    healed: bool,
+    clones: u64,
+    trims: u64,
+    looked_at_clones: u64,
+    acked_again: u64,
+    unhealed: u64,
 }
 
-fn history(seed: u64) -> History {
+fn history(seed: u64, sums: &mut Sums) {
     let mut world = World::new(seed);
     let steps = world.rng.usize(500..6000);
     for _ in 0..steps {
         world.step(true);
     }
-    let healed = world.heal(seed);
-    if healed {
+    if world.heal(seed) {
         world.check(seed);
+    } else {
+        sums.unhealed += 1;
     }
-    let World { acked, taken_back, disks_lost, .. } = world;
-    History { acked, maps: world.maps.len(), taken_back, disks_lost, healed }
+    sums.acked += world.clients.acked;
+    sums.maps += world.maps.len() as u64;
+    sums.taken_back += world.taken_back;
+    sums.disks_lost += world.disks_lost;
+    sums.clones += world.clients.clones;
+    sums.trims += world.clients.trims;
+    sums.acked_again += world.clients.acked_again;
+    sums.looked_at_clones += world.clients.looked_at_clones;
 }
 
 #[test]
 fn no_acknowledged_write_is_lost_and_all_copies_become_equal() {
     let seeds = std::env::var("PG_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(1500u64);
     let first = std::env::var("PG_FIRST").ok().and_then(|s| s.parse().ok()).unwrap_or(0u64);
-    let (mut acked, mut maps, mut unhealed) = (0, 0, 0);
-    let (mut taken_back, mut disks_lost) = (0, 0);
+    let goes_on = std::env::var("PG_ALL").is_ok_and(|v| !v.is_empty());
+    let (mut sums, mut failed) = (Sums::default(), 0);
     for seed in first..first + seeds {
         if is_traced() {
             eprintln!("seed {seed}");
         }
-        let h = history(seed);
-        acked += h.acked;
-        maps += h.maps;
-        taken_back += h.taken_back;
-        disks_lost += h.disks_lost;
-        unhealed += u64::from(!h.healed);
+        let one = std::panic::AssertUnwindSafe(|| history(seed, &mut sums));
+        if let Err(why) = std::panic::catch_unwind(one) {
+            eprintln!("seed {seed} failed");
+            failed += 1;
+            if !goes_on {
+                std::panic::resume_unwind(why);
+            }
+        }
     }
+    assert_eq!(failed, 0, "histories that failed");
+    let Sums {
+        acked,
+        maps,
+        taken_back,
+        disks_lost,
+        clones,
+        trims,
+        looked_at_clones,
+        acked_again,
+        unhealed,
+    } = sums;
     assert!(acked > seeds * 5, "the histories must contain writes: {acked}");
     assert!(taken_back > 0, "some must be taken back");
+    assert!(clones > seeds && trims > 0 && looked_at_clones > 0, "there must be clones: {clones}");
     // Somebody lost what was not on its disk yet, and all others had left it out.
     assert!(unhealed * 100 <= seeds, "{unhealed} of {seeds} have unfound objects in the end");
     eprintln!(
-        "{seeds} histories, {acked} acknowledged writes, {maps} maps, {taken_back} taken back, {disks_lost} disks lost"
+        "{seeds} histories, {acked} acknowledged writes, {acked_again} when asked again, {maps} maps, {taken_back} taken back, \
+         {disks_lost} disks lost, {clones} clones, {trims} trims, {looked_at_clones} looks at \
+         clones, {unhealed} with unfound objects"
     );
 }

@@ -212,6 +212,25 @@ fn what_nobody_could_read_is_asked_of_who_comes_later() {
     assert_eq!((pg.next_recovery(), pg.missing().len()), (None, 0));
 }
 
+/// Who had an object goes down when it has come, but is not durable. A write upon it, and an answer to one that was
+/// sent again, wait nevertheless.
+#[test]
+fn what_has_come_from_who_is_down_is_not_durable_at_once() {
+    let (mut map, mut pg) = active_alone(1);
+    assert_eq!(pg.repair(&object(1), Eversion::ZERO), None);
+    hear(&mut pg, &map, stray());
+    let pull = Work::Pull { object: object(1), need: Eversion::ZERO, from: OTHER };
+    assert_eq!(pg.next_recovery(), Some(pull));
+    pg.arrived(&object(1), Eversion::ZERO);
+    let old = map.clone();
+    (map.epoch, map.up) = (6, [1].into());
+    let (mapping, rules, ctx) = (map.mapping(), map.rules(), Ctx { map: &map, now: UTime::ZERO });
+    pg.on_map(&old, &ctx, mapping, rules, &mut Fx::default());
+    assert_eq!((pg.stage(), pg.readiness(&object(1))), (&Stage::Active, Readiness::Degraded));
+    pg.pulled(&object(1), &mut Fx::default());
+    assert_eq!(pg.readiness(&object(1)), Readiness::Ready);
+}
+
 /// One of three copies lacks an object that is written on. Were it the only one that comes back, and without
 /// the log of the write, then the write would not count, and the others throw away what they made upon the
 /// version before, which nobody has any more (proof, seed 60001199). It may come to serve alone though it

@@ -2,6 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 mod chaos;
+mod clients;
 mod late;
 mod map;
+mod moves;
+mod net;
+mod state;
 mod world;
+mod writes;

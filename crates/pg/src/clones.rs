@@ -1,0 +1,222 @@
+//! Clones and their heads on their way between copies.
+//!
+//! A write under a new snapshot makes a clone of the head, and each copy makes it of its own head. A copy that left
+//! the write out still has the head as it was before, which is what the clone shows. Therefore:
+//!
+//! * nowhere does a head arrive before a clone of it that is missing, too: the state before would be gone, and if
+//!   then whoever had the clone is lost, so is what was acknowledged and a snapshot must show;
+//! * a write is neither begun nor answered while a clone of its object is on too few copies.
+
+use crate::pg::Pg;
+use types::HObject;
+
+impl Pg {
+    /// Whether a clone of this head, which we have, is on too few copies: perhaps since all replicas left out
+    /// the write that made it. Nothing that was written since is safe then.
+    pub(crate) fn too_few_have_a_clone_of(&self, head: &HObject) -> bool {
+        let is_here = |clone: &&HObject| {
+            !self.missing.contains(clone) && !self.recovery.unreadable.contains_key(*clone)
+        };
+        self.clones_missed_of(head).filter(is_here).any(|clone| !self.enough_have(clone))
+    }
+
+    /// The clones of a head that members miss.
+    fn clones_missed_of(&self, head: &HObject) -> impl Iterator<Item = &HObject> {
+        let missing = |osd| self.peers.get(&osd).and_then(|p| p.missing.as_ref());
+        self.members().filter_map(missing).flat_map(|m| m.clones_of(head))
+    }
+
+    /// What is to be brought, or is on its way, before this object may: a clone of it. Not one that cannot be
+    /// brought.
+    pub fn comes_first(&self, object: &HObject) -> Option<&HObject> {
+        if self.missing.contains(object) {
+            return self.missing.clones_of(object).find(|c| self.source_of(c).is_some());
+        }
+        let may_come = |clone: &&HObject| {
+            !self.is_unfound(clone) && !self.recovery.unreadable.contains_key(*clone)
+        };
+        self.clones_missed_of(object).find(may_come)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::backfill::{Backfill, BackfillWork, Listing};
+    use crate::left_out::{at, copy, entry, object, peer};
+    use crate::missing::Missing;
+    use crate::pg::{Fx, Pg, Stage};
+    use crate::recovery::{Readiness, Work};
+    use crate::{EntryKind, InFlight, LogEntry, ObjectSums};
+    use types::{Eversion, HObject, OsdId, SnapId};
+
+    const OTHER: OsdId = OsdId(2);
+
+    fn clone() -> HObject {
+        HObject { snap: SnapId(4), ..object() }
+    }
+
+    /// The clone's entry, and the one of the write that made it.
+    fn entries() -> Vec<LogEntry> {
+        let of_clone = LogEntry { kind: EntryKind::Clone, ..LogEntry::of(clone(), at(5, 11)) };
+        vec![of_clone, entry(EntryKind::Modify, at(5, 12), at(4, 3))]
+    }
+
+    fn both() -> Missing {
+        let mut missing = Missing::default();
+        entries().iter().for_each(|e| missing.note(e, types::Epoch(1)));
+        missing
+    }
+
+    /// osd.1 leads, and has both.
+    fn leader(acting: &[i32]) -> Pg {
+        let mut pg = copy(Stage::Active, acting);
+        acting[1..].iter().for_each(|osd| peer(&mut pg, *osd, Missing::default()));
+        pg.append(entries(), ObjectSums::default(), 1);
+        acting[1..].iter().for_each(|osd| leave_out(&mut pg, *osd, &mut InFlight::default()));
+        pg
+    }
+
+    fn leave_out(pg: &mut Pg, osd: i32, in_flight: &mut InFlight<HObject>) {
+        pg.left_out(OsdId(osd), (at(5, 12), &[at(5, 11), at(5, 12)]), in_flight, |head| head);
+    }
+
+    /// The write was answered already when one answers that is being filled, and left it out.
+    #[test]
+    fn who_is_filled_may_answer_late_that_it_left_something_out() {
+        let mut pg = copy(Stage::Active, &[1]);
+        pg.backfills.insert(OTHER, Backfill::starting_at(HObject::max()));
+        peer(&mut pg, 2, Missing::default());
+        pg.append(entries(), ObjectSums::default(), 1);
+        let mut in_flight = InFlight::default();
+        in_flight.begin([OsdId(1)], at(5, 10));
+        in_flight.push(at(5, 12), object());
+        in_flight.durable(OsdId(1), at(5, 12));
+        assert!(in_flight.pop_committed().is_some() && pg.next_recovery().is_none());
+        leave_out(&mut pg, 2, &mut in_flight);
+        assert_eq!(pushed(pg.next_recovery()), Some(clone()));
+    }
+
+    /// A write was left out, and the next one, which made a clone, is on its way: its replica misses what that is made
+    /// upon. The head is not brought in its new state before the clone.
+    #[test]
+    fn what_is_written_upon_what_was_left_out_is_left_out_as_well() {
+        let mut pg = copy(Stage::Active, &[1, 2]);
+        peer(&mut pg, 2, Missing::default());
+        let append = |pg: &mut Pg, all| pg.append(all, ObjectSums::default(), 1);
+        append(&mut pg, entries());
+        let later = HObject { snap: SnapId(9), ..object() };
+        let of_clone =
+            LogEntry { kind: EntryKind::Clone, ..LogEntry::of(later.clone(), at(5, 13)) };
+        append(&mut pg, vec![of_clone, entry(EntryKind::Modify, at(5, 14), at(5, 12))]);
+        let missing = |pg: &Pg| pg.peers[&OTHER].missing.clone().unwrap();
+        pg.taken_without_data(OTHER, &[at(5, 12)]);
+        assert!(missing(&pg).iter().map(|(o, _)| o).eq([&later, &object()]));
+        append(&mut pg, vec![entry(EntryKind::Delete, at(5, 15), at(5, 14))]);
+        append(&mut pg, vec![entry(EntryKind::Modify, at(5, 16), Eversion::ZERO)]);
+        pg.taken_without_data(OTHER, &[at(5, 12)]);
+        assert!(missing(&pg).iter().map(|(o, _)| o).eq([&later]));
+    }
+
+    fn pushed(work: Option<Work>) -> Option<HObject> {
+        match work? {
+            Work::Push { object, .. } => Some(object),
+            Work::Pull { object, .. } => panic!("{object} is pulled"),
+        }
+    }
+
+    fn pulled(work: Option<Work>) -> Option<HObject> {
+        match work? {
+            Work::Pull { object, .. } => Some(object),
+            Work::Push { object, .. } => panic!("{object} is pushed"),
+        }
+    }
+
+    /// Else the only copy of what the clone shows is lost with the primary.
+    #[test]
+    fn a_head_is_pushed_when_its_clone_is_there() {
+        let mut pg = leader(&[1, 2, 3]);
+        pg.hurry(&object());
+        assert_eq!(pushed(pg.next_recovery()), Some(clone()));
+        assert_eq!(pushed(pg.next_recovery()), None);
+        pg.pushed(OTHER, &clone(), at(5, 11), &mut Fx::default());
+        assert_eq!(pushed(pg.next_recovery()), None, "one has it");
+        pg.pushed(OsdId(3), &clone(), at(5, 11), &mut Fx::default());
+        assert_eq!(pushed(pg.next_recovery()), Some(object()));
+    }
+
+    #[test]
+    fn a_head_is_pulled_when_its_clone_is_here() {
+        let lacking = || {
+            let mut pg = leader(&[1, 2]);
+            pg.missing = both();
+            peer(&mut pg, 2, Missing::default());
+            pg.hurry(&object());
+            pg
+        };
+        let mut pg = lacking();
+        assert_eq!(pulled(pg.next_recovery()), Some(clone()));
+        assert_eq!(pulled(pg.next_recovery()), None);
+        pg.arrived(&clone(), at(5, 11));
+        assert_eq!(pulled(pg.next_recovery()), Some(object()));
+        // It may turn out that nobody has the clone.
+        let mut pg = lacking();
+        assert_eq!(pulled(pg.next_recovery()), Some(clone()));
+        pg.source_failed(&clone(), OTHER);
+        assert_eq!(pulled(pg.next_recovery()), Some(object()));
+    }
+
+    /// The write that made the clone may be answered when the client sends it again, and a later one relies on it.
+    #[test]
+    fn a_head_is_not_written_before_enough_have_its_clone() {
+        let mut pg = leader(&[1, 2, 3]);
+        let mut brought = |osd: i32, what: &HObject, version| {
+            pg.pushed(OsdId(osd), what, version, &mut Fx::default());
+            (pg.readiness(&object()), pg.write_readiness(&object()))
+        };
+        let waits = (Readiness::Degraded, Readiness::Degraded);
+        assert_eq!(brought(2, &object(), at(5, 12)), waits);
+        assert_eq!(brought(3, &object(), at(5, 12)), waits);
+        assert_eq!(brought(2, &clone(), at(5, 11)), (Readiness::Ready, Readiness::Ready));
+        pg.hurry(&object());
+        assert_eq!(
+            pushed(pg.next_urgent()),
+            Some(clone()),
+            "who wants to write the one waits for the other"
+        );
+        // What is nowhere is waited for by nobody but who wants it.
+        let mut pg = leader(&[1, 2]);
+        pg.pushed(OTHER, &object(), at(5, 12), &mut Fx::default());
+        assert_eq!(pg.write_readiness(&object()), Readiness::Degraded);
+        pg.missing.set(clone(), at(5, 11), Eversion::ZERO);
+        assert_eq!(pg.write_readiness(&object()), Readiness::Ready);
+    }
+
+    /// The push of a clone is refused for lack of space. If its head were there by then, a rollback would be made upon a
+    /// clone that is not.
+    #[test]
+    fn a_backfill_brings_a_head_after_its_clones() {
+        let mut pg = copy(Stage::Active, &[1]);
+        pg.backfills.insert(OTHER, Backfill::starting_at(HObject::min()));
+        peer(&mut pg, 2, Missing::default());
+        let later = HObject { hash: u32::MAX, ..object() };
+        let here = [(clone(), at(5, 11)), (object(), at(5, 12)), (later.clone(), at(5, 10))];
+        for (here, objects) in [(true, here.into()), (false, [].into())] {
+            let _ = pg.next_backfill(4);
+            let listing = Listing { begin: HObject::min(), end: HObject::max(), objects };
+            pg.backfill_listed(OTHER, here, listing);
+        }
+        let next = |pg: &mut Pg| match pg.next_backfill(4)? {
+            BackfillWork::Push { object, .. } => Some(object),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(
+            [next(&mut pg), next(&mut pg), next(&mut pg)],
+            [Some(clone()), Some(later.clone()), None]
+        );
+        assert!(!pg.targets(&object())[0].with_data, "a write comes with the object");
+        pg.put_off(&clone());
+        assert_eq!([next(&mut pg), next(&mut pg)], [Some(clone()), None]);
+        pg.backfill_moved(OTHER, &clone());
+        assert_eq!([next(&mut pg), next(&mut pg)], [Some(object()), None]);
+    }
+}
