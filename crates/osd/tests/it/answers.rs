@@ -27,7 +27,7 @@ fn write(c: &mut Cluster, ops: Vec<OsdOp>, seq: u64, more: u32) -> MOsdOpReply {
 
 fn size(c: &mut Cluster) -> u64 {
     let got = c.call(object(1, "a"), vec![extent(OpCode::STAT, 0, 0)], false);
-    denc::decode::<StatOut>(&output(&got, 0)).unwrap().size
+    denc::decode::<StatOut>(&output(&got, 0)).expect("a size").size
 }
 
 #[test]

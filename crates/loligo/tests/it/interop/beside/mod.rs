@@ -22,7 +22,7 @@ use loligo::conf::ClientConf;
 use request::{Asked, Names};
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 use types::PoolId;
 
 const CEPH_ENV: &str = "LOLIGO_IT_CEPH_CONF";
@@ -66,7 +66,7 @@ struct Pair {
     ours: Side,
     theirs: Side,
     /// So that no run meets the objects of another one.
-    run: u64,
+    run: u32,
     asked: u64,
 }
 
@@ -101,11 +101,10 @@ impl Pair {
 fn compare(make: Make) {
     let Some(conf) = std::env::var_os(CEPH_ENV) else { return };
     let pool = shared().pool(POOL);
-    let run = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let mut pair = Pair {
         ours: Side::connect(pool.cluster.conf(), &pool.name),
         theirs: Side::connect(Path::new(&conf), POOL),
-        run,
+        run: std::process::id(),
         asked: 0,
     };
     let mut kinds: BTreeMap<String, (u64, String)> = BTreeMap::new();
