@@ -76,7 +76,7 @@ impl OpAnswer {
         if self.rval != other.rval && (succeeded || !failed_to_copy) {
             words.push(format!("{code} result {} / {}", self.rval, other.rval));
         }
-        if succeeded && self.length != other.length {
+        if succeeded && self.rval >= 0 && self.length != other.length {
             words.push(format!("{code} length"));
         }
         let is_same = if is_own {
