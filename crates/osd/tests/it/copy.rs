@@ -4,9 +4,9 @@ use crate::basic::{read, with_pool, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, output};
 use types::{ByteString, Errno, PoolId, SnapId};
-use wire::msg::op::{CopyFrom, OpCode};
-use wire::msg::op_data::CopyFromIn;
-use wire::msg::{ObjectLocator, OsdOp, SnapContext, flags};
+use wire::msg::op::{CopyFrom, Extent, OpCode};
+use wire::msg::op_data::{CopyFromIn, StatOut};
+use wire::msg::{MOsdOpReply, ObjectLocator, OsdOp, SnapContext, flags};
 
 fn copy_from(pool: i64, name: &str, snap: SnapId) -> OsdOp {
     let locator = ObjectLocator { pool: PoolId(pool), ..ObjectLocator::default() };
@@ -50,4 +50,23 @@ fn a_source_in_no_pool_holds_nobody_up() {
     let [copied, written, got] = tids.map(|tid| c.wait_for(tid));
     assert_eq!((copied.result, written.result), (-Errno::ENOENT.0, 0));
     assert_eq!(output(&got, 0), b"later"[..]);
+}
+
+#[test]
+fn a_copy_is_as_old_as_its_source() {
+    let mut c = with_pool(3, 3, 3);
+    let stat = || OsdOp::new(OpCode::STAT, Extent::default());
+    let mtime = |reply: &MOsdOpReply, i| {
+        denc::decode::<StatOut>(&output(reply, i)).expect("what STAT answers").mtime
+    };
+    assert_eq!(write(&mut c, "a", write_full(b"old"), &[]), 0);
+    let source = c.call(object(1, "a"), vec![stat()], false);
+    c.pass(std::time::Duration::from_secs(1));
+    let (ops, kind) =
+        (vec![copy_from(1, "a", SnapId::HEAD), stat()], flags::WRITE | flags::RETURNVEC);
+    let tid = c.on_client(|c| c.request_with(object(1, "b"), ops, kind, SnapContext::default()));
+    let copied = c.wait_for(tid);
+    assert_eq!(mtime(&copied, 1), mtime(&source, 0));
+    let later = c.call(object(1, "b"), vec![stat()], false);
+    assert_eq!(mtime(&later, 0), mtime(&source, 0));
 }

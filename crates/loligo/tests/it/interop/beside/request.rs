@@ -111,9 +111,15 @@ fn one_of(r: &mut Rng, of: &Names, writes: bool, is_first: bool, is_source: bool
         return op::read(r);
     }
     let op = op::any(r, of);
-    // Ceph reads some of what these leave from the store, where nothing of the request is yet.
-    let only_first =
-        [OpCode::COPY_FROM, OpCode::DELETE, OpCode::ROLLBACK, OpCode::CHECKSUM, OpCode::CMPEXT];
+    // Ceph reads some of what these need from the store, where nothing of the request is yet.
+    let only_first = [
+        OpCode::COPY_FROM,
+        OpCode::DELETE,
+        OpCode::ROLLBACK,
+        OpCode::CHECKSUM,
+        OpCode::CMPEXT,
+        OpCode::OMAPRMKEYRANGE,
+    ];
     // A copy of a snapshot of the object itself never comes to an end in Ceph.
     let from_itself = is_source && op.code == OpCode::COPY_FROM;
     if from_itself || (!is_first && only_first.contains(&op.code)) {
