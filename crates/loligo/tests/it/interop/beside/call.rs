@@ -1,6 +1,7 @@
 //! Random calls of object classes.
 //!
-//! What a method takes is written as a word, a letter for each value: `b` u8, `B` bool, `d` u32 (`1` that number), `q` u64, `Q` one that is not 0,
+//! What a method takes is written as a word, a letter for each value: `b` u8, `c` one below 4, `B` bool, `d` u32
+//! (`1` that number), `q` u64, `Q` one that is not 0,
 //! `S` a snapshot's id, `F` bits, `p` i64, `s` string, `n` a number as string, `l` bytes, `t` a time, `Z` none, `o`
 //! the order of an image; `(...)` and `<...>` sections of version 1 and 2, `[...]` none to three of
 //! them behind their count, `?` one that is there or not.
@@ -94,8 +95,8 @@ const KINDS: &[&[(&str, &str, &str)]] = &[
     ],
     &[
         ("rbd", "object_map_load", ""),
-        ("rbd", "object_map_resize", "qb"),
-        ("rbd", "object_map_update", "qqb?b"),
+        ("rbd", "object_map_resize", "qc"),
+        ("rbd", "object_map_update", "qqc?c"),
         ("rbd", "object_map_snap_add", ""),
         ("rbd", "object_map_save", "l"),
         ("rbd", "object_map_snap_remove", "l"),
@@ -238,6 +239,7 @@ fn put(r: &mut Rng, e: &mut Encoder, shape: &mut std::str::Chars<'_>) {
     while let Some(letter) = shape.next() {
         match letter {
             'b' => drop(e.put(&r.u8(0..5))),
+            'c' => drop(e.put(&r.u8(0..4))),
             'B' => drop(e.put(&r.bool())),
             '1' => drop(e.put(&1u32)),
             'd' => drop(e.put(&r.u32(0..5))),

@@ -272,7 +272,8 @@ fn copy_from(r: &mut Rng, of: &Names) -> OsdOp {
     let args = op::CopyFrom {
         snapid,
         src_version: [0, 0, 0, 1 << 40][r.usize(0..4)],
-        flags: [0, 0, 0, 1, 2, 4, 8, 16, 32][r.usize(0..9)],
+        // Not 1, which asks a tier to be flushed.
+        flags: [0, 0, 0, 2, 4, 8, 16, 32][r.usize(0..8)],
         src_fadvise_flags: 0,
     };
     let locator = ObjectLocator {
