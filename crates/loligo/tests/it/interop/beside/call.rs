@@ -197,8 +197,8 @@ const KINDS: &[&[(&str, &str, &str)]] = &[
     ],
 ];
 
-/// Answers with a time or an address in them.
-const OWN: &[&str] = &["snapshot_get", "get_info"];
+/// Answers with a time, an address or something random in them.
+const OWN: &[(&str, &str)] = &[("rbd", "snapshot_get"), ("lock", "get_info"), ("version", "read")];
 
 /// A call on an object of the kind that goes with `seed`, and whether its answer is the cluster's own.
 pub fn any(r: &mut Rng, seed: u64) -> (OsdOp, bool) {
@@ -215,7 +215,7 @@ pub fn any(r: &mut Rng, seed: u64) -> (OsdOp, bool) {
         _ => {}
     }
     let call = CallIn { class: class.into(), method: method.into(), input: input.into() };
-    (call.into_op(), OWN.contains(&method))
+    (call.into_op(), OWN.contains(&(class, method)))
 }
 
 fn string(r: &mut Rng) -> Vec<u8> {

@@ -85,6 +85,8 @@ fn xattr(r: &mut Rng, code: OpCode, with_value: bool) -> OsdOp {
         // Less than what is there. More than that ends an OSD of Ceph.
         let name_len = r.u32(1..=n.len() as u32);
         let value_len = r.u32(0..=v.len() as u32);
+        // As a number Ceph takes what stands behind the value, too.
+        let cmp_mode = op::cmp_op::MODE_STRING;
         op.args = op::Xattr { name_len, value_len, cmp_op, cmp_mode }.into();
     }
     op
