@@ -135,7 +135,7 @@ fn as_write(r: &mut Rng, asked: &mut Asked, n: u64) {
         asked.change(" + OMAPSETHEADER + OMAPCLEAR", |q| q.set_omap_header("").clear_omap());
     }
     // Where outputs are too long, an OSD of Ceph says so and remembers what it has not done.
-    let long = ["READ", "GETXATTRS", "CHECKSUM", "MAPEXT"];
+    let long = ["READ", "GETXATTR", "CHECKSUM", "MAPEXT"];
     if r.u8(0..4) == 0 && !long.iter().any(|op| asked.shown.contains(op)) {
         asked.change(" returnvec", |request| request.with_flags(flags::RETURNVEC));
     }
