@@ -69,6 +69,26 @@ impl GivingUp {
     pub(crate) fn is_here(&mut self, object: &HObject) {
         self.steps.insert(object.clone(), Step::Log);
     }
+
+    /// The next step for an object; `None`: that was the last one, and nothing of it is remembered.
+    fn set(&mut self, object: &HObject, step: Option<Step>) {
+        if let Some(step) = step {
+            self.steps.insert(object.clone(), step);
+        } else {
+            self.steps.remove(object);
+            self.never_acknowledged.remove(object);
+        }
+    }
+
+    /// The clones, and their versions, that go with an object that goes back to a version.
+    pub(crate) fn clones_that_go(
+        &self,
+        object: &HObject,
+        to: Eversion,
+    ) -> Vec<(HObject, Eversion)> {
+        let clones = self.never_acknowledged.get(object).into_iter().flatten();
+        clones.filter(|(_, made)| *made > to).cloned().collect()
+    }
 }
 
 fn first_step(plan: GiveUp, me: OsdId) -> Step {
@@ -80,16 +100,6 @@ fn first_step(plan: GiveUp, me: OsdId) -> Step {
 }
 
 impl PgHost {
-    /// The clones, and their versions, that go with an object that goes back to a version.
-    pub(crate) fn clones_that_go(
-        &self,
-        object: &HObject,
-        to: Eversion,
-    ) -> Vec<(HObject, Eversion)> {
-        let clones = self.giving_up.never_acknowledged.get(object).into_iter().flatten();
-        clones.filter(|(_, made)| *made > to).cloned().collect()
-    }
-
     fn give_up(&mut self, object: HObject, revert: bool, me: OsdId) {
         let plan = self.pg.give_up_unfound(&object, revert);
         let pgid = self.pg.info().pgid;
@@ -251,10 +261,7 @@ impl Daemon {
     fn set_step(&mut self, pgid: PgId, object: &HObject, step: Option<Step>) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         host.dirty = true;
-        match step {
-            Some(step) => host.giving_up.steps.insert(object.clone(), step),
-            None => host.giving_up.steps.remove(object),
-        };
+        host.giving_up.set(object, step);
     }
 
     /// Gives the older state that is here the version that counts now.
@@ -328,5 +335,25 @@ impl Daemon {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{Epoch, SnapId};
+
+    /// Else the same clones would be removed a second time when the object is given up again, for another reason.
+    #[test]
+    fn what_was_taken_back_is_forgotten_with_its_last_step() {
+        let at = |n| Eversion::new(Epoch(1), n);
+        let head = HObject::min().head();
+        let clones = vec![(head.at_snap(SnapId(3)), at(5)), (head.at_snap(SnapId(4)), at(7))];
+        let mut giving_up = GivingUp::default();
+        giving_up.never_acknowledged.insert(head.clone(), clones.clone());
+        giving_up.set(&head, Some(Step::Log));
+        assert_eq!(giving_up.clones_that_go(&head, at(5)), clones[1..]);
+        giving_up.set(&head, None);
+        assert!(giving_up.clones_that_go(&head, Eversion::ZERO).is_empty());
     }
 }

@@ -373,7 +373,7 @@ impl Daemon {
         let mut txn = host.transaction();
         let mut sums = host.pg.info().sums;
         let to = if delete { Eversion::ZERO } else { item.have };
-        for (clone, prior_version) in host.clones_that_go(object, to) {
+        for (clone, prior_version) in host.giving_up.clones_that_go(object, to) {
             txn.remove(&clone.to_key());
             (sums.objects, sums.clones) = (sums.objects - 1, sums.clones - 1);
             meta.push(MetaOp::Remove(pg::missing_key(&clone)));

@@ -11,7 +11,7 @@
 use crate::pg::{Fx, Pg, Stage};
 use std::collections::BTreeMap;
 use types::testing::{Bug, planted};
-use types::{Eversion, HObject, OsdId, SnapId};
+use types::{Eversion, HObject, OsdId};
 
 /// A listing of part of a PG.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -195,8 +195,7 @@ impl Backfill {
     /// Whether a clone of this head is on its way, or waits for it.
     fn has_clone_before(&self, head: &HObject) -> bool {
         let has = |objects: &BTreeMap<HObject, Option<Eversion>>| {
-            let mut clones = objects.range(head.at_snap(SnapId(0))..head.clone());
-            clones.next().is_some()
+            objects.range(head.clones()).next().is_some()
         };
         head.is_head() && (has(&self.moving) || has(&self.again))
     }

@@ -55,6 +55,17 @@ pub(crate) fn peer(pg: &mut Pg, osd: i32, missing: Missing) {
     pg.peers.insert(OsdId(osd), peer);
 }
 
+/// osd.1 leads; osd.2 and osd.3 miss nothing.
+fn one_of_three() -> Pg {
+    let mut pg = copy(Stage::Active, &[1, 2, 3]);
+    [2, 3].into_iter().for_each(|osd| peer(&mut pg, osd, Missing::default()));
+    pg
+}
+
+fn append(pg: &mut Pg, entry: LogEntry) {
+    pg.append(vec![entry], ObjectSums::default(), 1);
+}
+
 /// What a copy misses that left out the write 5'11, and was there.
 fn missing(there_since: u32) -> Missing {
     let mut missing = Missing::default();
@@ -193,9 +204,7 @@ fn what_another_copy_has_is_not_lost() {
 /// The primary dies, the deletion is on no other disk: the write before it was on the primary's alone.
 #[test]
 fn a_deletion_in_flight_makes_no_write_safe_that_others_left_out() {
-    let mut pg = copy(Stage::Active, &[1, 2, 3]);
-    [2, 3].into_iter().for_each(|osd| peer(&mut pg, osd, Missing::default()));
-    let append = |pg: &mut Pg, e: LogEntry| pg.append(vec![e], ObjectSums::default(), 1);
+    let mut pg = one_of_three();
     append(&mut pg, entry(EntryKind::Modify, at(5, 11), at(4, 3)));
     [2, 3].into_iter().for_each(|osd| pg.taken_without_data(OsdId(osd), &[at(5, 11)]));
     assert!(!pg.is_safe(&object(), at(5, 11), at(5, 11)), "one has it");
@@ -210,9 +219,7 @@ fn a_deletion_in_flight_makes_no_write_safe_that_others_left_out() {
 /// others. If it once serves by itself, the second one is taken back, and nobody has the first one any more.
 #[test]
 fn a_write_that_a_later_one_replaced_is_safe_when_all_have_that_in_their_logs() {
-    let mut pg = copy(Stage::Active, &[1, 2, 3]);
-    [2, 3].into_iter().for_each(|osd| peer(&mut pg, osd, Missing::default()));
-    let append = |pg: &mut Pg, e: LogEntry| pg.append(vec![e], ObjectSums::default(), 1);
+    let mut pg = one_of_three();
     append(&mut pg, entry(EntryKind::Modify, at(5, 11), at(4, 3)));
     append(&mut pg, entry(EntryKind::Modify, at(5, 12), at(5, 11)));
     pg.taken_without_data(OsdId(3), &[at(5, 11)]);
@@ -225,8 +232,7 @@ fn a_write_that_a_later_one_replaced_is_safe_when_all_have_that_in_their_logs() 
 /// the clone.
 #[test]
 fn a_write_that_made_a_clone_is_safe_with_the_clone() {
-    let mut pg = copy(Stage::Active, &[1, 2, 3]);
-    [2, 3].into_iter().for_each(|osd| peer(&mut pg, osd, Missing::default()));
+    let mut pg = one_of_three();
     let clone = HObject { snap: SnapId(4), ..object() };
     let of_clone = LogEntry { kind: EntryKind::Clone, ..LogEntry::of(clone.clone(), at(5, 11)) };
     let of_head = entry(EntryKind::Modify, at(5, 12), at(4, 3));

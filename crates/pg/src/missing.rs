@@ -3,7 +3,7 @@
 use crate::entry::{EntryKind, LogEntry};
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Epoch, Eversion, HObject, SnapId};
+use types::{Epoch, Eversion, HObject};
 
 /// What is missing of one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +83,7 @@ impl Missing {
 
     /// The missing clones of a head, oldest first.
     pub fn clones_of<'a>(&'a self, head: &HObject) -> impl Iterator<Item = &'a HObject> + use<'a> {
-        let some = (!self.is_empty() && head.is_head())
-            .then(|| self.items.range(head.at_snap(SnapId(0))..head.clone()));
+        let some = (!self.is_empty() && head.is_head()).then(|| self.items.range(head.clones()));
         some.into_iter().flatten().map(|(clone, _)| clone)
     }
 

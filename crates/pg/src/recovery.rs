@@ -135,11 +135,14 @@ impl Pg {
     /// off ([`Pg::put_off`]). (Ceph: `PrimaryLogPG::is_degraded_or_backfilling_object`.)
     pub fn write_readiness(&self, object: &HObject) -> Readiness {
         let ready = self.readiness(object);
+        if ready != Readiness::Degraded {
+            return ready;
+        }
         let arriving = self.recovery.pulling.contains_key(object);
         let lacked =
             self.is_missed(object) && (!self.enough_have(object) || self.acting_copy_lacks(object));
         let lacked = lacked || self.too_few_have_a_clone_of(object);
-        if ready != Readiness::Degraded || arriving || lacked { ready } else { Readiness::Ready }
+        if arriving || lacked { Readiness::Degraded } else { Readiness::Ready }
     }
 
     /// Whether so many of the acting set have the object that a write of it is safe on them alone.

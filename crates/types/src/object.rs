@@ -4,7 +4,7 @@ use crate::{PoolId, SnapId};
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
 /// Bytes that are usually text: an object's name, an xattr's name, an omap key. Cheap to clone.
@@ -139,6 +139,11 @@ impl HObject {
     /// Whether this is a head (and no clone).
     pub fn is_head(&self) -> bool {
         self.snap == SnapId::HEAD
+    }
+
+    /// Where the clones of this head stand in the order of objects: directly before it.
+    pub fn clones(&self) -> Range<HObject> {
+        self.at_snap(SnapId(0))..self.clone()
     }
 
     /// What is hashed: the locator key, or the name when there is none.

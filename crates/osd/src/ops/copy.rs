@@ -104,7 +104,7 @@ impl Run<'_> {
         // The copy has its source's user version, whatever was here before.
         self.now.meta.user_version = copied.user_version;
         self.now.meta.mtime = copied.mtime;
-        self.copied_mtime = Some(copied.mtime);
+        self.is_copy = true;
     }
 }
 

@@ -26,7 +26,7 @@ impl Run<'_> {
         let size = self.size_for(&e);
         let wanted = if e.length == 0 { size } else { e.length };
         let len = wanted.min(size.saturating_sub(e.offset));
-        let len = if len > 0 { len.min(self.stored_bytes()?.saturating_sub(e.offset)) } else { 0 };
+        let len = self.stored_part(e.offset, len)?;
         let out = &mut self.results[i];
         out.args = Extent { length: len, ..e }.into();
         if len > 0 {
@@ -39,6 +39,14 @@ impl Run<'_> {
             (out.outdata, out.outdata_crc) = read?;
         }
         Ok(0)
+    }
+
+    /// How many of these bytes there are for a reader, up to the end of what was stored before the request.
+    ///
+    /// # Errors
+    /// See [`Run::stored_bytes`]; not when none are asked for.
+    fn stored_part(&self, offset: u64, len: u64) -> Result<u64, Errno> {
+        if len == 0 { Ok(0) } else { Ok(len.min(self.stored_bytes()?.saturating_sub(offset))) }
     }
 
     /// Ranges that are stored, of those asked for.
@@ -105,7 +113,7 @@ impl Run<'_> {
             return Err(Errno::EINVAL.into());
         }
         let init = checksum_in(op)?;
-        let len = if len > 0 { len.min(self.stored_bytes()?.saturating_sub(offset)) } else { 0 };
+        let len = self.stored_part(offset, len)?;
         let data = if len == 0 {
             Bytes::new()
         } else {
@@ -123,11 +131,7 @@ impl Run<'_> {
         let e = op.args.extent();
         let given = op.indata.len() as u64;
         let asked = e.length.min(self.size_for(&e).saturating_sub(e.offset));
-        let len = if asked > 0 {
-            asked.min(given).min(self.stored_bytes()?.saturating_sub(e.offset))
-        } else {
-            0
-        };
+        let len = self.stored_part(e.offset, asked)?.min(given);
         let stored = if len > 0 {
             self.reader.read_whole(&self.source_key, e.offset, len)?
         } else {

@@ -91,10 +91,10 @@ impl Run<'_> {
         let has_clones = !self.snapset.clones.is_empty();
         self.now.meta.has_clones = has_clones;
         // Trimming is no change of the object itself.
-        if clone.as_ref().is_none_or(|(_, c)| matches!(c, CloneChange::Made(_))) {
-            let asked = Some(self.scene.request.mtime).filter(|time| !time.is_zero());
-            let time = self.copied_mtime.or(asked).unwrap_or(self.scene.now);
-            self.now.meta.mtime = time;
+        let is_written = clone.as_ref().is_none_or(|(_, c)| matches!(c, CloneChange::Made(_)));
+        if is_written && !self.is_copy {
+            let time = self.scene.request.mtime;
+            self.now.meta.mtime = if time.is_zero() { self.scene.now } else { time };
         }
         let write_snapset = keeps_head && has_clones && self.snapset_changed;
         Change {

@@ -158,8 +158,8 @@ struct Run<'a> {
     sums: ObjectSums,
     changes: bool,
     user_change: bool,
-    /// Of the object that this one has become a copy of.
-    copied_mtime: Option<UTime>,
+    /// It has become a copy of another object, and is as old as that.
+    is_copy: bool,
     effects: Vec<WatchEffect>,
     results: ReplyOps,
 }
@@ -265,7 +265,7 @@ impl<'a> Run<'a> {
             sums: ObjectSums::default(),
             changes: false,
             user_change: false,
-            copied_mtime: None,
+            is_copy: false,
             effects: Vec::new(),
             results: request.ops.iter().map(ReplyOp::from).collect(),
         };

@@ -20,9 +20,7 @@ fn write_at(offset: u64, data: &'static [u8]) -> OsdOp {
 fn write(c: &mut Cluster, ops: Vec<OsdOp>, seq: u64, more: u32) -> MOsdOpReply {
     let snaps = (1..=seq).rev().map(SnapId).collect();
     let snapc = SnapContext { seq: SnapId(seq), snaps };
-    let target = object(1, "a");
-    let tid = c.on_client(|c| c.request_with(target, ops, flags::WRITE | more, snapc));
-    c.wait_for(tid)
+    c.write_under(object(1, "a"), ops, snapc, more)
 }
 
 fn size(c: &mut Cluster) -> u64 {

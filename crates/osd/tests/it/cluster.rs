@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 use types::{AddrVec, Epoch, OsdId, PgId, PoolId, Uuid};
-use wire::msg::{MOsdOpReply, OsdOp};
+use wire::msg::{MOsdOpReply, OsdOp, SnapContext, flags};
 
 pub const FSID: Uuid = Uuid([7; 16]);
 const DISK_BYTES: u64 = 64 << 20;
@@ -140,6 +140,20 @@ impl Cluster {
     #[track_caller]
     pub fn call(&mut self, object: types::HObject, ops: Vec<OsdOp>, write: bool) -> MOsdOpReply {
         let tid = self.on_client(|c| c.request(object, ops, write));
+        self.wait_for(tid)
+    }
+
+    /// Runs one write, by a client that knows of snapshots, to its answer.
+    #[track_caller]
+    pub fn write_under(
+        &mut self,
+        object: types::HObject,
+        ops: Vec<OsdOp>,
+        snapc: SnapContext,
+        more_flags: u32,
+    ) -> MOsdOpReply {
+        let kind = flags::WRITE | more_flags;
+        let tid = self.on_client(|c| c.request_with(object, ops, kind, snapc));
         self.wait_for(tid)
     }
 

@@ -18,9 +18,7 @@ fn copy_from(pool: i64, name: &str, snap: SnapId) -> OsdOp {
 fn write(c: &mut Cluster, name: &str, op: OsdOp, snaps: &[SnapId]) -> i32 {
     let seq = snaps.first().copied().unwrap_or_default();
     let snapc = SnapContext { seq, snaps: snaps.into() };
-    let target = object(1, name);
-    let tid = c.on_client(|c| c.request_with(target, vec![op], flags::WRITE, snapc));
-    c.wait_for(tid).result
+    c.write_under(object(1, name), vec![op], snapc, 0).result
 }
 
 #[test]
@@ -62,10 +60,8 @@ fn a_copy_is_as_old_as_its_source() {
     assert_eq!(write(&mut c, "a", write_full(b"old"), &[]), 0);
     let source = c.call(object(1, "a"), vec![stat()], false);
     c.pass(std::time::Duration::from_secs(1));
-    let (ops, kind) =
-        (vec![copy_from(1, "a", SnapId::HEAD), stat()], flags::WRITE | flags::RETURNVEC);
-    let tid = c.on_client(|c| c.request_with(object(1, "b"), ops, kind, SnapContext::default()));
-    let copied = c.wait_for(tid);
+    let ops = vec![copy_from(1, "a", SnapId::HEAD), stat()];
+    let copied = c.write_under(object(1, "b"), ops, SnapContext::default(), flags::RETURNVEC);
     assert_eq!(mtime(&copied, 1), mtime(&source, 0));
     let later = c.call(object(1, "b"), vec![stat()], false);
     assert_eq!(mtime(&later, 0), mtime(&source, 0));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use types::testing::{Probe, hits_of, take_hits};
 use types::{Errno, HObject, OsdId, SnapId};
 use wire::msg::op::{Extent, OpCode};
-use wire::msg::{OsdOp, SnapContext, flags};
+use wire::msg::{OsdOp, SnapContext};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const NAME: &str = "precious";
@@ -164,8 +164,7 @@ fn a_damaged_clone_is_repaired_for_whoever_reads_the_snapshot() {
     let (mut c, target, holders) = cluster(3);
     let snapc = SnapContext { seq: SnapId(1), snaps: vec![SnapId(1)].into() };
     let ops = vec![write_full(&content(2))];
-    let tid = c.on_client(|cl| cl.request_with(target.clone(), ops, flags::WRITE, snapc));
-    assert_eq!(c.wait_for(tid).result, 0);
+    assert_eq!(c.write_under(target.clone(), ops, snapc, 0).result, 0);
     damage(&mut c, holders[0], 1, 4);
     let old = HObject { snap: SnapId(1), ..target.clone() };
     assert_reads(&mut c, &old, &content(1));

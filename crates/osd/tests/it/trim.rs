@@ -7,7 +7,7 @@ use std::time::Duration;
 use types::{Errno, HObject, PoolId, SnapId};
 use wire::msg::op::{Extent, OpCode};
 use wire::msg::op_data::ListSnapsOut;
-use wire::msg::{OsdOp, SnapContext, flags};
+use wire::msg::{OsdOp, SnapContext};
 
 const OBJECTS: usize = 30;
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -21,8 +21,7 @@ fn change_all(c: &mut Cluster, snaps: &[u64], change: &OsdOp) {
     for i in 0..OBJECTS {
         let (target, write) = (object(1, &format!("o{i}")), vec![change.clone()]);
         let snapc = SnapContext { seq, snaps: snaps.iter().map(|s| SnapId(*s)).collect() };
-        let tid = c.on_client(|cl| cl.request_with(target, write, flags::WRITE, snapc));
-        assert_eq!(c.wait_for(tid).result, 0);
+        assert_eq!(c.write_under(target, write, snapc, 0).result, 0);
     }
 }
 

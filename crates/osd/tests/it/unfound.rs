@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::time::Duration;
 use types::{Errno, HObject, OsdId, PgId, SnapId};
 use wire::msg::op::{Extent, OpCode};
-use wire::msg::{MCommandReply, OsdOp, SnapContext, flags};
+use wire::msg::{MCommandReply, OsdOp, SnapContext};
 
 const SECOND: Duration = Duration::from_secs(1);
 const NAMES: [&str; 12] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"];
@@ -264,8 +264,7 @@ fn who_waits_for_a_clone_that_is_given_up_goes_on() {
         stop(&mut c, old);
         let snapc = SnapContext { seq: SnapId(1), snaps: [SnapId(1)].into_iter().collect() };
         let ops = vec![write_full(b"second")];
-        let tid = c.on_client(|cl| cl.request_with(target.clone(), ops, flags::WRITE, snapc));
-        assert_eq!(c.wait_for(tid).result, 0);
+        assert_eq!(c.write_under(target.clone(), ops, snapc, 0).result, 0);
         repair::damage(&mut c, new, 1, 3);
         start(&mut c, old);
         c.run_until(20 * SECOND, |c| state(c, pgid).has(StateBits::RECOVERY_UNFOUND));
@@ -295,8 +294,7 @@ fn an_object_that_is_waited_for_comes_after_its_clone() {
         let write_after_snap = |c: &mut Cluster, text: &str| {
             let snapc = SnapContext { seq: SnapId(1), snaps: [SnapId(1)].into_iter().collect() };
             let ops = vec![write_full(text.as_bytes())];
-            let tid = c.on_client(|cl| cl.request_with(target.clone(), ops, flags::WRITE, snapc));
-            assert_eq!(c.wait_for(tid).result, 0);
+            assert_eq!(c.write_under(target.clone(), ops, snapc, 0).result, 0);
         };
         write_after_snap(&mut c, "second");
         c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));

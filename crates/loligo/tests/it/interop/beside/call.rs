@@ -276,9 +276,9 @@ fn put(r: &mut Rng, e: &mut Encoder, shape: &mut std::str::Chars<'_>) {
             '?' => {
                 let there = r.bool();
                 e.put(&there);
-                let mut one = Encoder::new();
-                let mut next = shape.next().map(String::from).unwrap_or_default();
-                put(r, if there { e } else { &mut one }, &mut std::mem::take(&mut next).chars());
+                let next: String = shape.next().into_iter().collect();
+                let mut nowhere = Encoder::new();
+                put(r, if there { e } else { &mut nowhere }, &mut next.chars());
             }
             ')' | '>' | ']' => return,
             other => panic!("no such letter: {other}"),
