@@ -15,8 +15,10 @@ pub const BLOCK: &str = "block";
 /// And, if the log has a disk of its own, that one under this.
 pub const BLOCK_WAL: &str = "block.wal";
 
-/// How long the lock of a disk is waited for.
+/// How long the lock of a disk is waited for, unless its opener knows better.
 const LOCK_LIMIT: Duration = Duration::from_secs(2);
+/// Who waits longer than this says so.
+const TELL_AFTER: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// The open disks of a store.
@@ -33,10 +35,27 @@ impl Disks {
     /// # Errors
     /// When one cannot be used.
     pub fn open(data: &Path, wal: Option<&Path>, how: Open) -> Result<Self, Failure> {
-        let data = open_one(data, how).map_err(explain)?;
+        Self::open_within(data, wal, how, LOCK_LIMIT)
+    }
+
+    /// The same, waiting so long for whoever holds their locks.
+    ///
+    /// # Errors
+    /// When one cannot be used.
+    pub fn open_within(
+        data: &Path,
+        wal: Option<&Path>,
+        how: Open,
+        limit: Duration,
+    ) -> Result<Self, Failure> {
+        let open = |path: &Path, how| {
+            let tell = || tracing::warn!("{}: waits until it is let go of", path.display());
+            open_one(path, how, limit, tell).map_err(explain)
+        };
+        let data = open(data, how)?;
         // A log device is never made: it is a disk, or part of one, that is there.
         let existing = if how == Open::ReadOnly { how } else { Open::Existing };
-        let wal = wal.map(|p| open_one(p, existing)).transpose().map_err(explain)?;
+        let wal = wal.map(|p| open(p, existing)).transpose()?;
         let devices =
             Devices { data: data.info.clone(), wal: wal.as_ref().map(|w| w.info.clone()) };
         Ok(Disks { open: std::iter::once(data).chain(wal).collect(), devices })
@@ -56,12 +75,22 @@ impl Disks {
     }
 }
 
-/// The kernel lets go of the disk of a process that was killed only some time after its end, when
-/// the last operations of its ring are over.
-fn open_one(path: &Path, how: Open) -> Result<Device, DeviceError> {
+/// The kernel lets go of the disk of a process that was killed, or of a ring that was closed, only some
+/// time after that: when its last operations are over.
+fn open_one(
+    path: &Path,
+    how: Open,
+    limit: Duration,
+    tell: impl FnOnce(),
+) -> Result<Device, DeviceError> {
+    let deadline = Deadline::after(limit);
+    let mut tell = Some(tell);
     let mut last = None;
-    let opened = Deadline::after(LOCK_LIMIT).poll(LOOK_EVERY, || match uring::open(path, how) {
+    let opened = deadline.poll(LOOK_EVERY, || match uring::open(path, how) {
         Err(e) if e.kind == Unusable::InUse => {
+            if let Some(tell) = tell.take_if(|_| deadline.elapsed() > TELL_AFTER) {
+                tell();
+            }
             last = Some(e);
             None
         }
@@ -142,5 +171,23 @@ impl DiskWork for store::Fsck {
 
     fn handle(&mut self, done: DiskDone, fx: &mut Effects) -> Option<Self::Outcome> {
         store::Fsck::handle(self, done, fx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A disk that is slow has more to do than a moment's work when an OSD ends.
+    #[test]
+    fn a_disk_is_waited_for_until_it_is_let_go_of() {
+        let path = std::env::temp_dir().join(format!("loligo-lock-{}", std::process::id()));
+        let holder = uring::open(&path, Open::Create { bytes: 1 << 20 }).unwrap();
+        let refused = open_one(&path, Open::Existing, Duration::ZERO, || ());
+        assert_eq!(refused.unwrap_err().kind, Unusable::InUse);
+        let long = Duration::from_secs(60);
+        let opened = open_one(&path, Open::Existing, long, || drop(holder));
+        std::fs::remove_file(&path).unwrap();
+        assert!(opened.is_ok());
     }
 }

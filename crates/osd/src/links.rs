@@ -47,6 +47,16 @@ pub struct Session {
     pub sender: Sender,
     /// The newest map it was sent.
     pub shared: Epoch,
+    /// Bytes of its requests in hand.
+    pub bytes: usize,
+    /// That is too much: it stands in [`InHand::crowding`](crate::memory::InHand).
+    pub crowds: bool,
+}
+
+impl Session {
+    fn new(sender: Sender) -> Self {
+        Session { sender, shared: Epoch::ZERO, bytes: 0, crowds: false }
+    }
 }
 
 /// All clients.
@@ -59,6 +69,11 @@ impl Sessions {
     /// A client.
     pub fn get(&self, link: LinkId) -> Option<&Session> {
         self.all.get(&link)
+    }
+
+    /// The same, to change what is known of it.
+    pub fn get_mut(&mut self, link: LinkId) -> Option<&mut Session> {
+        self.all.get_mut(&link)
     }
 
     /// All links.
@@ -203,7 +218,7 @@ impl Daemon {
             return;
         }
         let sender = Sender { name: peer.name, addr: client_addr(&peer.addrs) };
-        self.sessions.all.insert(link, Session { sender, shared: Epoch::ZERO });
+        self.sessions.all.insert(link, Session::new(sender));
         if self.in_hand.paused {
             self.msgr.pause(link, fx);
         }
@@ -259,7 +274,7 @@ impl Daemon {
     /// Sends a client the maps it lacks, once.
     pub(crate) fn share_map(&mut self, link: LinkId, theirs: Epoch) {
         let ours = self.maps.epoch();
-        let Some(session) = self.sessions.all.get_mut(&link) else { return };
+        let Some(session) = self.sessions.get_mut(link) else { return };
         let have = theirs.max(session.shared);
         if have >= ours {
             return;

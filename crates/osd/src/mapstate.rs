@@ -30,7 +30,9 @@ pub const MAP_SEQUENCER: u64 = u64::MAX;
 pub struct PoolSnaps {
     /// Snapshots are the pool's own; the context of writes is the pool's.
     pub own: Option<SnapContext>,
-    /// Snapshots removed and not purged yet, or of old clusters.
+    /// Snapshots that an old cluster removed.
+    unknown: SnapSet,
+    /// These, and what was removed and is not purged yet.
     removed: SnapSet,
 }
 
@@ -41,11 +43,18 @@ impl PoolSnaps {
             let (seq, snaps) = pool.snap_context();
             SnapContext { seq, snaps: snaps.into_iter().collect() }
         });
-        let mut removed = pool.removed_snaps.clone();
+        let unknown = pool.removed_snaps.clone();
+        let mut removed = unknown.clone();
         if let Some(queue) = map.removed_snaps_queue.get(&id) {
             removed.union_with(queue);
         }
-        PoolSnaps { own, removed }
+        PoolSnaps { own, unknown, removed }
+    }
+
+    /// Whether nothing is to be found at a snapshot. One that clients made and removed is there until what
+    /// it alone held is trimmed (`find_object_context`).
+    pub fn is_unknown(&self, snap: SnapId) -> bool {
+        if self.own.is_some() { self.is_removed(snap) } else { self.unknown.contains(snap) }
     }
 
     /// Whether a snapshot is removed.

@@ -7,11 +7,13 @@
 //! allocator keeps for a while, so that the process seems to need it.
 
 use crate::daemon::Daemon;
+use crate::op::ClientOp;
 use admin::Answer;
 use io::{Effects, Memory};
 use pg::{Dup, LogEntry};
 use serde_json::{Map, Value, json};
 use store::{Held, MemoryUse, Outside};
+use wire::LinkId;
 
 /// Of the target blocks may take so much beyond the store's half, one part of so many.
 const BEYOND_PART: u64 = 8;
@@ -22,6 +24,10 @@ const DECAY_PART: u64 = 8;
 
 /// Of what may be in hand, one part of so many is left to clients whatever other OSDs send.
 const OWN_PART: usize = 4;
+
+/// What a request takes besides its message: itself, where it waits, and what it has made so far.
+pub(crate) const REQUEST_BYTES: usize = 2 << 10;
+const _: () = assert!(size_of::<ClientOp>() <= REQUEST_BYTES);
 
 /// What the name of an object takes, about.
 const NAME_BYTES: usize = 48;
@@ -42,7 +48,7 @@ impl Beyond {
     }
 }
 
-/// Data in hand that came with requests, and whether more of it is taken in.
+/// What came with requests and is in hand, and whether more of it is taken in.
 #[derive(Debug, Default)]
 pub(crate) struct InHand {
     /// Bytes of clients' requests.
@@ -51,6 +57,8 @@ pub(crate) struct InHand {
     pub replica: usize,
     /// Nothing is received from clients.
     pub paused: bool,
+    /// Nothing is received from these, each of which has too much in hand by itself.
+    pub crowding: Vec<LinkId>,
 }
 
 impl InHand {
@@ -64,22 +72,80 @@ impl InHand {
         };
         self.own + self.replica > all && self.own > own
     }
+
+    /// Bytes that clients may bring yet.
+    fn free(&self, limit: usize) -> usize {
+        let all = limit.saturating_sub(self.own + self.replica);
+        all.max((limit / OWN_PART).saturating_sub(self.own))
+    }
+
+    /// Whether a client with so many bytes in hand has too much of them: no more than is left to all
+    /// others, so that one that does not take its answers keeps nobody else waiting, nor do several
+    /// (Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998).
+    fn crowds(&self, bytes: usize, limit: usize) -> bool {
+        bytes > self.free(limit)
+    }
+
+    /// Whether one that had too much may bring more.
+    fn has_calmed(&self, bytes: usize, limit: usize) -> bool {
+        bytes <= self.free(limit) / 2
+    }
 }
 
 impl Daemon {
+    /// A client brought a request of so many bytes. Nothing more is received from one that has too much in
+    /// hand.
+    pub(crate) fn take_in(&mut self, link: LinkId, bytes: usize, fx: &mut Effects) {
+        self.in_hand.own += bytes;
+        let Some(session) = self.sessions.get_mut(link) else { return };
+        session.bytes += bytes;
+        if !session.crowds && self.in_hand.crowds(session.bytes, self.limits.request_bytes) {
+            session.crowds = true;
+            self.in_hand.crowding.push(link);
+            self.msgr.pause(link, fx);
+        }
+    }
+
+    /// It has ended.
+    pub(crate) fn let_go(&mut self, link: LinkId, bytes: usize) {
+        self.in_hand.own -= bytes;
+        // A client that has left is not known any more; its requests may be.
+        if let Some(session) = self.sessions.get_mut(link) {
+            session.bytes -= bytes;
+        }
+    }
+
     /// Receives nothing from clients while too many bytes of requests are in hand. Once a turn: requests
     /// end in many ways.
     pub(crate) fn check_request_memory(&mut self, fx: &mut Effects) {
-        let pause = self.in_hand.should_pause(self.limits.request_bytes);
-        if pause == self.in_hand.paused {
-            return;
+        let limit = self.limits.request_bytes;
+        let pause = self.in_hand.should_pause(limit);
+        if pause != self.in_hand.paused {
+            self.in_hand.paused = pause;
+            for link in self.sessions.links() {
+                let crowds = self.sessions.get(link).is_some_and(|session| session.crowds);
+                if pause {
+                    self.msgr.pause(link, fx);
+                } else if !crowds {
+                    self.msgr.resume(link, fx);
+                }
+            }
         }
-        self.in_hand.paused = pause;
-        for link in self.sessions.links() {
-            if pause {
-                self.msgr.pause(link, fx);
-            } else {
+        if !pause && !self.in_hand.crowding.is_empty() {
+            self.hear_calmed(fx);
+        }
+    }
+
+    /// Receives from clients again that had too much in hand.
+    fn hear_calmed(&mut self, fx: &mut Effects) {
+        let limit = self.limits.request_bytes;
+        for link in std::mem::take(&mut self.in_hand.crowding) {
+            let Some(session) = self.sessions.get_mut(link) else { continue };
+            if self.in_hand.has_calmed(session.bytes, limit) {
+                session.crowds = false;
                 self.msgr.resume(link, fx);
+            } else {
+                self.in_hand.crowding.push(link);
             }
         }
     }
@@ -99,7 +165,7 @@ impl Daemon {
     pub(crate) fn mempools(&self) -> Answer {
         let MemoryUse { blocks, nodes, records, rows, outlines, log, direct, changes } =
             self.store.memory();
-        let InHand { own, replica, .. } = self.in_hand;
+        let InHand { own, replica, .. } = &self.in_hand;
         let requests = (own + replica + self.read_room.bytes()) as u64;
         let bytes = self.perf.memory.buffers.saturating_sub(log.bytes + direct.bytes);
         let buffers = Held { items: bytes / io::BLOCK_BYTES as u64, bytes };
@@ -145,7 +211,9 @@ mod tests {
 
     #[test]
     fn clients_wait_for_what_all_sent_but_not_for_ever() {
-        let pause = |own, replica, paused| InHand { own, replica, paused }.should_pause(100);
+        let pause = |own, replica, paused| {
+            InHand { own, replica, paused, ..InHand::default() }.should_pause(100)
+        };
         assert!(!pause(100, 0, false) && pause(101, 0, false));
         assert!(!pause(30, 70, false) && pause(30, 71, false));
         assert!(pause(76, 0, true) && !pause(75, 0, true));
@@ -153,6 +221,19 @@ mod tests {
         // Other OSDs keep more in hand here than there should be.
         assert!(!pause(25, 1000, false) && pause(26, 1000, false));
         assert!(pause(13, 1000, true) && !pause(12, 1000, true));
+    }
+
+    #[test]
+    fn a_client_has_no_more_in_hand_than_is_left_to_others() {
+        let with = |own, replica| InHand { own, replica, ..InHand::default() };
+        let crowds = |own, replica, bytes| with(own, replica).crowds(bytes, 100);
+        assert!(!crowds(50, 0, 50) && crowds(51, 0, 51));
+        // One that has half of it, and a second one.
+        assert!(!crowds(75, 0, 25) && crowds(76, 0, 26));
+        // Other OSDs keep all of it.
+        assert!(!crowds(12, 1000, 12) && crowds(13, 1000, 13));
+        let calmed = |own, bytes| with(own, 0).has_calmed(bytes, 100);
+        assert!(calmed(33, 33) && !calmed(34, 34) && calmed(100, 0));
     }
 
     #[test]

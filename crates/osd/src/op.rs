@@ -7,6 +7,7 @@
 
 use crate::daemon::Daemon;
 use crate::host::OpId;
+use crate::memory::REQUEST_BYTES;
 use crate::ops::{Class, CopiedObject, CopySource, Sender, check_request, classify};
 use crate::tracker::{Mark, Trace, Tracked};
 use crate::write::Answer;
@@ -113,8 +114,9 @@ impl Daemon {
         };
         self.last_op += 1;
         let id = OpId(self.last_op);
-        self.in_hand.own += bytes;
         self.perf.op_in_bytes += bytes as u64;
+        let bytes = bytes + REQUEST_BYTES;
+        self.take_in(link, bytes, fx);
         let op = ClientOp {
             origin,
             link,
@@ -349,7 +351,7 @@ impl Daemon {
 
     fn take_op(&mut self, id: OpId) -> Option<Box<ClientOp>> {
         let op = self.ops.remove(&id)?;
-        self.in_hand.own -= op.bytes;
+        self.let_go(op.link, op.bytes);
         self.read_room.give_back(op.reading_bytes);
         Some(op)
     }

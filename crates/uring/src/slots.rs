@@ -93,9 +93,46 @@ impl Slots {
             matches!(s, Slot::DiskRead { .. } | Slot::DiskWrite { .. } | Slot::DiskFlush { .. })
         })
     }
+
+    /// Their ring is gone. A disk may do yet what it was asked, and a socket send it: the memory of that is
+    /// never given back. What a disk reads would else land in what it has become.
+    pub fn abandon(&mut self) {
+        for slot in self.slab.drain() {
+            if matches!(slot, Slot::DiskRead { .. } | Slot::DiskWrite { .. } | Slot::Send { .. }) {
+                std::mem::forget(slot);
+            }
+        }
+    }
 }
 
 /// Keeps a descriptor until no operation uses it.
 pub(crate) struct Socket {
     pub fd: OwnedFd,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    struct Data(Arc<()>);
+
+    impl AsRef<[u8]> for Data {
+        fn as_ref(&self) -> &[u8] {
+            b"data"
+        }
+    }
+
+    #[test]
+    fn what_a_disk_may_touch_yet_is_never_given_back() {
+        let mut slots = Slots::default();
+        let owner = Arc::new(());
+        let data = Bytes::from_owner(Data(owner.clone()));
+        let _data = WriteData::Pieces { _pieces: [data].into_iter().collect(), _vec: Vec::new() };
+        slots.insert(Slot::DiskWrite { token: DiskToken(1), wanted: 4, _data });
+        slots.insert(Slot::Signal { _buf: Box::new([0; 8]) });
+        slots.abandon();
+        assert!(slots.is_empty());
+        assert_eq!(Arc::strong_count(&owner), 2, "the data of the write");
+    }
 }

@@ -22,6 +22,11 @@ use uring::Open;
 const MAX_RESTARTS: usize = 5;
 /// See [`MAX_RESTARTS`] (`osd_max_markdown_period`).
 const RESTART_WINDOW: Duration = Duration::from_secs(600);
+/// How long the disk is waited for that an OSD had which was killed.
+const START_LOCK_LIMIT: Duration = Duration::from_secs(10);
+/// And where it is our own last operations that the disk is not done with: it may be a slow disk that
+/// made us end.
+const OWN_LOCK_LIMIT: Duration = Duration::from_secs(300);
 /// Less memory than this leaves no room for a large request.
 const MIN_MEMORY_BYTES: u64 = 64 << 20;
 
@@ -34,12 +39,13 @@ pub fn run(args: &OsdRun) -> Result<Exit, Failure> {
     let _pid_file = prepare(&args.daemon, &name, mons(args))?;
     let mut restarts = VecDeque::new();
     let mut was_alive = false;
+    let mut lock_limit = START_LOCK_LIMIT;
     loop {
         // Everything begins anew: the store is mounted again, and the OSD is known under a new nonce
         // and at new ports, so that nobody takes it for what it was.
         let place = StorePath { path: args.data.clone(), wal: None, json: false };
         let (data, wal) = disks_of(&place);
-        let disks = Disks::open(&data, wal.as_deref(), Open::Existing)
+        let disks = Disks::open_within(&data, wal.as_deref(), Open::Existing, lock_limit)
             .map_err(|f| Failure { what: format!("cannot start {name}"), ..f })?;
         let mut core = Osd::new(config(args, &disks, was_alive)?, disks.devices, entropy());
         let exit = run_core(&name, &mut core, disks.open, None)?;
@@ -54,6 +60,7 @@ pub fn run(args: &OsdRun) -> Result<Exit, Failure> {
             _ => return Err(Failure::new(format!("{name} has stopped"), exit.why)),
         }
         was_alive = exit.code == EXIT_RESTART;
+        lock_limit = OWN_LOCK_LIMIT;
         if was_alive && is_too_often(&mut restarts) {
             let minutes = RESTART_WINDOW.as_secs() / 60;
             let why = format!("it had to start again {MAX_RESTARTS} times in {minutes} minutes");

@@ -284,9 +284,9 @@ impl<'a> Run<'a> {
         if snap == SnapId::HEAD || snap == SnapId::SNAPDIR {
             return Ok(());
         }
-        let removed = self.scene.snaps.is_removed(snap);
+        let unknown = self.scene.snaps.is_unknown(snap);
         match self.snapset.find(snap, self.now.meta.snap_seq) {
-            _ if removed => self.before = ObjectNow::default(),
+            _ if unknown => self.before = ObjectNow::default(),
             SnapPlace::Head => {}
             SnapPlace::Nowhere => self.before = ObjectNow::default(),
             SnapPlace::Clone(id) => {

@@ -64,7 +64,7 @@ impl Run<'_> {
         let snap = SnapId(op.args.snap().snapid);
         // As it was before the request: a clone that this one makes is not there yet.
         let place = match self.snapset.find(snap, self.before.meta.snap_seq) {
-            _ if self.scene.snaps.is_removed(snap) => SnapPlace::Nowhere,
+            _ if self.scene.snaps.is_unknown(snap) => SnapPlace::Nowhere,
             SnapPlace::Head if !self.before.exists => SnapPlace::Nowhere,
             place => place,
         };

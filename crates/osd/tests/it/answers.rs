@@ -3,7 +3,8 @@
 use crate::basic::{read, with_pool, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, output};
-use types::{Errno, SnapId};
+use std::time::Duration;
+use types::{Errno, HObject, SnapId};
 use wire::msg::op::{Checksum, Extent, Snap, checksum_kind};
 use wire::msg::op_data::{StatOut, xattr_op};
 use wire::msg::{MOsdOpReply, OpCode, OsdOp, SnapContext, flags};
@@ -43,6 +44,25 @@ fn a_rollback_sees_snapshots_as_they_were_before_the_request() {
     assert_eq!(write(&mut c, vec![delete, rollback(9)], 1, 0).result, 0);
     let got = c.call(object(1, "a"), vec![read(0, 0)], false);
     assert_eq!(got.result, -Errno::ENOENT.0);
+}
+
+/// What it alone held is trimmed; what the head shows it shows.
+#[test]
+fn a_removed_snapshot_shows_what_there_is_yet() {
+    let mut c = with_pool(1, 3, 3);
+    assert_eq!(write(&mut c, vec![write_full(b"first")], 0, 0).result, 0);
+    c.on_mon(|m| m.remove_snap(1, SnapId(1)));
+    let queued = |c: &mut Cluster| !c.mon.borrow().map.removed_snaps_queue.is_empty();
+    c.run_until(Duration::from_secs(10), queued);
+    let at_snap = HObject { snap: SnapId(1), ..object(1, "a") };
+    let got = c.call(at_snap.clone(), vec![read(0, 0)], false);
+    assert_eq!((got.result, output(&got, 0).as_ref()), (0, b"first".as_ref()));
+    let rollback = OsdOp::new(OpCode::ROLLBACK, Snap { snapid: 1 });
+    assert_eq!(write(&mut c, vec![rollback], 0, 0).result, 0);
+    assert_eq!(size(&mut c), 5);
+    // Such a snapshot gets no clone any more.
+    assert_eq!(write(&mut c, vec![write_full(b"second")], 1, 0).result, 0);
+    assert_eq!(c.call(at_snap, vec![read(0, 0)], false).result, -Errno::ENOENT.0);
 }
 
 #[test]

@@ -45,17 +45,19 @@ fn start_writes(c: &mut Cluster, objects: &[HObject]) {
 
 #[test]
 fn clients_wait_while_writes_that_others_lead_fill_the_memory() {
-    // A quarter of the memory for requests is left to clients in any case.
     let mut c = small_cluster();
     let slow = c.osds[0];
     c.world.set_slow_disks(slow, 10_000);
-    let others = objects(&c, 12, OsdId(0), false);
+    let others = objects(&c, 6, OsdId(0), false);
     start_writes(&mut c, &others);
-    c.run_until(Duration::from_secs(1), |c| in_hand(c, 0) >= 12 * MIB);
+    c.run_until(Duration::from_secs(1), |c| in_hand(c, 0) >= 6 * MIB);
 
     let own = objects(&c, 4, OsdId(0), true);
+    // Half of what is left a client may have: this one has it now, and another one is heard.
     start_writes(&mut c, &own[..1]);
-    c.run_until(Duration::from_secs(1), |c| in_hand(c, 0) >= 13 * MIB);
+    let writer = c.change_client();
+    c.run_until(Duration::from_secs(1), |c| in_hand(c, 0) >= 7 * MIB);
+    (c.client_node, c.client) = writer;
     start_writes(&mut c, &own[1..]);
     let tid = c.on_client(|c| c.command(OsdId(0), json!({ "prefix": "version" }).to_string()));
     c.pass(Duration::from_millis(500));
@@ -192,6 +194,37 @@ fn thousands_of_short_requests_wait_for_their_client() {
         drop(client);
         c.run_until(Duration::from_secs(10), |c| in_hand(c, 0) == 0);
     }
+}
+
+/// Many requests that wait take memory, too, however short they are.
+#[test]
+fn a_client_whose_requests_wait_keeps_nobody_else_waiting() {
+    const LIMIT: u64 = 8 * MIB;
+    let mut c = small_cluster();
+    let slow = c.osds[0];
+    c.world.set_slow_disks(slow, 10_000);
+    let own = objects(&c, 400, OsdId(0), true);
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        for _ in 0..10 {
+            c.on_client(|c| {
+                for target in &own {
+                    c.request(target.clone(), vec![write_full(b"short")], true);
+                }
+            });
+            c.pass(Duration::from_millis(5));
+        }
+        clients.push(c.change_client());
+    }
+    // Two thirds of it are theirs, and what came at once with the last. A third one is heard.
+    let theirs = in_hand(&mut c, 0);
+    assert!((LIMIT / 2..LIMIT).contains(&theirs), "{theirs}");
+    c.world.set_slow_disks(slow, 1);
+    for client in clients {
+        (c.client_node, c.client) = client;
+        c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
+    }
+    c.run_until(Duration::from_secs(10), |c| in_hand(c, 0) == 0);
 }
 
 /// Each time it stops taking answers, reads are under way.

@@ -1,6 +1,7 @@
 //! The loop.
 
 mod disk;
+mod late;
 mod lone;
 mod sockets;
 
@@ -18,6 +19,7 @@ use io::kv::ClusterStore;
 use io::net::{CLOSE_LINGER_MS, ConnId};
 use io::{Core, Effects, Event, Exit, Memory, Now};
 use io_uring::{opcode, squeue, types as ring_types};
+use late::{Lateness, tell_late};
 use lone::Lone;
 use slab::Slab;
 use std::collections::VecDeque;
@@ -87,6 +89,7 @@ pub fn run<C: Core + ?Sized>(
         rings: Some(Rings { main, lazy }),
         lazy: Lazy::default(),
         lone: Lone::default(),
+        lateness: Lateness::default(),
         slots: Slots::default(),
         clock: start_of_clock(),
         fx: Effects::new(),
@@ -140,6 +143,7 @@ struct Runner {
     rings: Option<Rings>,
     lazy: Lazy,
     lone: Lone,
+    lateness: Lateness,
     /// Memory for short reads, if the kernel takes it.
     pool: Option<ReadPool>,
     slots: Slots,
@@ -168,12 +172,17 @@ struct Runner {
 impl Drop for Runner {
     fn drop(&mut self) {
         drop(self.rings.take());
+        self.slots.abandon();
     }
 }
 
 impl Runner {
+    fn mono(&self) -> Mono {
+        Mono(self.clock.elapsed().as_nanos() as u64)
+    }
+
     fn now(&self) -> Now {
-        let mono = Mono(self.clock.elapsed().as_nanos() as u64);
+        let mono = self.mono();
         Now { mono, wall: UTime::from_unix(wall_clock()) }
     }
 
@@ -182,6 +191,7 @@ impl Runner {
         let mut done = Vec::new();
         loop {
             let now = self.now();
+            tell_late(self.lateness.wakes(now.mono));
             self.give_back(now.mono);
             self.take_lazy(now, &mut done)?;
             let mut told = false;
@@ -246,6 +256,10 @@ impl Runner {
         let lingering = self.lingering.iter().map(|(until, ..)| *until);
         let deadline = lingering.chain(core.next_deadline()).chain(self.lazy.look_at).min();
         let is_due = deadline.is_some_and(|at| at <= now.mono);
+        let began = now.mono;
+        let wake_at = if self.pending.is_empty() { deadline } else { Some(began) };
+        let over = self.mono();
+        tell_late(self.lateness.sleeps(began, over, wake_at));
         if is_due || !self.pending.is_empty() {
             return Ok(self.rings().main.submit_and_wait(0)?);
         }
@@ -260,7 +274,7 @@ impl Runner {
     fn look_for_lone_read(&mut self) -> Result<(), RunError> {
         let Some(until) = self.lone.look_until() else { return Ok(()) };
         self.rings().main.submit_and_wait(0)?;
-        while !self.rings().main.has_news() && self.now().mono < until {
+        while !self.rings().main.has_news() && self.mono() < until {
             std::thread::yield_now();
         }
         Ok(())
