@@ -98,8 +98,6 @@ mgr metadata
 mgr versions
 mgr count-metadata ceph_version
 mgr module ls
-mgr module enable iostat
-mgr module disable iostat
 mgr fail nosuch
 mds stat
 mds versions
@@ -610,6 +608,8 @@ rbd perf image stats
 rbd perf image counters
 config assimilate-conf
 auth import
+mgr module enable iostat
+mgr module disable iostat
 """
 
 # Left out of the random ones, or wholly, and why.
@@ -636,6 +636,10 @@ NOT_BY_CHANCE = re.compile(
     r"config assimilate-conf|config reset|log|report|pg (scrub|deep-scrub|repair)|"
     r"osd (scrub|deep-scrub|repair)|osd pool (scrub|deep-scrub|repair)|device .*|crash .*|"
     r"mon (scrub|enable-msgr2)|balancer .*|progress .*|rbd .*|fs .*|mds .*|service .*)$")
+
+
+# A mon of Ceph ends when a number that these need is not there.
+ENDS_CEPH_WITHOUT = re.compile(r"osd setmaxosd")
 
 
 def left_out(prefix):

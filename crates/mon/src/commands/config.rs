@@ -40,7 +40,7 @@ pub(super) const COMMANDS: &[CommandDef] = &[
         minimal,
     ),
     write(
-        "config reset <num:Int>",
+        "config reset <num:Int,0>",
         "config",
         "goes back to what was set at an earlier version, as `config log` counts them",
         reset,

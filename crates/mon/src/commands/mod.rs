@@ -16,7 +16,9 @@ mod config_key;
 mod config_show;
 mod crash;
 mod crush;
+mod device;
 mod df;
+mod fs;
 #[cfg(test)]
 mod golden;
 mod log;
@@ -161,6 +163,8 @@ pub(crate) fn table() -> CommandTable<Handler> {
         mon::COMMANDS,
         balancer::COMMANDS,
         mgr::COMMANDS,
+        device::COMMANDS,
+        fs::COMMANDS,
         progress::COMMANDS,
         auth::COMMANDS,
         config::COMMANDS,
