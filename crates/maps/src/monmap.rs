@@ -34,7 +34,9 @@ impl MonFeatures {
     /// Those that are set, by name.
     pub fn each(self) -> impl Iterator<Item = (&'static str, MonFeatures)> {
         let named = Self::NAMES.into_iter().enumerate();
-        named.map(|(bit, name)| (name, MonFeatures(1 << bit))).filter(move |(_, f)| self.0 & f.0 != 0)
+        named
+            .map(|(bit, name)| (name, MonFeatures(1 << bit)))
+            .filter(move |(_, f)| self.0 & f.0 != 0)
     }
 }
 

@@ -14,10 +14,19 @@ pub(super) const COMMANDS: &[CommandDef] = &[
     read("mgr metadata [who:String]", "mgr", "shows facts about mgrs", metadata),
     read("mgr count-metadata <property:String>", "mgr", "counts mgrs by a fact", count_metadata),
     read("mgr module ls", "mgr", "lists modules", module_ls),
-    write("mgr module enable <module:String> [force:Choices,--force]", "mgr", "enables a module", enable),
+    write(
+        "mgr module enable <module:String> [force:Choices,--force]",
+        "mgr",
+        "enables a module",
+        enable,
+    ),
     write("mgr module disable <module:String>", "mgr", "disables a module", disable),
     write("mgr fail [who:String]", "mgr", "has another mgr take over", fail),
 ];
+
+/// What of Ceph's modules the mon does itself.
+const BUILT_IN: &[&str] =
+    &["balancer", "crash", "devicehealth", "progress", "rbd_support", "status"];
 
 fn stat(c: &Cluster, _: &Call) -> Reply {
     let map = c.mgrmap();
@@ -46,7 +55,7 @@ fn dump(c: &Cluster, call: &Call) -> Reply {
         "modules": [],
         "available_modules": [],
         "services": {},
-        "always_on_modules": {},
+        "always_on_modules": {"pacific": BUILT_IN},
         "last_failure_osd_epoch": map.last_failure_osd_epoch.0,
         "active_clients": [],
     })))
@@ -85,23 +94,34 @@ fn count_metadata(c: &Cluster, call: &Call) -> Reply {
 
 fn module_ls(_: &Cluster, _: &Call) -> Reply {
     Ok(Answer::json(json!({
-        "always_on_modules": [], "enabled_modules": [], "disabled_modules": [],
+        "always_on_modules": BUILT_IN, "enabled_modules": [], "disabled_modules": [],
     })))
 }
 
-fn no_module(call: &Call) -> CommandError {
-    let module = call.args.text("module");
-    CommandError::not_found(format_args!(
-        "module '{module}' cannot be had: the mgr is built into the mon and has no modules"
-    ))
+/// Whether it is built in.
+fn is_built_in(module: &str) -> bool {
+    BUILT_IN.contains(&module)
 }
 
 fn enable(_: &mut Cluster, call: &Call) -> Reply {
-    Err(no_module(call))
+    let module = call.args.text("module");
+    if is_built_in(&module) {
+        let text = format!("module '{module}' is already enabled (always-on)");
+        return Ok(Answer::message(text));
+    }
+    Err(CommandError::not_found(format_args!(
+        "module '{module}' cannot be had: the mgr is built into the mon, with its modules {}",
+        crate::show::join(BUILT_IN, ", ")
+    )))
 }
 
 fn disable(_: &mut Cluster, call: &Call) -> Reply {
-    Err(no_module(call))
+    let module = call.args.text("module");
+    if is_built_in(&module) {
+        let text = format!("module '{module}' cannot be disabled (always-on)");
+        return Err(CommandError::invalid(text));
+    }
+    Ok(Answer::message(format_args!("module '{module}' is already disabled")))
 }
 
 fn fail(c: &mut Cluster, call: &Call) -> Reply {

@@ -18,8 +18,18 @@ pub(super) const COMMANDS: &[CommandDef] = &[
     read("mon metadata [id:String]", "mon", "shows facts about mons", metadata),
     read("mon count-metadata <property:String>", "mon", "counts mons by a fact", count_metadata),
     read("mon versions", "mon", "counts mons by version", mon_versions),
-    read("mon feature ls [with_value:Choices,--with-value]", "mon", "shows features of mons", feature_ls),
-    write("mon feature set <feature_name:String> [yes_i_really_mean_it:Bool]", "mon", "does nothing: all features are set", feature_set),
+    read(
+        "mon feature ls [with_value:Choices,--with-value]",
+        "mon",
+        "shows features of mons",
+        feature_ls,
+    ),
+    write(
+        "mon feature set <feature_name:String> [yes_i_really_mean_it:Bool]",
+        "mon",
+        "does nothing: all features are set",
+        feature_set,
+    ),
     read("mon ok-to-stop <ids:String>...", "mon", "says whether mons may stop", ok_to_stop),
     read("mon ok-to-add-offline", "mon", "says whether a mon may be added", ok_to_add_offline),
     read("mon ok-to-rm <id:String>", "mon", "says whether a mon may be removed", ok_to_rm),
@@ -316,7 +326,7 @@ fn node_ls(c: &Cluster, call: &Call) -> Reply {
         "mon" => mon,
         "mgr" => mgr,
         "mds" => json!({}),
-        _ => json!({"mon": mon, "osd": osds, "mds": {}, "mgr": mgr}),
+        _ => json!({"mon": mon, "osd": osds, "mgr": mgr}),
     };
     let indented = call.format() != Format::Json;
     Ok(if indented { Answer::json(value) } else { Answer::json_line(value) })

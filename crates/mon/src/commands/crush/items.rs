@@ -244,8 +244,8 @@ fn link(c: &mut Cluster, call: &Call) -> Reply {
         Ok((id, true))
     })?;
     let word = if done { "linked" } else { "no need to move" };
-    let end = if done { "in crush map" } else { "in crush map: it is there already" };
-    Ok(Answer::message(format_args!("{word} item id {id} name '{name}' to location {place} {end}")))
+    let text = format!("{word} item id {id} name '{name}' to location {place} in crush map");
+    Ok(Answer::message(text))
 }
 
 fn rm(c: &mut Cluster, call: &Call) -> Reply {
@@ -271,6 +271,9 @@ fn rm(c: &mut Cluster, call: &Call) -> Reply {
             Ok(()) => Ok(format!("removed item id {id} name '{name}' from crush map")),
             Err(e @ CrushError::NotEmpty { .. }) => {
                 Err(CommandError::new(e.errno(), admin::strerror(e.errno())))
+            }
+            Err(_) if ancestor.is_some() => {
+                Ok(format!("item {id} does not appear in that position"))
             }
             Err(e) => Err(crush_error(e)),
         }

@@ -149,10 +149,12 @@ fn plan(c: &Cluster, call: &Call) -> Result<Plan, CommandError> {
         );
         return Err(CommandError::invalid(text));
     }
-    let max_osds = usize::try_from(max_osds).ok().filter(|n| *n > 0);
-    let max_osds = max_osds.ok_or_else(|| CommandError::invalid("max_osds must be positive"))?;
+    let bad = || CommandError::invalid(format_args!("max_osds {max_osds} must be positive"));
+    let max_osds = usize::try_from(max_osds).ok().filter(|n| *n > 0).ok_or_else(bad)?;
     if max_change <= 0.0 {
-        return Err(CommandError::invalid("max_change must be positive"));
+        return Err(CommandError::invalid(format_args!(
+            "max_change {max_change} must be positive"
+        )));
     }
     let increase = !call.args.has("no_increasing");
     let map = c.map();
