@@ -24,6 +24,7 @@ import ceph_argparse
 import rados
 
 import command_catalogue as catalogue
+import command_known as known
 from command_answers import Answer, cut, differences
 
 FORMATS = ["json", "json-pretty", "nosuch"]
@@ -171,14 +172,17 @@ class Pair:
 
     def note(self, command, to, place, values, answers, history):
         prefix = str(command.get("prefix"))
-        known = catalogue.known(prefix, place)
-        kind = f"{prefix} ({to}): {place}" if to not in ("mon", "mgr") else f"{prefix}: {place}"
-        if known:
-            self.known.setdefault(known, set()).add(kind)
-            return
+        codes = f"{answers[0].result} / {answers[1].result}"
         if place in ("status", "result"):
+            place += f" {codes}"
+        reason = known.reason(prefix, place)
+        kind = f"{prefix} ({to}): {place}" if to not in ("mon", "mgr") else f"{prefix}: {place}"
+        if reason:
+            self.known.setdefault(reason, set()).add(kind)
+            return
+        if place.startswith(("status", "result")):
             # Each wrong argument has a text of its own.
-            kind += f" {wrongness(command)} {answers[0].result} / {answers[1].result}"
+            kind += f" {wrongness(command)}"
         seen = self.kinds.setdefault(kind, [0, ""])
         seen[0] += 1
         if seen[0] == 1:
@@ -308,11 +312,11 @@ def compare_descriptions(pair):
     theirs, ours = described
     for (prefix, words), d in sorted(theirs.items()):
         pair.asked += 1
-        if catalogue.left_out(prefix) or d["flags"] & 2:
+        if known.left_out(prefix) or d["flags"] & 2:
             continue
         if (prefix, words) not in ours:
             others = [w for p, w in ours if p == prefix]
-            if catalogue.known(prefix, "description"):
+            if known.reason(prefix, "description"):
                 continue
             pair.kinds[f"{prefix}: description"] = [
                 1, f"  ceph   {prefix} {words}\n  ours   {others or 'no such command'}"]
@@ -453,7 +457,7 @@ def by_chance(rng, pair, pool):
     """One command, mostly a sensible one."""
     while True:
         prefix = rng.choice(sorted(pair.commands.by_prefix))
-        if not (catalogue.left_out(prefix) or catalogue.NOT_BY_CHANCE.match(prefix) or
+        if not (known.left_out(prefix) or known.NOT_BY_CHANCE.match(prefix) or
                 pair.commands.by_prefix[prefix]["flags"] & 2):
             break
     command = {"prefix": prefix}

@@ -1,6 +1,4 @@
-"""Which commands of `ceph` are compared, in which state, and what is left out."""
-
-import re
+"""Which commands of `ceph` are compared, and in which state."""
 
 # Makes both clusters alike, whatever they start from: the answers count as well.
 SETUP = """
@@ -113,7 +111,6 @@ fs status
 fs feature ls
 fs rm cephfs
 fs fail cephfs
-fs set cephfs max_mds 2
 fs volume ls
 features
 versions
@@ -133,11 +130,8 @@ device ls-by-daemon osd.0
 device ls-by-host h0
 device ls-lights
 device info nosuch
-device monitoring on
-device monitoring off
 device get-health-metrics nosuch
 device check-health
-device set-life-expectancy nosuch 2026-01-01
 device rm-life-expectancy nosuch
 osd stat
 osd dump
@@ -578,19 +572,12 @@ rbd task list
 rbd task add flatten pa/nosuch
 rbd task add remove pa/nosuch
 rbd task add trash remove pa/nosuch
-rbd task add migration execute pa/nosuch
-rbd task add migration commit pa/nosuch
-rbd task add migration abort pa/nosuch
 rbd task cancel 0
 rbd trash purge schedule add pa 1h
 rbd trash purge schedule list
 rbd trash purge schedule list pa
 rbd trash purge schedule status
 rbd trash purge schedule remove pa
-rbd mirror snapshot schedule list
-rbd mirror snapshot schedule status
-rbd mirror snapshot schedule add pa 1h
-rbd mirror snapshot schedule remove pa
 rbd perf image stats
 rbd perf image counters
 config assimilate-conf
@@ -599,80 +586,9 @@ mgr module enable iostat
 mgr module disable iostat
 """
 
-# Left out of the random ones, or wholly, and why.
-LEFT_OUT = [(re.compile(pattern), reason) for pattern, reason in [
-    (r"osd tier", "there are no cache tiers"),
-    (r"(orch|cephadm|nfs|dashboard|telemetry|zabbix|influx|telegraf|restful|insights|hello|"
-     r"alerts|prometheus|test_orchestrator|diskprediction|iostat|healthcheck|mgr self-test)\b",
-     "modules of the mgr that are not for clients of storage"),
-    (r"fs (subvolume|subvolumegroup|snap-schedule|snapshot|clone|perf|mirror|volume (create|rm|info))",
-     "file systems"),
-    (r"fs (new|add_data_pool|authorize|compat|flag|reset|rm_data_pool|set-default|set_default|"
-     r"required_client_features)|mds (?!stat|versions|metadata|count-metadata|ok-to-stop|fail|"
-     r"repaired)", "file systems"),
-    (r"mon (add|rm|remove|set-addrs|enable_stretch_mode|set_location|set_new_tiebreaker|"
-     r"set election_strategy)|osd force_\w+_stretch_mode", "one mon, and no stretched cluster"),
-    (r"(add_bootstrap_peer_hintv?|quorum (enter|exit)|sync_force|connection scores \w+|compact|"
-     r"scrub|heap|injectargs|smart|tell|mds tell)$", "for the mon itself"),
-]]
-
-# Never made by chance: they end the run.
-NOT_BY_CHANCE = re.compile(
-    r"(osd (stop|setcrushmap|crush set|require-osd-release|set-require-min-compat-client|setmaxosd|"
-    r"rm|destroy|destroy-actual|purge|purge-actual|purge-new|lost|down|out|"
-    r"set-full-ratio|reweightn|force-create-pg)|config-key .*|mgr (fail|module .*)|auth import|"
-    r"config assimilate-conf|config reset|log|report|pg (scrub|deep-scrub|repair)|"
-    r"osd (scrub|deep-scrub|repair)|osd pool (scrub|deep-scrub|repair)|device .*|crash .*|"
-    r"mon (scrub|enable-msgr2)|balancer .*|progress .*|rbd .*|fs .*|mds .*|service .*)$")
-
-
-def left_out(prefix):
-    return any(pattern.match(prefix) for pattern, _ in LEFT_OUT)
-
 
 def lines(text):
     return [line for line in text.splitlines() if line]
-
-
-# Where an answer of ours is another on purpose: command, place of the difference, and why.
-KNOWN = [(re.compile(prefix), re.compile(place), reason) for prefix, place, reason in [
-    (r"config-key (dump|ls|list)", r"config-history|config/|\.mgr/|^\[\]|^output",
-     "Ceph keeps its own records beside the keys of operators"),
-    (r"config (help|ls)", r"", "the options of our own daemons, in our own words"),
-    (r"config show.*", r"overrides|form", "other daemons, other options"),
-    (r"config generate-minimal-conf", r"output", "with what a client needs without authentication"),
-    (r"config (dump|log)", r"changes|form|length|heading", "the mgr of Ceph sets options of its own"),
-    (r"(osd|mon|mgr) metadata|osd find|report", r"missing|only ours",
-     "what a daemon tells of itself and its disks is its own affair"),
-    (r"osd count-metadata|mon count-metadata|mgr count-metadata", r"bluestore|loligo",
-     "the name of the store"),
-    (r"mgr (dump|metadata|module ls|module enable|module disable)|status",
-     r"modules|active_clients|result|status|always_on", "the mgr is built into the mon"),
-    (r"health|status", r"AUTH_INSECURE|heading|form|length", "checks of authentication, and hints"),
-    (r"log last", r"heading|form", "other messages"),
-    (r"(osd dump|mon dump)", r"addrvec\[\] length|^output", "v2 addresses only"),
-    (r"crash (info|archive|prune|rm)", r"result 22 / -22|^result", "a module of Ceph forgets the sign"),
-    (r"osd status", r"", "OSDs do not count their I/O each"),
-    (r"osd primary-affinity", r"status", "Ceph prints the numbers of stream flags"),
-    (r"(balancer eval|crash stat)", r"heading", "JSON where it was asked for"),
-    (r"balancer pool ls", r"output", "an empty list rather than nothing"),
-    (r"osd pool autoscale-status", r"", "without an autoscaler, the numbers as they are"),
-    (r"progress json", r"order", "the order of two fields"),
-    (r"pg getmap", r"", "nothing reads the mgr's own encoding"),
-    (r"mon set-(rank|weight)", r"", "there is one mon"),
-    (r"(osd pool \w+ noautoscale)", r"", "there is no autoscaler"),
-    (r"osd blocklist", r"result", "addresses one by one, no ranges"),
-    (r"pg (dump|dump_json|ls.*)", r"network_ping_times|avail_no_missing|pool_statfs",
-     "lists that OSDs do not report"),
-    (r"(osd (getcrushmap|last-stat-seq))", r"", "numbers of their own"),
-]]
-
-
-def known(prefix, place):
-    for of, where, reason in KNOWN:
-        if of.fullmatch(prefix) and where.search(place):
-            return reason
-    return None
 
 
 # What is asked of an OSD itself (`ceph tell osd.0`).

@@ -7,23 +7,23 @@ use std::time::Duration;
 use types::OsdId;
 
 /// Result and message of a command.
-fn say(bench: &mut Bench, cmd: Value) -> (i32, String) {
+pub(super) fn say(bench: &mut Bench, cmd: Value) -> (i32, String) {
     let (r, outs, _) = bench.run(&cmd);
     (r, outs)
 }
 
-fn done(bench: &mut Bench, cmd: Value) {
+pub(super) fn done(bench: &mut Bench, cmd: Value) {
     let (r, outs) = say(bench, cmd.clone());
     assert_eq!(r, 0, "{cmd}: {outs}");
 }
 
-fn json_of(bench: &mut Bench, mut cmd: Value) -> Value {
+pub(super) fn json_of(bench: &mut Bench, mut cmd: Value) -> Value {
     cmd["format"] = "json".into();
     let (_, _, out) = bench.run(&cmd);
     serde_json::from_slice(&out).unwrap()
 }
 
-fn with_pool() -> Bench {
+pub(super) fn with_pool() -> Bench {
     let mut bench = Bench::new();
     done(&mut bench, json!({"prefix": "osd pool create", "pool": "p", "pg_num": 16}));
     bench
@@ -540,60 +540,4 @@ fn a_pg_that_peers_again_is_led_by_another_for_a_moment() {
     assert_eq!(same, all, "no copy is left out");
     let (r, outs) = say(&mut bench, json!({"prefix": "osd pg-temp", "pgid": "2.3", "id": ["0"]}));
     assert_eq!((r, &*outs), (-22, "num of osds (1) < pool min size (2)"));
-}
-
-#[test]
-fn an_osd_that_never_started_is_not_missed() {
-    let mut bench = Bench::new();
-    let down = |bench: &mut Bench| {
-        let health = json_of(bench, json!({"prefix": "health"}));
-        health["checks"]["OSD_DOWN"]["summary"]["message"].as_str().map(str::to_owned)
-    };
-    done(&mut bench, json!({"prefix": "osd create"}));
-    done(&mut bench, json!({"prefix": "osd in", "ids": ["3"]}));
-    assert_eq!(down(&mut bench), None);
-    let (_, _, versions) = bench.run(&json!({"prefix": "osd versions"}));
-    assert!(!String::from_utf8_lossy(&versions).contains("unknown"), "{versions:?}");
-    bench.stop(OsdId(0));
-    assert_eq!(down(&mut bench).unwrap(), "1 osds down");
-    done(&mut bench, json!({"prefix": "osd create"}));
-    let (r, outs) = say(&mut bench, json!({"prefix": "osd rm", "ids": ["3", "9", "4"]}));
-    assert_eq!((r, &*outs), (0, "removed osd.3osd.9 does not exist. , osd.4"));
-}
-
-#[test]
-fn pgs_that_are_not_placed_each_by_itself_are_told() {
-    let mut bench = with_pool();
-    let told = |bench: &mut Bench| {
-        let health = json_of(bench, json!({"prefix": "health", "detail": "detail"}));
-        health["checks"]["SMALLER_PGP_NUM"]["detail"][0]["message"].as_str().map(str::to_owned)
-    };
-    assert_eq!(told(&mut bench), None);
-    let pgp_num =
-        |n: &str| json!({"prefix": "osd pool set", "pool": "p", "var": "pgp_num_actual", "val": n});
-    done(&mut bench, json!({"prefix": "osd pool set", "pool": "p", "var": "pgp_num", "val": "4"}));
-    done(&mut bench, pgp_num("4"));
-    assert_eq!(told(&mut bench).unwrap(), "pool p pg_num 16 > pgp_num 4");
-}
-
-#[test]
-fn a_lost_pg_is_made_anew() {
-    let mut bench = with_pool();
-    let pgid = "2.3".parse().unwrap();
-    let force = |sure: bool| json!({"prefix": "osd force-create-pg", "pgid": "2.3", "yes_i_really_mean_it": sure});
-    assert_eq!(say(&mut bench, force(false)).0, -1);
-    assert!(bench.c.state.creating.is_empty());
-    let (r, outs) = say(&mut bench, force(true));
-    assert_eq!((r, &*outs), (0, "pg 2.3 now creating, ok"));
-    // The bench's OSDs report it at once, as those do that have it.
-    assert!(bench.c.state.creating.is_empty());
-    bench.lost.insert(pgid);
-    assert_eq!(say(&mut bench, force(true)).1, "pg 2.3 now creating, ok");
-    assert_eq!(say(&mut bench, force(true)).1, "pg 2.3 already creating");
-    let ordered = bench.c.orders();
-    let primary = bench.c.map().pg_to_up_acting(pgid).acting_primary.unwrap();
-    assert_eq!(ordered[&primary].pgs.iter().map(|p| p.pgid).collect::<Vec<_>>(), [pgid]);
-    bench.lost.clear();
-    bench.again();
-    assert!(bench.c.state.creating.is_empty() && bench.c.newborns.is_empty());
 }

@@ -11,6 +11,8 @@ mod balancer;
 mod behaviour;
 #[cfg(test)]
 pub(crate) mod bench;
+#[cfg(test)]
+mod beside;
 mod config;
 mod config_key;
 mod config_show;

@@ -142,7 +142,7 @@ fn set(c: &mut Cluster, call: &Call) -> Reply {
     let place = location(call)?;
     let name = format!("osd.{id}");
     let adds = call.args.prefix() == "osd crush add";
-    let changed = c.edit_crush(|crush| {
+    let (word, changed) = c.edit_crush(|crush| {
         if !adds && !crush.is_placed(id.0) {
             let text = format!(
                 "unable to set item id {id} name '{name}' weight {} at location \
@@ -152,14 +152,14 @@ fn set(c: &mut Cluster, call: &Call) -> Reply {
             return Err(CommandError::not_found(text));
         }
         match adds && !crush.is_placed(id.0) {
-            true => crush.insert_item(id.0, fixed, &name, &place).map(|()| true),
-            false => crush.update_item(id.0, fixed, &name, &place),
+            true => crush.insert_item(id.0, fixed, &name, &place).map(|()| ("add", true)),
+            false => crush.update_item(id.0, fixed, &name, &place).map(|changed| ("set", changed)),
         }
         .map_err(crush_error)
     })?;
     let end = if changed { " to crush map" } else { ": no change" };
     Ok(Answer::message(format_args!(
-        "set item id {id} name '{name}' weight {} at location {place}{end}",
+        "{word} item id {id} name '{name}' weight {} at location {place}{end}",
         stream(typed)
     )))
 }

@@ -63,11 +63,12 @@ fn stat(c: &Cluster, call: &Call) -> Reply {
         || stat_json(map, remapped()),
         || {
             let mut out = stat_line(map, call.now.wall);
+            out.push_str(&format!("; epoch: e{}", map.epoch));
             match remapped() {
                 0 => {}
                 n => out.push_str(&format!("; {n} remapped pgs")),
             }
-            out.push_str(&format!("; epoch: e{}\n", map.epoch));
+            out.push('\n');
             let flags = shown_flags(map);
             if flags.0 != 0 {
                 out.push_str(&format!("flags {flags}\n"));
