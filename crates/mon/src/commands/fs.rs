@@ -103,7 +103,9 @@ fn fsmap_text() -> String {
 
 fn dump(_: &Cluster, call: &Call) -> Reply {
     match call.args.int("epoch") {
-        Some(wanted) if wanted != EPOCH => Err(CommandError::not_found("")),
+        Some(wanted) if wanted != EPOCH => {
+            Err(CommandError::not_found(format_args!("there is no fsmap of epoch {wanted}")))
+        }
         _ => {
             let answer = Answer::either(call.format(), fsmap, fsmap_text);
             Ok(answer.with_message(format_args!("dumped fsmap epoch {EPOCH}")))
