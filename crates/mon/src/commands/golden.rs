@@ -19,7 +19,7 @@ const COMMANDS: &str = include_str!("../../vectors/osd-commands.jsonl");
 const OTHER_COMMANDS: &str = include_str!("../../vectors/other-commands.jsonl");
 
 /// Commands that we answer otherwise, which time of theirs (0: whenever), and why.
-const KNOWN: &[(&str, usize, &str)] = &[
+const KNOWN: &[Known] = &[
     ("pg ls", 1, "a list without PGs is there, and empty"),
     ("pg ls down", 0, "a list without PGs is there, and empty"),
     ("osd pool set p1 hit_set_type bloom", 0, "we say why"),
@@ -204,9 +204,12 @@ fn differences(bench: &mut Bench, line: &Value) -> Vec<String> {
     diffs
 }
 
+/// One of [`KNOWN`].
+type Known = (&'static str, usize, &'static str);
+
 /// Goes through a script: what differs and should not, what differs on purpose, and how many commands
 /// there are.
-fn go_through(script: &str) -> (Vec<String>, BTreeSet<(&str, usize, &str)>, usize) {
+fn go_through(script: &str) -> (Vec<String>, BTreeSet<Known>, usize) {
     let mut bench = Bench::new();
     let mut found = Vec::new();
     let mut differing = BTreeSet::new();
