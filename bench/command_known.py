@@ -82,6 +82,7 @@ KNOWN = [(re.compile(prefix), re.compile(place), reason) for prefix, place, reas
     (r"pg stat", r"heading", "the order of states"),
     (r"(osd|mon|mgr) (crush )?(add|create-or-move|reweight|reweight-subtree)", r"result",
      "weights beyond what a map can have are refused"),
+    (r"osd (un)?set|osd blocklist", r"description", "words that are refused anyway are not offered"),
     (r"(osd (getcrushmap|last-stat-seq))", r"", "numbers of their own"),
 ]]
 
