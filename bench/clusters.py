@@ -86,6 +86,11 @@ class Cluster:
 class Ceph(Cluster):
     name = CEPH
 
+    def __init__(self, folder, osd_gib, options={}):
+        """`options`: more of its ceph.conf"""
+        super().__init__(folder, osd_gib)
+        self.options = options
+
     def start(self):
         folder, fsid = self.folder, str(uuid.uuid4())
         folder.mkdir(parents=True)
@@ -104,6 +109,7 @@ class Ceph(Cluster):
             "osd pool default pg autoscale mode": "off",
             # A disk that is full but for our files is no reason to stop.
             "mon data avail crit": "0", "mon data avail warn": "0",
+            **self.options,
         }
         lines = "".join(f"{key} = {value}\n" for key, value in conf.items())
         client = "[client]\nadmin socket =\npid file =\nlog file =\n"

@@ -28,8 +28,15 @@ impl MonFeatures {
 
     /// The names of those that are set.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
-        let set = move |&(bit, _): &(usize, _)| self.0 >> bit & 1 == 1;
-        Self::NAMES.into_iter().enumerate().filter(set).map(|(_, name)| name)
+        self.each().map(|(name, _)| name)
+    }
+
+    /// Those that are set, by name.
+    pub fn each(self) -> impl Iterator<Item = (&'static str, MonFeatures)> {
+        let named = Self::NAMES.into_iter().enumerate();
+        named
+            .map(|(bit, name)| (name, MonFeatures(1 << bit)))
+            .filter(move |(_, f)| self.0 & f.0 != 0)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::op::Origin;
 use crate::ops::{CopiedObject, CopySource, Sender};
 use bytes::Bytes;
 use io::Effects;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use types::{EntityName, Errno, HObject, OsdId};
 use wire::LinkId;
@@ -114,6 +115,24 @@ impl Daemon {
         } else {
             self.send_peer(primary, request.encode().with_tid(tid), fx);
         }
+    }
+
+    /// What is asked for and not yet answered. The other lists of Ceph's are those of a client.
+    pub(crate) fn copy_requests(&self) -> Value {
+        let asked = self.copies.fetching.iter().filter(|f| f.tid != 0).map(|f| {
+            let ObjectLocator { pool, nspace, .. } = &f.source.locator;
+            json!({
+                "tid": f.tid,
+                "object_id": f.source.name.to_string(),
+                "object_locator": format!("@{pool}{}{nspace}", if nspace.is_empty() { "" } else { ";" }),
+                "snapid": f.source.snap.to_string(),
+                "attempts": u64::from(f.restarts).saturating_add(1),
+            })
+        });
+        json!({
+            "ops": asked.collect::<Vec<_>>(), "linger_ops": [], "pool_ops": [],
+            "pool_stat_ops": [], "statfs_ops": [], "command_ops": [],
+        })
     }
 
     fn new_own_op(&mut self, origin: Origin, tid: u64, request: MOsdOp, fx: &mut Effects) {

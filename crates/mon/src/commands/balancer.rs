@@ -88,7 +88,7 @@ fn pools(c: &Cluster, call: &Call) -> Result<BTreeSet<PoolId>, CommandError> {
     let names = call.args.list("pools");
     let found: Result<BTreeSet<PoolId>, &str> =
         names.iter().map(|name| c.map().pool_by_name(name).ok_or(&**name)).collect();
-    let unknown = |name| CommandError::invalid(format_args!("pools ['{name}'] not found"));
+    let unknown = |name| CommandError::invalid(format_args!("pool(s) ['{name}'] not found"));
     found.map_err(unknown)
 }
 

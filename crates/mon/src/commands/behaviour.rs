@@ -7,23 +7,23 @@ use std::time::Duration;
 use types::OsdId;
 
 /// Result and message of a command.
-fn say(bench: &mut Bench, cmd: Value) -> (i32, String) {
+pub(super) fn say(bench: &mut Bench, cmd: Value) -> (i32, String) {
     let (r, outs, _) = bench.run(&cmd);
     (r, outs)
 }
 
-fn done(bench: &mut Bench, cmd: Value) {
+pub(super) fn done(bench: &mut Bench, cmd: Value) {
     let (r, outs) = say(bench, cmd.clone());
     assert_eq!(r, 0, "{cmd}: {outs}");
 }
 
-fn json_of(bench: &mut Bench, mut cmd: Value) -> Value {
+pub(super) fn json_of(bench: &mut Bench, mut cmd: Value) -> Value {
     cmd["format"] = "json".into();
     let (_, _, out) = bench.run(&cmd);
     serde_json::from_slice(&out).unwrap()
 }
 
-fn with_pool() -> Bench {
+pub(super) fn with_pool() -> Bench {
     let mut bench = Bench::new();
     done(&mut bench, json!({"prefix": "osd pool create", "pool": "p", "pg_num": 16}));
     bench

@@ -36,6 +36,8 @@ pub struct Bench {
     stopped: BTreeSet<OsdId>,
     /// How long OSDs take to make a write durable.
     pub commit_us: BTreeMap<OsdId, u32>,
+    /// PGs of which no copy is left.
+    pub lost: BTreeSet<PgId>,
     /// OSDs that take no more data.
     pub full: BTreeSet<OsdId>,
     /// What there are of images.
@@ -86,6 +88,7 @@ impl Bench {
             stopped,
             commit_us,
             options: BTreeMap::new(),
+            lost: BTreeSet::new(),
             full: BTreeSet::new(),
             images: BTreeMap::new(),
             own_damage: BTreeMap::new(),
@@ -182,7 +185,7 @@ impl Bench {
             let mut held = 0;
             let mut pgs = Vec::new();
             for (&pool, p) in &map.pools {
-                for pgid in p.pgs(pool) {
+                for pgid in p.pgs(pool).filter(|pgid| !self.lost.contains(pgid)) {
                     let stat = self.pg_stat(&map, pgid);
                     held += u32::from(stat.acting.contains(&id));
                     if stat.acting_primary == id.0 {

@@ -40,7 +40,7 @@ pub(super) const COMMANDS: &[CommandDef] = &[
         minimal,
     ),
     write(
-        "config reset <num:Int>",
+        "config reset <num:Int,0>",
         "config",
         "goes back to what was set at an earlier version, as `config log` counts them",
         reset,
@@ -194,9 +194,16 @@ impl Cluster {
     }
 }
 
+/// What a daemon or client must know before it can ask the mon.
+const BEFORE_THE_MON: &[&str] = &["fsid", "host", "keyring", "mon_data", "mon_host"];
+
 fn set(c: &mut Cluster, call: &Call) -> Reply {
     let (who, name) = (call.args.text("who"), normal(&call.args.text("name")));
     let value = call.args.text("value");
+    if BEFORE_THE_MON.contains(&&*name) {
+        let text = format!("{name} is special and cannot be stored by the mon");
+        return Err(CommandError::invalid(text));
+    }
     let text = match c.known.get(&name) {
         None if call.args.flag("force") || name.starts_with("mgr/") => value.into_owned(),
         None => {

@@ -53,6 +53,9 @@ fn said_of(c: &Cluster, who: &str) -> Option<BTreeMap<String, Said>> {
 
 fn options(c: &Cluster, call: &Call) -> Result<BTreeMap<String, Said>, CommandError> {
     let who = call.args.text("who");
+    if !who.contains('.') {
+        return Err(CommandError::invalid("invalid daemon name: use <type>.<id>"));
+    }
     said_of(c, &who)
         .ok_or_else(|| CommandError::not_found(format_args!("no config state for daemon {who}")))
 }

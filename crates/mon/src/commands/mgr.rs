@@ -4,7 +4,7 @@ use super::{Call, CommandDef, Reply, map_of, read, write};
 use crate::cluster::Cluster;
 use crate::show::addr::{addrvec_json, legacy};
 use admin::{Answer, CommandError};
-use serde_json::{Value, json};
+use serde_json::json;
 
 pub(super) const COMMANDS: &[CommandDef] = &[
     read("mgr stat", "mgr", "shows the mgr in a few words", stat),
@@ -14,15 +14,19 @@ pub(super) const COMMANDS: &[CommandDef] = &[
     read("mgr metadata [who:String]", "mgr", "shows facts about mgrs", metadata),
     read("mgr count-metadata <property:String>", "mgr", "counts mgrs by a fact", count_metadata),
     read("mgr module ls", "mgr", "lists modules", module_ls),
-    write("mgr module enable <module:String> [force:Bool]", "mgr", "enables a module", enable),
+    write(
+        "mgr module enable <module:String> [force:Choices,--force]",
+        "mgr",
+        "enables a module",
+        enable,
+    ),
     write("mgr module disable <module:String>", "mgr", "disables a module", disable),
     write("mgr fail [who:String]", "mgr", "has another mgr take over", fail),
-    read("device ls", "mgr", "lists devices whose health is watched", device_ls),
-    read("fs ls", "fs", "lists file systems", fs_ls),
-    read("mds stat", "mds", "shows the metadata servers in a line", mds_stat),
-    read("mds versions", "mds", "counts metadata servers by version", no_versions),
-    read("mds metadata [who:String]", "mds", "shows facts about metadata servers", mds_metadata),
 ];
+
+/// What of Ceph's modules the mon does itself.
+const BUILT_IN: &[&str] =
+    &["balancer", "crash", "devicehealth", "progress", "rbd_support", "status"];
 
 fn stat(c: &Cluster, _: &Call) -> Reply {
     let map = c.mgrmap();
@@ -51,7 +55,7 @@ fn dump(c: &Cluster, call: &Call) -> Reply {
         "modules": [],
         "available_modules": [],
         "services": {},
-        "always_on_modules": {},
+        "always_on_modules": {"pacific": BUILT_IN},
         "last_failure_osd_epoch": map.last_failure_osd_epoch.0,
         "active_clients": [],
     })))
@@ -63,10 +67,6 @@ fn services(_: &Cluster, _: &Call) -> Reply {
 
 fn versions(_: &Cluster, _: &Call) -> Reply {
     Ok(Answer::json(json!({ admin::common::version_line(): 1 })))
-}
-
-fn no_versions(_: &Cluster, _: &Call) -> Reply {
-    Ok(Answer::json(json!({})))
 }
 
 fn metadata(c: &Cluster, call: &Call) -> Reply {
@@ -94,23 +94,34 @@ fn count_metadata(c: &Cluster, call: &Call) -> Reply {
 
 fn module_ls(_: &Cluster, _: &Call) -> Reply {
     Ok(Answer::json(json!({
-        "always_on_modules": [], "enabled_modules": [], "disabled_modules": [],
+        "always_on_modules": BUILT_IN, "enabled_modules": [], "disabled_modules": [],
     })))
 }
 
-fn no_module(call: &Call) -> CommandError {
-    let module = call.args.text("module");
-    CommandError::not_found(format_args!(
-        "module '{module}' cannot be had: the mgr is built into the mon and has no modules"
-    ))
+/// Whether it is built in.
+fn is_built_in(module: &str) -> bool {
+    BUILT_IN.contains(&module)
 }
 
 fn enable(_: &mut Cluster, call: &Call) -> Reply {
-    Err(no_module(call))
+    let module = call.args.text("module");
+    if is_built_in(&module) {
+        let text = format!("module '{module}' is already enabled (always-on)");
+        return Ok(Answer::message(text));
+    }
+    Err(CommandError::not_found(format_args!(
+        "module '{module}' cannot be had: the mgr is built into the mon, with its modules {}",
+        crate::show::join(BUILT_IN, ", ")
+    )))
 }
 
 fn disable(_: &mut Cluster, call: &Call) -> Reply {
-    Err(no_module(call))
+    let module = call.args.text("module");
+    if is_built_in(&module) {
+        let text = format!("module '{module}' cannot be disabled (always-on)");
+        return Err(CommandError::invalid(text));
+    }
+    Ok(Answer::message(format_args!("module '{module}' is already disabled")))
 }
 
 fn fail(c: &mut Cluster, call: &Call) -> Reply {
@@ -120,27 +131,5 @@ fn fail(c: &mut Cluster, call: &Call) -> Reply {
             let text = format!("mgr.{0} is mon.{0} itself, there is no other to take over", c.name);
             Err(CommandError::unsupported(text))
         }
-    }
-}
-
-fn device_ls(_: &Cluster, call: &Call) -> Reply {
-    let heading = "DEVICE  HOST:DEV  DAEMONS  WEAR  LIFE EXPECTANCY\n";
-    Ok(Answer::either(call.format(), || json!([]), || heading.into()))
-}
-
-fn fs_ls(_: &Cluster, call: &Call) -> Reply {
-    let text = || "No filesystems enabled\n".to_owned();
-    Ok(Answer::either(call.format(), || json!([]), text))
-}
-
-fn mds_stat(_: &Cluster, call: &Call) -> Reply {
-    let json = || json!({"fsmap": {"epoch": 1, "standbys": [], "filesystems": []}});
-    Ok(Answer::either(call.format(), json, String::new))
-}
-
-fn mds_metadata(_: &Cluster, call: &Call) -> Reply {
-    match call.args.str("who") {
-        Some(who) => Err(CommandError::not_found(format_args!("MDS named '{who}' does not exist"))),
-        None => Ok(Answer::json(Value::Array(Vec::new()))),
     }
 }

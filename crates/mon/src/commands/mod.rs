@@ -11,12 +11,16 @@ mod balancer;
 mod behaviour;
 #[cfg(test)]
 pub(crate) mod bench;
+#[cfg(test)]
+mod beside;
 mod config;
 mod config_key;
 mod config_show;
 mod crash;
 mod crush;
+mod device;
 mod df;
+mod fs;
 #[cfg(test)]
 mod golden;
 mod log;
@@ -161,6 +165,8 @@ pub(crate) fn table() -> CommandTable<Handler> {
         mon::COMMANDS,
         balancer::COMMANDS,
         mgr::COMMANDS,
+        device::COMMANDS,
+        fs::COMMANDS,
         progress::COMMANDS,
         auth::COMMANDS,
         config::COMMANDS,

@@ -6,6 +6,7 @@ use super::{Call, CommandDef, Reply, map_of, read, write};
 use crate::cluster::Cluster;
 use crate::show::{join, list, monmap};
 use admin::{Answer, CommandError, Format};
+use maps::MonFeatures;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use types::EntityType;
@@ -17,7 +18,18 @@ pub(super) const COMMANDS: &[CommandDef] = &[
     read("mon metadata [id:String]", "mon", "shows facts about mons", metadata),
     read("mon count-metadata <property:String>", "mon", "counts mons by a fact", count_metadata),
     read("mon versions", "mon", "counts mons by version", mon_versions),
-    read("mon feature ls [with_value:Bool]", "mon", "shows features of mons", feature_ls),
+    read(
+        "mon feature ls [with_value:Choices,--with-value]",
+        "mon",
+        "shows features of mons",
+        feature_ls,
+    ),
+    write(
+        "mon feature set <feature_name:String> [yes_i_really_mean_it:Bool]",
+        "mon",
+        "does nothing: all features are set",
+        feature_set,
+    ),
     read("mon ok-to-stop <ids:String>...", "mon", "says whether mons may stop", ok_to_stop),
     read("mon ok-to-add-offline", "mon", "says whether a mon may be added", ok_to_add_offline),
     read("mon ok-to-rm <id:String>", "mon", "says whether a mon may be removed", ok_to_rm),
@@ -181,10 +193,14 @@ pub(super) fn feature_map(c: &Cluster) -> Value {
 
 fn feature_ls(c: &Cluster, call: &Call) -> Reply {
     let map = &c.state.monmap;
-    let with_value = call.args.flag("with_value");
-    let persistent: Vec<String> =
-        map.persistent_features.names().map(|name| name.to_owned()).collect();
-    let optional: Vec<String> = map.optional_features.names().map(|n| n.to_owned()).collect();
+    let names = |features: MonFeatures| -> Vec<String> {
+        let shown = |(name, one): (&str, MonFeatures)| match call.args.has("with_value") {
+            true => format!("{name}({})", one.0),
+            false => name.to_owned(),
+        };
+        features.each().map(shown).collect()
+    };
+    let (persistent, optional) = (names(map.persistent_features), names(map.optional_features));
     let json = || {
         json!({
             "all": {"supported": persistent, "persistent": persistent},
@@ -194,11 +210,7 @@ fn feature_ls(c: &Cluster, call: &Call) -> Reply {
         })
     };
     let text = || {
-        let names = list(&persistent);
-        let value = match with_value {
-            true => format!("{}:{names}", map.persistent_features.0),
-            false => names,
-        };
+        let value = list(&persistent);
         format!(
             "all features\n\tsupported: {value}\n\tpersistent: {value}\non current monmap (epoch \
              {})\n\tpersistent: {value}\n\trequired: {value}\n",
@@ -206,6 +218,21 @@ fn feature_ls(c: &Cluster, call: &Call) -> Reply {
         )
     };
     Ok(Answer::either(call.format(), json, text))
+}
+
+/// All there are have been set since the cluster was made.
+fn feature_set(_: &mut Cluster, call: &Call) -> Reply {
+    let name = call.args.text("feature_name");
+    if !MonFeatures::FRESH.names().any(|known| known == name) {
+        return Err(CommandError::not_found(format_args!("unknown feature '{name}'")));
+    }
+    if !call.sure() {
+        return Err(CommandError::not_permitted(format_args!(
+            "please specify '--yes-i-really-mean-it' if you really, **really** want to set feature \
+             'mon_feature_t([{name}])' in the monmap."
+        )));
+    }
+    Ok(Answer::message(format_args!("setting feature 'mon_feature_t([{name}])'")))
 }
 
 fn ok_to_stop(c: &Cluster, call: &Call) -> Reply {
@@ -299,7 +326,7 @@ fn node_ls(c: &Cluster, call: &Call) -> Reply {
         "mon" => mon,
         "mgr" => mgr,
         "mds" => json!({}),
-        _ => json!({"mon": mon, "osd": osds, "mds": {}, "mgr": mgr}),
+        _ => json!({"mon": mon, "osd": osds, "mgr": mgr}),
     };
     let indented = call.format() != Format::Json;
     Ok(if indented { Answer::json(value) } else { Answer::json_line(value) })

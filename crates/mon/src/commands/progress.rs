@@ -1,6 +1,6 @@
 //! Work that goes on: `ceph progress`, and what `ceph -s` says of it (Ceph's module `progress`).
 
-use super::{Call, CommandDef, Reply, read};
+use super::{Call, CommandDef, Reply, read, write};
 use crate::cluster::Cluster;
 use crate::pgmap::Sums;
 use crate::show::since;
@@ -14,7 +14,13 @@ use types::UTime;
 pub(super) const COMMANDS: &[CommandDef] = &[
     read("progress", "mgr", "shows work that goes on", progress),
     read("progress json", "mgr", "shows work that goes on", progress_json),
+    write("progress on", "mgr", "shows work that goes on also in the status", on),
+    write("progress off", "mgr", "shows no more of work that goes on", off),
+    write("progress clear", "mgr", "forgets work that is over", clear),
 ];
+
+/// Whether anything is shown.
+const ENABLED: &str = "mgr/progress/enabled";
 
 /// Something that goes on.
 struct Event {
@@ -77,6 +83,9 @@ fn recovery(c: &Cluster, now: Now, sums: &Sums) -> Option<Event> {
 }
 
 fn events(c: &Cluster, now: Now, sums: &Sums) -> Vec<Event> {
+    if !c.settings.bool(ENABLED) {
+        return Vec::new();
+    }
     let task = c.tasks.running().and_then(|task| {
         let (began, done) = task.running?;
         Some(Event {
@@ -135,4 +144,27 @@ fn progress_json(c: &Cluster, call: &Call) -> Reply {
     });
     let (events, completed): (Value, Value) = (going.collect(), over.collect());
     Ok(Answer::json(json!({"events": events, "completed": completed})))
+}
+
+/// Keeps the setting, as `ceph config set mgr` does.
+fn turn(c: &mut Cluster, on: bool) -> Reply {
+    let word = if on { "enabled" } else { "disabled" };
+    if c.settings.bool(ENABLED) == on {
+        return Ok(Answer::message(format_args!("progress already {word}!")));
+    }
+    c.put_config("mgr", ENABLED, Some(if on { "true" } else { "false" }));
+    Ok(Answer::message(format_args!("progress {word}")))
+}
+
+fn on(c: &mut Cluster, _: &Call) -> Reply {
+    turn(c, true)
+}
+
+fn off(c: &mut Cluster, _: &Call) -> Reply {
+    turn(c, false)
+}
+
+fn clear(c: &mut Cluster, _: &Call) -> Reply {
+    c.pgmap.completed.clear();
+    Ok(Answer::ok())
 }

@@ -81,7 +81,10 @@ fn clocks(c: &Cluster, checks: &mut Checks) {
 }
 
 fn down(map: &OsdMap, checks: &mut Checks) {
-    let down: BTreeSet<i32> = map.in_osds().filter(|&id| map.is_down(id)).map(|id| id.0).collect();
+    // One that was given out and never started is not missed.
+    let is_new = |id: OsdId| map.state(id).contains(OsdState::NEW);
+    let missed = map.in_osds().filter(|&id| map.is_down(id) && !is_new(id));
+    let down: BTreeSet<i32> = missed.map(|id| id.0).collect();
     if down.is_empty() {
         return;
     }

@@ -37,6 +37,7 @@ pub(super) fn check(c: &Cluster, sums: &Sums, checks: &mut Checks) {
                 );
         }
     }
+    smaller_pgp_num(map, checks);
     if c.settings.bool("mon_warn_on_pool_no_app") {
         application(map, sums, checks);
     }
@@ -46,6 +47,23 @@ pub(super) fn check(c: &Cluster, sums: &Sums, checks: &mut Checks) {
 fn names(map: &OsdMap, is: impl Fn(PoolId, &PgPool) -> bool) -> Vec<String> {
     let found = map.pools.iter().filter(|(id, p)| is(**id, p));
     found.map(|(id, _)| map.pool_name(*id).unwrap_or_default().to_owned()).collect()
+}
+
+/// Pools whose PGs are not placed each by itself, though nobody is at work on it.
+fn smaller_pgp_num(map: &OsdMap, checks: &mut Checks) {
+    let smaller = |p: &PgPool| p.pg_num > p.pgp_num && p.pgp_num_target < p.pg_num_target;
+    let lines = map.pools.iter().filter(|(_, p)| smaller(p)).map(|(id, p)| {
+        let name = map.pool_name(*id).unwrap_or_default();
+        format!("pool {name} pg_num {} > pgp_num {}", p.pg_num, p.pgp_num)
+    });
+    let lines: Vec<String> = lines.collect();
+    if !lines.is_empty() {
+        let summary = format!("{} pools have pg_num > pgp_num", lines.len());
+        checks
+            .add("SMALLER_PGP_NUM", Severity::Warn, lines.len(), summary)
+            .detail(lines)
+            .hint("PGs lie on each other's OSDs; 'ceph osd pool set POOL pgp_num PG_NUM'");
+    }
 }
 
 fn full(map: &OsdMap, checks: &mut Checks) {

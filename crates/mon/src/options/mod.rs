@@ -77,6 +77,7 @@ pub(crate) const MON: &[OptionDef] = &[
         "",
         "numbers of the pools that are balanced, with commas between them; empty: all",
     ),
+    OptionDef::new("mgr/progress/enabled", Bool, "true", "whether work that goes on is shown"),
     OptionDef::new(
         "mgr/crash/warn_recent_interval",
         Secs,

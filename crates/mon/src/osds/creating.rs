@@ -9,6 +9,7 @@
 use crate::cluster::Cluster;
 use crate::state::Creating;
 use crate::store::keys;
+use admin::CommandError;
 use io::Now;
 use maps::OsdMap;
 use peer::{OsdReport, PgCreate, PgCreates, View, mapping, pool_rules};
@@ -23,6 +24,30 @@ impl Cluster {
         let creating = Creating { created, left: (0..pg_num).collect() };
         self.draft.put(keys::creating(pool), denc::encode(&creating));
         self.state.creating.insert(pool, creating);
+    }
+
+    /// Orders a PG that nobody has any more to be made anew, empty. To one that somebody has nothing
+    /// happens: who was to make it says that it is there.
+    ///
+    /// # Errors
+    /// EBUSY while other PGs of the pool are being made.
+    pub fn order_lost_pg(&mut self, pgid: PgId) -> Result<(), CommandError> {
+        if self.state.creating.contains_key(&pgid.pool) {
+            let text = format!("other PGs of pool {} are being created, try again", pgid.pool);
+            return Err(CommandError::busy(text));
+        }
+        let created = self.edit(|inc, map| {
+            let pool = map.pool(pgid.pool).cloned();
+            let mut pool = pool.ok_or_else(|| CommandError::not_found("the pool is gone"))?;
+            // What clients have asked of the lost one they ask again.
+            pool.last_force_op_resend = inc.epoch;
+            inc.new_pools.insert(pgid.pool, pool);
+            Ok(inc.epoch)
+        })?;
+        let creating = Creating { created, left: [pgid.seed].into() };
+        self.draft.put(keys::creating(pgid.pool), denc::encode(&creating));
+        self.state.creating.insert(pgid.pool, creating);
+        Ok(())
     }
 
     /// The PGs of a pool that goes are not wanted any more.

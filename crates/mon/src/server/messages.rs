@@ -206,10 +206,10 @@ impl Server {
         Some(CommandError::invalid(format_args!("No handler found for '{prefix}'")))
     }
 
-    /// The old epoch that a command wants to see; `None` for the newest one.
+    /// The old epoch that a command wants to see; `None` for the newest one. There is no epoch 0.
     fn wanted_epoch(&self, args: &Args) -> Result<Option<Epoch>, CommandError> {
         let newest = self.cluster.state.osdmap.epoch;
-        let Some(wanted) = args.int("epoch").filter(|e| *e != 0) else { return Ok(None) };
+        let Some(wanted) = args.int("epoch") else { return Ok(None) };
         let none = || CommandError::not_found(format_args!("there is no map for epoch {wanted}"));
         let epoch = Epoch(u32::try_from(wanted).map_err(|_| none())?);
         if epoch > newest || epoch < self.cluster.state.first_epoch {

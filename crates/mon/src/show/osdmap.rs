@@ -103,8 +103,9 @@ fn tail(map: &OsdMap) -> Map<String, Value> {
         "pg_temp": map.pg_temp.iter().map(|(pg, osds)| {
             json!({"pgid": pg.to_string(), "osds": ids(osds)})
         }).collect::<Vec<_>>(),
-        "primary_temp": map.primary_temp.iter().map(|(pg, osd)| {
-            json!({"pgid": pg.to_string(), "osd": osd.0})
+        // One flat list, as Ceph has it.
+        "primary_temp": map.primary_temp.iter().flat_map(|(pg, osd)| {
+            [Value::from(pg.to_string()), Value::from(osd.0)]
         }).collect::<Vec<_>>(),
         "blocklist": Value::Object(blocklist.collect()),
         "range_blocklist": {},

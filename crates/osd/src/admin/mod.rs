@@ -93,12 +93,20 @@ const OWN: &[Def<Handler>] = &[
     own("flush_pg_stats", "reports to the mon at once; see `ceph osd last-stat-seq`", |d, _| {
         d.flush_report()
     }),
+    own("send_beacon", "reports to the mon at once", |d, _| d.flush_report().map(|_| Answer::ok())),
+    own("objecter_requests", "shows what is asked of other OSDs to copy objects", |d, _| {
+        Ok(Answer::json(d.copy_requests()))
+    }),
     own("compact", "does nothing: the store needs no compaction", |_, _| {
         Ok(Answer::json(json!({ "elapsed_time": 0.0 })))
     }),
     own("store usage", "shows what the store's space is used for", |d, _| Ok(d.store_usage())),
     own("dump_mempools", "shows what memory is used for", |d, _| Ok(d.mempools())),
     own("cache drop", "drops what the store keeps in memory of what it has read", |d, _| {
+        d.store.drop_caches();
+        Ok(Answer::ok())
+    }),
+    own("flush_store_cache", "the same as `cache drop`", |d, _| {
         d.store.drop_caches();
         Ok(Answer::ok())
     }),

@@ -161,6 +161,17 @@ fn what_an_osd_says_of_itself_is_with_the_mon_when_it_was_asked_to_report() {
 }
 
 #[test]
+fn what_is_idle_says_so() {
+    let mut c = with_pool(5, 3, 3);
+    let asked = ask(&mut c, 0, "objecter_requests");
+    assert_eq!((&asked["ops"], &asked["command_ops"]), (&json!([]), &json!([])));
+    for command in ["send_beacon", "flush_store_cache"] {
+        let (result, outs, _) = tell(&mut c, 0, &json!({ "prefix": command }));
+        assert_eq!((result, &*outs), (0, ""), "{command}");
+    }
+}
+
+#[test]
 fn the_next_scrub_of_each_pg_can_be_seen() {
     let mut c = with_pool(5, 3, 3);
     let all: Vec<Value> = (0..3)

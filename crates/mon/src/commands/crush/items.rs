@@ -142,7 +142,7 @@ fn set(c: &mut Cluster, call: &Call) -> Reply {
     let place = location(call)?;
     let name = format!("osd.{id}");
     let adds = call.args.prefix() == "osd crush add";
-    let changed = c.edit_crush(|crush| {
+    let (word, changed) = c.edit_crush(|crush| {
         if !adds && !crush.is_placed(id.0) {
             let text = format!(
                 "unable to set item id {id} name '{name}' weight {} at location \
@@ -152,14 +152,14 @@ fn set(c: &mut Cluster, call: &Call) -> Reply {
             return Err(CommandError::not_found(text));
         }
         match adds && !crush.is_placed(id.0) {
-            true => crush.insert_item(id.0, fixed, &name, &place).map(|()| true),
-            false => crush.update_item(id.0, fixed, &name, &place),
+            true => crush.insert_item(id.0, fixed, &name, &place).map(|()| ("add", true)),
+            false => crush.update_item(id.0, fixed, &name, &place).map(|changed| ("set", changed)),
         }
         .map_err(crush_error)
     })?;
     let end = if changed { " to crush map" } else { ": no change" };
     Ok(Answer::message(format_args!(
-        "set item id {id} name '{name}' weight {} at location {place}{end}",
+        "{word} item id {id} name '{name}' weight {} at location {place}{end}",
         stream(typed)
     )))
 }
@@ -244,8 +244,8 @@ fn link(c: &mut Cluster, call: &Call) -> Reply {
         Ok((id, true))
     })?;
     let word = if done { "linked" } else { "no need to move" };
-    let end = if done { "in crush map" } else { "in crush map: it is there already" };
-    Ok(Answer::message(format_args!("{word} item id {id} name '{name}' to location {place} {end}")))
+    let text = format!("{word} item id {id} name '{name}' to location {place} in crush map");
+    Ok(Answer::message(text))
 }
 
 fn rm(c: &mut Cluster, call: &Call) -> Reply {
@@ -271,6 +271,9 @@ fn rm(c: &mut Cluster, call: &Call) -> Reply {
             Ok(()) => Ok(format!("removed item id {id} name '{name}' from crush map")),
             Err(e @ CrushError::NotEmpty { .. }) => {
                 Err(CommandError::new(e.errno(), admin::strerror(e.errno())))
+            }
+            Err(_) if ancestor.is_some() => {
+                Ok(format!("item {id} does not appear in that position"))
             }
             Err(e) => Err(crush_error(e)),
         }

@@ -79,6 +79,9 @@ fn create_replicated(c: &mut Cluster, call: &Call) -> Reply {
 
 fn create_erasure(c: &mut Cluster, call: &Call) -> Reply {
     let name = call.args.text("name");
+    if c.map().crush().rule_id(&name).is_some() {
+        return Ok(Answer::message(format_args!("rule {name} already exists")));
+    }
     let of = call.args.str("profile").filter(|p| !p.is_empty()).unwrap_or("default".into());
     let profile = c.map().erasure_code_profiles.get(&*of).cloned().ok_or_else(|| {
         CommandError::not_found(format_args!("unknown erasure code profile '{of}'"))
@@ -125,6 +128,10 @@ fn rm(c: &mut Cluster, call: &Call) -> Reply {
 
 fn rename(c: &mut Cluster, call: &Call) -> Reply {
     let (src, dst) = (call.args.text("srcname"), call.args.text("dstname"));
+    if src.is_empty() || dst.is_empty() {
+        let text = "must specify both source rule name and destination rule name";
+        return Err(CommandError::invalid(text));
+    }
     c.edit_crush(|crush| match (crush.rule_id(&src), crush.rule_id(&dst)) {
         (None, Some(_)) => Ok(()),
         _ => crush.rename_rule(&src, &dst).map_err(crush_error),

@@ -1,11 +1,12 @@
 //! Weight-sets: other weights for single pools, or for all that have none of their own.
 
-use super::{Call, item};
+use super::Call;
 use crate::cluster::{Cluster, crush_error};
 use crate::commands::{CommandDef, Reply, write};
 use admin::{Answer, CommandError};
 use crush::{COMPAT_CHOOSE_ARGS, weight_from_f64};
 use maps::Release;
+use types::PoolId;
 
 pub(super) const COMMANDS: &[CommandDef] = &[
     write(
@@ -44,15 +45,14 @@ pub(super) const COMMANDS: &[CommandDef] = &[
 fn create_compat(c: &mut Cluster, _: &Call) -> Reply {
     c.edit_crush(|crush| {
         if crush.choose_args().any(|(id, _)| id == COMPAT_CHOOSE_ARGS) {
-            return Ok(());
+            return Ok(Answer::message("compat weight-set already created"));
         }
-        crush.create_weight_set(COMPAT_CHOOSE_ARGS, 1).map_err(crush_error)
-    })?;
-    Ok(Answer::ok())
+        crush.create_weight_set(COMPAT_CHOOSE_ARGS, 1).map_err(crush_error)?;
+        Ok(Answer::ok())
+    })
 }
 
 fn create(c: &mut Cluster, call: &Call) -> Reply {
-    let id = c.pool_id(&call.args.text("pool"))?;
     let client = c.map().require_min_compat_client;
     if client != Release::UNKNOWN && client < Release::LUMINOUS {
         return Err(CommandError::not_permitted(format_args!(
@@ -61,6 +61,7 @@ fn create(c: &mut Cluster, call: &Call) -> Reply {
              new interface"
         )));
     }
+    let id = pool(c, call)?;
     let size = c.map().pool(id).map_or(1, |p| usize::from(p.size));
     let positions = if call.args.text("mode") == "positional" { size } else { 1 };
     c.edit_crush(|crush| {
@@ -72,8 +73,15 @@ fn create(c: &mut Cluster, call: &Call) -> Reply {
     Ok(Answer::ok())
 }
 
+/// The pool whose weights a command is about.
+fn pool(c: &Cluster, call: &Call) -> Result<PoolId, CommandError> {
+    let name = call.args.text("pool");
+    let unknown = || CommandError::not_found(format_args!("pool '{name}' not found"));
+    c.map().pool_by_name(&name).ok_or_else(unknown)
+}
+
 fn rm(c: &mut Cluster, call: &Call) -> Reply {
-    let id = c.pool_id(&call.args.text("pool"))?;
+    let id = pool(c, call)?;
     remove(c, id.0)
 }
 
@@ -90,9 +98,8 @@ fn remove(c: &mut Cluster, id: i64) -> Reply {
 }
 
 fn reweight(c: &mut Cluster, call: &Call) -> Reply {
-    let pool = call.args.text("pool");
-    let id = c.pool_id(&pool)?;
-    set(c, call, id.0, &format!("pool '{pool}' weight-set does not exist"))
+    let id = pool(c, call)?;
+    set(c, call, id.0, &format!("no weight-set for pool '{}'", call.args.text("pool")))
 }
 
 fn reweight_compat(c: &mut Cluster, call: &Call) -> Reply {
@@ -110,7 +117,8 @@ fn set(c: &mut Cluster, call: &Call, id: i64, missing: &str) -> Reply {
             let text = format!("must specify exactly {positions} weight values");
             return Err(CommandError::invalid(text));
         }
-        let item = item(crush, &name)?;
+        let unknown = || CommandError::not_found(format_args!("item '{name}' does not exist"));
+        let item = crush.item_id(&name).ok_or_else(unknown)?;
         crush.reweight_in_weight_set(id, item, &weights).map_err(crush_error)
     })?;
     Ok(Answer::ok())

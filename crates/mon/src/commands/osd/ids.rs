@@ -173,11 +173,11 @@ fn check_sure(call: &Call) -> Result<OsdId, CommandError> {
     if call.sure() {
         return Ok(id);
     }
-    let text = format!(
-        "Are you SURE?  This will *PERMANENTLY DESTROY* osd.{id} and its data.  Pass \
-         --yes-i-really-mean-it if you really do."
-    );
-    Err(CommandError::not_permitted(text))
+    Err(CommandError::not_permitted(
+        "Are you SURE?  Did you verify with 'ceph osd safe-to-destroy'?  This will mean real, \
+         permanent data loss, as well as deletion of cephx and lockbox keys. Pass \
+         --yes-i-really-mean-it if you really do.",
+    ))
 }
 
 fn destroy_checked(c: &mut Cluster, call: &Call) -> Reply {

@@ -97,21 +97,20 @@ fn primary_temp(c: &mut Cluster, call: &Call) -> Reply {
 }
 
 /// That all clients understand upmaps.
-fn check_clients(map: &OsdMap, command: &str) -> Result<(), CommandError> {
+fn check_clients(map: &OsdMap) -> Result<(), CommandError> {
     let client = map.require_min_compat_client;
     if client >= Release::LUMINOUS {
         return Ok(());
     }
-    let what = command.trim_start_matches("osd ").trim_start_matches("rm-");
     Err(CommandError::not_permitted(format_args!(
-        "min_compat_client {client} < luminous, which is required for {what}. Try 'ceph osd \
+        "min_compat_client {client} < luminous, which is required for pg-upmap. Try 'ceph osd \
          set-require-min-compat-client luminous' before using the new interface"
     )))
 }
 
 fn pg_upmap(c: &mut Cluster, call: &Call) -> Reply {
     let message = c.edit(|inc, map| {
-        check_clients(map, call.args.prefix())?;
+        check_clients(map)?;
         let pgid = pgid(map, call)?;
         let named = osds(map, call)?;
         let size = map.pool(pgid.pool).map_or(0, |p| usize::from(p.size));
@@ -139,7 +138,7 @@ fn pg_upmap(c: &mut Cluster, call: &Call) -> Reply {
 
 fn rm_pg_upmap(c: &mut Cluster, call: &Call) -> Reply {
     let pgid = c.edit(|inc, map| {
-        check_clients(map, call.args.prefix())?;
+        check_clients(map)?;
         let pgid = pgid(map, call)?;
         inc.new_pg_upmap.remove(&pgid);
         if map.pg_upmap.contains_key(&pgid) {
@@ -190,7 +189,7 @@ fn pairs(
 
 fn pg_upmap_items(c: &mut Cluster, call: &Call) -> Reply {
     let message = c.edit(|inc, map| {
-        check_clients(map, call.args.prefix())?;
+        check_clients(map)?;
         let pgid = pgid(map, call)?;
         let (pairs, problems) = pairs(map, pgid, call)?;
         let shown = list(pairs.iter().map(|(from, to)| format!("{from}->{to}")));
@@ -205,7 +204,7 @@ fn pg_upmap_items(c: &mut Cluster, call: &Call) -> Reply {
 
 fn rm_pg_upmap_items(c: &mut Cluster, call: &Call) -> Reply {
     let pgid = c.edit(|inc, map| {
-        check_clients(map, call.args.prefix())?;
+        check_clients(map)?;
         let pgid = pgid(map, call)?;
         inc.new_pg_upmap_items.remove(&pgid);
         if map.pg_upmap_items.contains_key(&pgid) {
@@ -217,9 +216,23 @@ fn rm_pg_upmap_items(c: &mut Cluster, call: &Call) -> Reply {
 }
 
 fn force_create_pg(c: &mut Cluster, call: &Call) -> Reply {
-    let pgid = pgid(c.map(), call)?;
-    Err(CommandError::unsupported(format_args!(
-        "pg {pgid} is not made anew: OSDs cannot be told to forget a PG yet; bring the OSDs back \
-         that had it"
-    )))
+    let text = call.args.text("pgid");
+    let pgid = call.args.pgid("pgid");
+    let pgid = pgid.ok_or_else(|| CommandError::invalid(format_args!("invalid pgid '{text}'")))?;
+    if !c.map().pg_exists(pgid) {
+        return Err(CommandError::not_found(format_args!("pg {pgid} should not exist")));
+    }
+    if !call.sure() {
+        return Err(CommandError::not_permitted(
+            "This command will recreate a lost (as in data lost) PG with data in it, such that the \
+             cluster will give up ever trying to recover the lost data.  Do this only if you are \
+             certain that all copies of the PG are in fact lost and you are willing to accept that \
+             the data is permanently destroyed.  Pass --yes-i-really-mean-it to proceed.",
+        ));
+    }
+    if c.state.creating.get(&pgid.pool).is_some_and(|c| c.left.contains(&pgid.seed)) {
+        return Ok(Answer::message(format_args!("pg {pgid} already creating")));
+    }
+    c.order_lost_pg(pgid)?;
+    Ok(Answer::message(format_args!("pg {pgid} now creating, ok")))
 }

@@ -39,7 +39,7 @@ pub(super) const COMMANDS: &[CommandDef] = &[
     ),
 ];
 
-/// How many PGs each OSD that is in has.
+/// How many PGs each OSD has that is up and in.
 pub(super) struct Spread {
     counts: BTreeMap<OsdId, usize>,
     /// PGs it would have if each place were thrown with dice, by weight.
@@ -49,7 +49,8 @@ pub(super) struct Spread {
 impl Spread {
     /// Of all PGs of some pools.
     pub fn of(map: &OsdMap, counted: &dyn Fn(PoolId) -> bool) -> Self {
-        let mut counts: BTreeMap<OsdId, usize> = map.in_osds().map(|id| (id, 0)).collect();
+        let serving = map.in_osds().filter(|&id| map.is_up(id));
+        let mut counts: BTreeMap<OsdId, usize> = serving.map(|id| (id, 0)).collect();
         for (&pool, p) in map.pools.iter().filter(|(id, _)| counted(**id)) {
             for pgid in p.pgs(pool) {
                 for osd in map.pg_to_up_acting(pgid).up {
@@ -113,7 +114,11 @@ struct Plan {
 
 /// The pools that count; none are all of them.
 fn pools(c: &Cluster, call: &Call) -> Result<Vec<PoolId>, CommandError> {
-    call.args.list("pools").iter().map(|name| c.pool_id(name)).collect()
+    let unknown = |name: &str| format!("pool '{name}' does not exist");
+    let found = |name: &str| {
+        c.map().pool_by_name(name).ok_or_else(|| CommandError::not_found(unknown(name)))
+    };
+    call.args.list("pools").iter().map(|name| found(name)).collect()
 }
 
 /// How full OSDs are, on average and each.
@@ -149,10 +154,12 @@ fn plan(c: &Cluster, call: &Call) -> Result<Plan, CommandError> {
         );
         return Err(CommandError::invalid(text));
     }
-    let max_osds = usize::try_from(max_osds).ok().filter(|n| *n > 0);
-    let max_osds = max_osds.ok_or_else(|| CommandError::invalid("max_osds must be positive"))?;
+    let bad = || CommandError::invalid(format_args!("max_osds {max_osds} must be positive"));
+    let max_osds = usize::try_from(max_osds).ok().filter(|n| *n > 0).ok_or_else(bad)?;
     if max_change <= 0.0 {
-        return Err(CommandError::invalid("max_change must be positive"));
+        return Err(CommandError::invalid(format_args!(
+            "max_change {max_change} must be positive"
+        )));
     }
     let increase = !call.args.has("no_increasing");
     let map = c.map();
@@ -190,12 +197,15 @@ fn plan(c: &Cluster, call: &Call) -> Result<Plan, CommandError> {
 }
 
 fn test_by_utilization(c: &Cluster, call: &Call) -> Reply {
-    Ok(show_plan(call, &plan(c, call)?))
+    Ok(show_plan(call, &plan(c, call)?).with_message("no change"))
 }
 
 fn by_utilization(c: &mut Cluster, call: &Call) -> Reply {
     let plan = plan(c, call)?;
     let answer = show_plan(call, &plan);
+    if plan.changes.is_empty() {
+        return Ok(answer.with_message("no change"));
+    }
     c.change(|inc: &mut Incremental, _| {
         inc.new_weight.extend(plan.changes.iter().map(|(id, _, _, new)| (*id, *new)));
     })?;
@@ -258,9 +268,5 @@ fn show_plan(call: &Call, p: &Plan) -> Answer {
         }
         out
     };
-    let message = match p.changes.is_empty() {
-        true => "no change".to_owned(),
-        false => format!("{} OSDs get another weight", p.changes.len()),
-    };
-    Answer::either(call.format(), json, text).with_message(message)
+    Answer::either(call.format(), json, text)
 }

@@ -63,11 +63,12 @@ fn stat(c: &Cluster, call: &Call) -> Reply {
         || stat_json(map, remapped()),
         || {
             let mut out = stat_line(map, call.now.wall);
+            out.push_str(&format!("; epoch: e{}", map.epoch));
             match remapped() {
                 0 => {}
                 n => out.push_str(&format!("; {n} remapped pgs")),
             }
-            out.push_str(&format!("; epoch: e{}\n", map.epoch));
+            out.push('\n');
             let flags = shown_flags(map);
             if flags.0 != 0 {
                 out.push_str(&format!("flags {flags}\n"));
@@ -221,12 +222,13 @@ fn metadata(c: &Cluster, call: &Call) -> Reply {
     Ok(Answer::json(metadata_json(id, said)))
 }
 
-/// How many OSDs have each value of a property.
+/// How many OSDs have each value of a property, of those that have ever said something of themselves.
 fn count(c: &Cluster, property: &str) -> Answer {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for id in c.map().existing_osds() {
-        let said = c.state.osd_metadata.get(&id).and_then(|m| m.get(property));
-        *counts.entry(said.map_or("unknown", String::as_str)).or_default() += 1;
+        let Some(said) = c.state.osd_metadata.get(&id) else { continue };
+        let value = said.get(property).map_or("unknown", String::as_str);
+        *counts.entry(value).or_default() += 1;
     }
     Answer::json(json!(counts))
 }
@@ -247,14 +249,14 @@ fn numa_status(c: &Cluster, call: &Call) -> Reply {
     };
     Ok(Answer::either(
         call.format(),
-        || map.existing_osds().map(|id| json!({"osd": id.0, "host": host(id)})).collect(),
+        || map.up_osds().map(|id| json!({"osd": id.0, "host": host(id)})).collect(),
         || {
             let mut table = TextTable::new()
                 .column("OSD", Align::Left, Align::Right)
                 .column("HOST", Align::Left, Align::Left)
                 .columns(&["NETWORK", "STORAGE", "AFFINITY"], Align::Left, Align::Right)
                 .column("CPUS", Align::Left, Align::Left);
-            for id in map.existing_osds() {
+            for id in map.up_osds() {
                 let row = [&id.to_string(), host(id), "-", "-", "-", "-"];
                 table.row(row);
             }

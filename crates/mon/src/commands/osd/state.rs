@@ -7,7 +7,7 @@ use crate::osds::remove;
 use crate::store::keys;
 use admin::units::stream;
 use admin::{Answer, CommandError};
-use maps::{Incremental, OsdMap, OsdXInfo, WEIGHT_IN, WEIGHT_OUT};
+use maps::{Incremental, OsdMap, OsdState, OsdXInfo, WEIGHT_IN, WEIGHT_OUT};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use types::{Errno, OsdId};
@@ -151,8 +151,9 @@ fn rm(c: &mut Cluster, call: &Call) -> Reply {
             let text = format!("osd.{id} is still up; must be down before removal. ");
             return if explicit { Err(text) } else { Ok(None) };
         }
+        let is_first = !inc.new_state.values().any(|turned| turned.contains(OsdState::EXISTS));
         remove(inc, map, id);
-        Ok(Some(format!("removed osd.{id}")))
+        Ok(Some(format!("{}osd.{id}", if is_first { "removed " } else { ", " })))
     })?;
     for id in before {
         if !c.map().exists(id) {

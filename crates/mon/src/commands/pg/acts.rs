@@ -57,7 +57,9 @@ fn check_pg(c: &Cluster, text: &str) -> Result<(), CommandError> {
 /// asks for the usual order again.
 fn repeer(c: &mut Cluster, call: &Call) -> Reply {
     let text = call.args.text("pgid");
-    check_pg(c, &text)?;
+    if call.args.pgid("pgid").is_some_and(|pgid| !c.map().pg_exists(pgid)) {
+        return Err(CommandError::not_found(format_args!("pg '{text}' does not exist")));
+    }
     let again = |why: String| CommandError::new(Errno::EAGAIN, why);
     c.edit(|inc, map| {
         let Some(pgid) = call.args.pgid("pgid") else { return Ok(()) };
@@ -156,12 +158,17 @@ fn order_force(c: &mut Cluster, force: Force, word: &str, pgs: &[PgId]) -> Strin
 
 fn force(c: &mut Cluster, call: &Call) -> Reply {
     let (force, word) = Force::of(call);
-    let mut pgs = Vec::new();
+    let mut named = BTreeSet::new();
     for text in call.args.list("pgid") {
-        check_pg(c, &text)?;
-        pgs.extend(text.parse::<PgId>().ok());
+        let bad = |()| CommandError::invalid(format_args!("invalid pgid '{text}'"));
+        named.insert(text.parse::<PgId>().map_err(bad)?);
     }
-    Ok(Answer::message(order_force(c, force, &word, &pgs)))
+    let (pgs, unknown): (Vec<PgId>, Vec<PgId>) =
+        named.into_iter().partition(|pgid| c.map().pg_exists(*pgid));
+    let mut said: String = unknown.iter().map(|p| format!("pg {p} does not exist; ")).collect();
+    said.push_str(&order_force(c, force, &word, &pgs));
+    let answer = Answer::message(said);
+    Ok(if unknown.is_empty() { answer } else { answer.with_errno(Errno::ENOENT) })
 }
 
 fn force_pools(c: &mut Cluster, call: &Call) -> Reply {

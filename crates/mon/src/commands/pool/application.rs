@@ -3,7 +3,7 @@
 use crate::cluster::Cluster;
 use crate::commands::{Call, CommandDef, Reply, read, write};
 use admin::{Answer, CommandError};
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub(super) const COMMANDS: &[CommandDef] = &[
     write(
@@ -33,9 +33,9 @@ pub(super) const COMMANDS: &[CommandDef] = &[
         rm,
     ),
     read(
-        "osd pool application get <pool:Poolname> [app:String] [key:String]",
+        "osd pool application get [pool:Poolname] [app:String] [key:String]",
         "osd",
-        "shows what a pool is for",
+        "shows what a pool is for, or all of them",
         get,
     ),
 ];
@@ -147,8 +147,19 @@ fn rm(c: &mut Cluster, call: &Call) -> Reply {
     }))
 }
 
+/// What every pool is for.
+fn get_all(c: &Cluster) -> Value {
+    let named = c.map().pools.iter().map(|(id, p)| {
+        let name = c.map().pool_name(*id).unwrap_or_default().to_owned();
+        (name, json!(p.application_metadata))
+    });
+    Value::Object(named.collect())
+}
+
 fn get(c: &Cluster, call: &Call) -> Reply {
-    let pool = call.args.text("pool");
+    let Some(pool) = call.args.str("pool").filter(|pool| !pool.is_empty()) else {
+        return Ok(Answer::json(get_all(c)));
+    };
     let id = c.pool_id(&pool)?;
     let Some(p) = c.map().pool(id) else { return Ok(Answer::ok()) };
     let Some(app) = call.args.str("app").filter(|a| !a.is_empty()) else {

@@ -208,6 +208,12 @@ fn rm(c: &mut Cluster, call: &Call) -> Reply {
 
 fn rename(c: &mut Cluster, call: &Call) -> Reply {
     let (src, dst) = (call.args.text("srcpool"), call.args.text("destpool").into_owned());
+    if c.map().pool_by_name(&src).is_none() && c.map().pool_by_name(&dst).is_some() {
+        // Whoever asks again has not heard the first answer.
+        return Ok(Answer::message(format_args!(
+            "pool '{src}' does not exist; pool '{dst}' does -- assuming successful rename"
+        )));
+    }
     let id: PoolId = c.pool_id(&src)?;
     crate::pools::check_name(&dst)?;
     c.edit(|inc, map| {
