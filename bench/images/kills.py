@@ -1,0 +1,192 @@
+"""Clients of both clusters killed in the middle of operations of many steps: what is left must be as
+good to go on with as with Ceph.
+
+Where exactly a client stops differs from one cluster to the other, so not single answers are compared:
+of each operation it is said how what follows may end. What never fails with Ceph must not fail with
+Loligo.
+"""
+
+import random
+import shlex
+import subprocess
+import time
+
+from clusters import say
+from .tool import Side, prepare
+
+# What is there before, the command that is killed, what must be possible then. An end that is not 0
+# ends the sequence; with `?` it may be either.
+SCENARIOS = {
+    "create": (
+        [], "create P/a --size 64M --object-size 64K",
+        ["? info P/a", "? rm P/a --no-progress", "create P/a --size 1M", "info P/a", "ls -l P"]),
+    "create with a data pool": (
+        [], "create P/a --size 64M --data-pool D",
+        ["? rm P/a --no-progress", "create P/a --size 1M", "ls -l P"]),
+    "clone": (
+        ["create P/p --size 8M", "snap create P/p@s --no-progress", "snap protect P/p@s"],
+        "clone P/p@s P/a",
+        ["? info P/a", "? rm P/a --no-progress", "children P/p@s", "clone P/p@s P/a", "info P/a",
+         "rm P/a --no-progress", "? snap unprotect P/p@s", "ls -l P"]),
+    "clone of version 2": (
+        ["create P/p --size 8M", "snap create P/p@s --no-progress"],
+        "clone P/p@s P/a --rbd-default-clone-format 2",
+        ["? info P/a", "? rm P/a --no-progress", "children P/p@s",
+         "clone P/p@s P/a --rbd-default-clone-format 2", "rm P/a --no-progress",
+         "? snap rm P/p@s --no-progress", "ls -l P"]),
+    "flatten": (
+        ["create P/p --size 16M --object-size 64K",
+         "bench P/p --io-type write --io-size 64K --io-threads 4 --io-total 16M",
+         "snap create P/p@s --no-progress", "snap protect P/p@s", "clone P/p@s P/a"],
+        "flatten P/a --no-progress",
+        ["info P/a", "? flatten P/a --no-progress", "object-map check P/a --no-progress",
+         "rm P/a --no-progress", "snap unprotect P/p@s", "snap rm P/p@s --no-progress",
+         "rm P/p --no-progress"]),
+    "snap create": (
+        ["create P/a --size 8M"], "snap create P/a@s --no-progress",
+        ["snap ls P/a", "? snap create P/a@s --no-progress", "snap ls P/a",
+         "snap rm P/a@s --no-progress", "rm P/a --no-progress"]),
+    "snap rm": (
+        ["create P/a --size 8M --object-size 64K", "snap create P/a@s --no-progress",
+         "bench P/a --io-type write --io-size 64K --io-threads 4 --io-total 4M"],
+        "snap rm P/a@s --no-progress",
+        ["snap ls P/a", "? snap rm P/a@s --no-progress", "snap create P/a@s --no-progress",
+         "snap purge P/a --no-progress", "rm P/a --no-progress"]),
+    "snap rollback": (
+        ["create P/a --size 16M --object-size 64K", "snap create P/a@s --no-progress",
+         "bench P/a --io-type write --io-size 64K --io-threads 4 --io-total 16M"],
+        "snap rollback P/a@s --no-progress",
+        ["snap rollback P/a@s --no-progress", "object-map check P/a --no-progress",
+         "snap purge P/a --no-progress", "rm P/a --no-progress"]),
+    "shrink": (
+        ["create P/a --size 16M --object-size 64K",
+         "bench P/a --io-type write --io-size 64K --io-threads 4 --io-total 16M"],
+        "resize P/a --size 64K --allow-shrink --no-progress",
+        ["info P/a", "resize P/a --size 1M --allow-shrink --no-progress",
+         "object-map check P/a --no-progress", "rm P/a --no-progress"]),
+    "rm": (
+        ["create P/a --size 16M --object-size 64K",
+         "bench P/a --io-type write --io-size 64K --io-threads 4 --io-total 16M"],
+        "rm P/a --no-progress",
+        ["ls P", "? rm P/a --no-progress", "create P/a --size 1M", "rm P/a --no-progress",
+         "trash purge P --no-progress", "trash ls --all P"]),
+    "trash mv": (
+        ["create P/a --size 8M"], "trash mv P/a",
+        ["ls P", "trash ls P", "? trash mv P/a", "trash purge P --no-progress", "create P/a --size 1M",
+         "ls -l P"]),
+    "migration prepare": (
+        ["create P/a --size 8M --object-size 64K",
+         "bench P/a --io-type write --io-size 64K --io-threads 4 --io-total 4M"],
+        "migration prepare P/a P/b",
+        ["ls P", "? migration abort P/b --no-progress", "? info P/a", "? rm P/b --no-progress",
+         "? rm P/a --no-progress"]),
+    "migration execute": (
+        ["create P/a --size 8M --object-size 64K",
+         "bench P/a --io-type write --io-size 64K --io-threads 4 --io-total 8M",
+         "migration prepare P/a P/b"],
+        "migration execute P/b --no-progress",
+        ["info P/b", "? migration execute P/b --no-progress", "migration commit P/b --no-progress",
+         "object-map check P/b --no-progress", "rm P/b --no-progress"]),
+    "migration commit": (
+        ["create P/a --size 8M --object-size 64K",
+         "bench P/a --io-type write --io-size 64K --io-threads 4 --io-total 8M",
+         "migration prepare P/a P/b", "migration execute P/b --no-progress"],
+        "migration commit P/b --no-progress",
+        ["? migration commit P/b --no-progress", "info P/b", "rm P/b --no-progress", "ls P",
+         "trash ls --all P"]),
+    "deep copy": (
+        ["create P/a --size 8M --object-size 64K", "snap create P/a@s --no-progress",
+         "bench P/a --io-type write --io-size 64K --io-threads 4 --io-total 8M"],
+        "deep copy P/a P/b --no-progress",
+        ["? info P/b", "? snap purge P/b --no-progress", "? rm P/b --no-progress",
+         "deep copy P/a P/b --no-progress", "snap purge P/b --no-progress", "rm P/b --no-progress"]),
+    "group snapshot": (
+        ["create P/a --size 8M", "create P/b --size 8M", "group create P/g",
+         "group image add P/g P/a", "group image add P/g P/b"],
+        "group snap create P/g@s",
+        ["group snap ls P/g", "? group snap rm P/g@s", "group snap create P/g@t",
+         "group snap rm P/g@t", "group image rm P/g P/a", "group rm P/g", "? rm P/a --no-progress",
+         "? rm P/b --no-progress"]),
+    "group image add": (
+        ["create P/a --size 8M", "group create P/g"], "group image add P/g P/a",
+        ["group image ls P/g", "? group image add P/g P/a", "group image rm P/g P/a", "group rm P/g",
+         "rm P/a --no-progress"]),
+    "rename": (
+        ["create P/a --size 8M"], "rename P/a P/b",
+        ["ls P", "? rename P/a P/b", "? rm P/b --no-progress", "? rm P/a --no-progress",
+         "create P/a --size 1M"]),
+}
+
+
+class Killer:
+    """Plays scenarios on one cluster."""
+
+    def __init__(self, side):
+        self.side = side
+        self.takes = {}
+
+    def play(self, name, far):
+        """Kills the operation when this share of its time is over: how all that follows ends."""
+        before, operation, afterwards = SCENARIOS[name]
+        self.side.clean()
+        for line in before:
+            self.must(line)
+        if name not in self.takes:
+            began = time.monotonic()
+            self.must(operation)
+            self.takes[name] = time.monotonic() - began
+            return []
+        self.kill(operation, far * self.takes[name])
+        ends = []
+        for line in afterwards:
+            may_fail = line.startswith("? ")
+            words = shlex.split(line.removeprefix("? "))
+            answer = self.side.rbd(words)
+            end = "hangs" if "hangs" in answer else answer["code"]
+            ends.append((line, end, answer.get("err", "")[-300:]))
+            if end != 0 and not may_fail:
+                break
+        return ends
+
+    def must(self, line):
+        answer = self.side.rbd(shlex.split(line))
+        if answer.get("code") != 0:
+            raise RuntimeError(f"{self.side.cluster.name}: rbd {line}: {answer}")
+
+    def kill(self, line, seconds):
+        words = [self.side.word(word) for word in shlex.split(line)]
+        process = subprocess.Popen(["rbd", *words], env=self.side.cluster.env,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def compare(first, seeds, ours, theirs, work):
+    sides = [Side(cluster, work / f"files-{cluster.name}") for cluster in (ours, theirs)]
+    prepare(sides)
+    killers = [Killer(side) for side in sides]
+    worse = 0
+    for name in SCENARIOS:
+        seen = [ends_of(killer, name, first, seeds) for killer in killers]
+        for line in sorted(seen[0].keys() - seen[1].keys()):
+            times, why = seen[0][line]
+            worse += 1
+            print(f"== {name}: {line[0]} -> {line[1]}, {times} times, never with Ceph\n  {why}",
+                  flush=True)
+    print(f"{len(SCENARIOS)} operations killed {seeds} times each, {worse} ends Ceph does not have")
+    return 1 if worse else 0
+
+
+def ends_of(killer, name, first, seeds):
+    """Each end of a command that followed: how often, and an example of what was said."""
+    seen = {}
+    for seed in range(first - 1, first + seeds):
+        # The first run is not killed but timed.
+        for line, end, said in killer.play(name, random.Random(seed).random()):
+            times, example = seen.get((line, end), (0, said))
+            seen[line, end] = (times + 1, example)
+    say(f"{killer.side.cluster.name}: {name}")
+    return seen
