@@ -15,6 +15,8 @@ from .history import NAMESPACES, History
 # Debian's Python, which has Debian's modules.
 PYTHON = "/usr/bin/python3"
 PATIENCE = 90
+# A call that takes longer by this, in seconds, waits for something that the other one does not.
+SLOW = 5
 POOLS = ("beside-images", "beside-data")
 
 
@@ -58,12 +60,16 @@ class Pair:
     def __init__(self, ours, theirs):
         self.sides = (ours, theirs)
         self.asked = self.good = 0
+        self.slow = []
         self.threads = concurrent.futures.ThreadPoolExecutor(2)
 
     def ask(self, call):
         self.asked += 1
-        ours, theirs = self.threads.map(lambda side: side.ask(call), self.sides)
+        (ours, took), (theirs, they_took) = self.threads.map(lambda side: timed(side, call),
+                                                             self.sides)
         self.good += "value" in theirs
+        if took > SLOW + 3 * they_took or they_took > SLOW + 3 * took:
+            self.slow.append(f"{took:.1f} s, Ceph {they_took:.1f} s: {shown(call)}")
         return ours, theirs
 
     def play(self, seed):
@@ -86,6 +92,11 @@ class Pair:
         if (found := difference(look, ours, theirs)):
             return found, told
         return None
+
+
+def timed(side, call):
+    began = time.monotonic()
+    return side.ask(call), time.monotonic() - began
 
 
 def difference(call, ours, theirs):
@@ -147,6 +158,8 @@ def run(first, seeds, pair):
             kinds[kind] = kinds.get(kind, 0) + 1
     for kind, times in sorted(kinds.items()):
         print(f"{times} times: {kind}")
+    for line in pair.slow:
+        print(f"slow: {line}")
     print(f"{seeds} histories, {pair.asked} calls, {pair.good} of them with success, "
           f"{len(kinds)} kinds of differences")
     say(f"{time.monotonic() - began:.0f} s")

@@ -2,8 +2,8 @@
 good to go on with as with Ceph.
 
 Where exactly a client stops differs from one cluster to the other, so not single answers are compared:
-of each operation it is said how what follows may end. What never fails with Ceph must not fail with
-Loligo.
+of each operation it is said what must be possible afterwards. Where that fails with Loligo and never
+with Ceph, it is shown.
 """
 
 import random
@@ -126,7 +126,7 @@ class Killer:
         self.takes = {}
 
     def play(self, name, far):
-        """Kills the operation when this share of its time is over: how all that follows ends."""
+        """Kills the operation when this share of its time is over: what fails afterwards, and why."""
         before, operation, afterwards = SCENARIOS[name]
         self.side.clean()
         for line in before:
@@ -135,18 +135,17 @@ class Killer:
             began = time.monotonic()
             self.must(operation)
             self.takes[name] = time.monotonic() - began
-            return []
+            return None
         self.kill(operation, far * self.takes[name])
-        ends = []
         for line in afterwards:
             may_fail = line.startswith("? ")
             words = shlex.split(line.removeprefix("? "))
             answer = self.side.rbd(words)
-            end = "hangs" if "hangs" in answer else answer["code"]
-            ends.append((line, end, answer.get("err", "")[-300:]))
-            if end != 0 and not may_fail:
-                break
-        return ends
+            if "hangs" in answer:
+                return f"{line} hangs", ""
+            if answer["code"] != 0 and not may_fail:
+                return f"{line} -> {answer['code']}", answer["err"][-300:]
+        return None
 
     def must(self, line):
         answer = self.side.rbd(shlex.split(line))
@@ -170,23 +169,24 @@ def compare(first, seeds, ours, theirs, work):
     killers = [Killer(side) for side in sides]
     worse = 0
     for name in SCENARIOS:
-        seen = [ends_of(killer, name, first, seeds) for killer in killers]
-        for line in sorted(seen[0].keys() - seen[1].keys()):
-            times, why = seen[0][line]
-            worse += 1
-            print(f"== {name}: {line[0]} -> {line[1]}, {times} times, never with Ceph\n  {why}",
-                  flush=True)
-    print(f"{len(SCENARIOS)} operations killed {seeds} times each, {worse} ends Ceph does not have")
+        ours_failed, theirs_failed = [failures(killer, name, first, seeds) for killer in killers]
+        for what, (times, why) in sorted(ours_failed.items()):
+            theirs_times, _ = theirs_failed.get(what, (0, ""))
+            worse += theirs_times == 0
+            print(f"== {name}: rbd {what}, {times} times of {seeds}, with Ceph {theirs_times} times\n"
+                  f"  {why}", flush=True)
+    print(f"{len(SCENARIOS)} operations killed {seeds} times each, {worse} failures Ceph does not have")
     return 1 if worse else 0
 
 
-def ends_of(killer, name, first, seeds):
-    """Each end of a command that followed: how often, and an example of what was said."""
-    seen = {}
+def failures(killer, name, first, seeds):
+    """What failed afterwards: how often, and what was said."""
+    failed = {}
+    # The first run is not killed but timed.
     for seed in range(first - 1, first + seeds):
-        # The first run is not killed but timed.
-        for line, end, said in killer.play(name, random.Random(seed).random()):
-            times, example = seen.get((line, end), (0, said))
-            seen[line, end] = (times + 1, example)
+        if (found := killer.play(name, random.Random(seed).random())):
+            what, why = found
+            times, _ = failed.get(what, (0, ""))
+            failed[what] = (times + 1, why)
     say(f"{killer.side.cluster.name}: {name}")
-    return seen
+    return failed

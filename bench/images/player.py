@@ -195,13 +195,16 @@ class Player:
     def argument_deep(self, command):
         return {k: self.argument(v) for k, v in command.items()}
 
+    def tasks(self):
+        _, out, _ = self.clusters["a"].mgr_command('{"prefix": "rbd task list"}', b"")
+        return json.loads(out or b"[]")
+
     def do_tasks_end(self):
+        """Waits for what is done in the background. What fails is tried again: that is an end, too."""
         end = time.monotonic() + PATIENCE
-        while time.monotonic() < end:
-            _, out, _ = self.clusters["a"].mgr_command('{"prefix": "rbd task list"}', b"")
-            left = json.loads(out or b"[]")
-            if not left:
-                return []
+        while (left := self.tasks()) and time.monotonic() < end:
+            if all("retry_message" in task for task in left):
+                break
             time.sleep(0.2)
         return [task["message"] for task in left]
 
@@ -209,6 +212,8 @@ class Player:
         """Takes away every object of both pools."""
         for handle in list(self.handles):
             self.do_close(handle)
+        for task in self.tasks():
+            self.do_mgr({"prefix": "rbd task cancel", "task_id": task["id"]})
         for _, io, found in self.everything():
             try:
                 io.remove_object(found.key)
@@ -298,7 +303,9 @@ class Player:
                 return f"{len(value)} bytes md5:{hashlib.md5(value).hexdigest()}"
             return "bytes " + self.names.text(value.decode("latin-1"))
         if isinstance(value, str):
-            return self.names.text(value)
+            # An id may have no letter.
+            is_id = where in IMAGE_IDS and re.fullmatch(r"[0-9a-f]{9,20}", value)
+            return self.names.of("ID", value) if is_id else self.names.text(value)
         if isinstance(value, datetime.datetime):
             return "TIME"
         if isinstance(value, int) and not isinstance(value, bool):
@@ -321,11 +328,13 @@ class Player:
 
 rbd_iterators = tuple(getattr(rbd, name) for name in dir(rbd) if name.endswith("Iterator"))
 POOL_IDS = {"pool", "pool_id", "data_pool_id", "source_pool_id", "dest_pool_id"}
+IMAGE_IDS = {"id", "image_id", "source_image_id", "dest_image_id"}
 SNAP_IDS = {"snap_id", "snap_get_id", "primary_snap_id", "id"}
 # Lists in no order of their own: watchers by address, children by id, tasks.
 UNORDERED = {"watchers_list", "list_children", "list_children2", "list_descendants", "trash_list",
              "list_images", "mirror_image_info_list", "mirror_image_status_list"}
-IGNORED = {"last_update", "client_id", "cookie"}
+# How often either mgr was asked for something before is another matter.
+IGNORED = {"last_update", "client_id", "cookie", "sequence"}
 
 
 class NoHandle(Exception):
