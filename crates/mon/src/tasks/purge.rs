@@ -428,11 +428,8 @@ mod tests {
     #[test]
     fn an_item_is_due_again_and_again() {
         let at = |minute: u32| UTime { sec: minute * 60, nsec: 0 };
-        let every = |minutes, start_minute: Option<u32>| Item {
-            minutes,
-            start_minute,
-            zone_minutes: None,
-        };
+        let every =
+            |minutes, start_minute: Option<u32>| Item { minutes, start_minute, zone_minutes: None };
         let day = 20_000 * MINUTES_A_DAY;
         for (item, now, next) in [
             (every(15, None), day, day + 15),

@@ -9,7 +9,8 @@ mod task;
 use crate::commands::CommandDef;
 use admin::CommandError;
 
-pub(super) const THEMES: &[&[CommandDef]] = &[perf::COMMANDS, task::COMMANDS, purge::COMMANDS, mirror::COMMANDS];
+pub(super) const THEMES: &[&[CommandDef]] =
+    &[perf::COMMANDS, task::COMMANDS, purge::COMMANDS, mirror::COMMANDS];
 
 /// The cluster could not answer.
 fn failed(e: &client::ClientError) -> CommandError {
