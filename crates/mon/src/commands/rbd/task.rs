@@ -216,6 +216,20 @@ mod tests {
     fn what_cannot_be_done_is_refused_in_the_words_of_ceph() {
         let (mut bench, _) = bench();
         for (what, spec, errno, text) in [
+            (
+                "migration execute",
+                "clone",
+                -22,
+                "[errno 22] RBD invalid argument (Image rbd/clone is not migrating)",
+            ),
+            (
+                "migration commit",
+                "no",
+                -22,
+                "[errno 22] RBD invalid argument (Image rbd/no is not migrating; one that does has \
+                 the name of where it goes to)",
+            ),
+            ("migration abort", "clone@s", -22, "Invalid image spec: clone@s"),
             ("flatten", "no", -2, "[errno 2] RBD image not found (Image rbd/no does not exist)"),
             ("flatten", "no/x", -2, "[errno 2] RADOS object not found (error opening pool 'no')"),
             (
