@@ -24,8 +24,9 @@ ODD_ORDERS = [0, 1, 11, 26, 30, 64]
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [0, 1, 4 * KIB, 100_000, 256 * KIB, MIB, MIB + 512, 3 * MIB]
 ODD_SIZES = [1 << 28]
-# Of images with an object map: without it, who removes one asks for each of its objects, for days.
-HUGE_SIZES = [1 << 40, 1 << 50, 1 << 62, (1 << 64) - 1]
+# These are refused to images with an object map. Others that large can be made, and copying or removing
+# one takes days.
+HUGE_SIZES = [1 << 62, (1 << 64) - 1]
 KEYS = ["k", "l", "conf_rbd_cache", "conf_rbd_clone_copy_on_read", "x" * 200]
 CONF_KEYS = ["rbd_cache", "rbd_qos_iops_limit", "rbd_default_features", "nonsense", ""]
 CONF_VALUES = ["true", "10", "nonsense", ""]

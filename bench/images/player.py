@@ -252,6 +252,8 @@ class Player:
         for pool, io, found in self.everything():
             try:
                 io.stat(found.key)
+                if found.key in OF_THE_MGR:
+                    continue
                 seen.append(f"{pool}/{found.nspace}/{found.key}")
             except rados.ObjectNotFound:
                 pass
@@ -333,6 +335,8 @@ SNAP_IDS = {"snap_id", "snap_get_id", "primary_snap_id", "id"}
 # Lists in no order of their own: watchers by address, children by id, tasks.
 UNORDERED = {"watchers_list", "list_children", "list_children2", "list_descendants", "trash_list",
              "list_images", "mirror_image_info_list", "mirror_image_status_list"}
+# Where Ceph's mgr keeps what it is to do; Loligo's mon has a store of its own.
+OF_THE_MGR = {"rbd_task", "rbd_trash_purge_schedule", "rbd_mirror_snapshot_schedule"}
 # How often either mgr was asked for something before is another matter.
 IGNORED = {"last_update", "client_id", "cookie", "sequence"}
 
