@@ -148,19 +148,23 @@ def compare(first, seeds, ours, theirs, work):
 
 
 def run(first, seeds, pair):
-    kinds, began = {}, time.monotonic()
-    for seed in range(first, first + seeds):
-        found = pair.play(seed)
-        if found:
-            (kind, how), told = found
-            if kind not in kinds:
-                print(f"== {kind}\n" + "\n".join(told) + f"\n{how}", flush=True)
-            kinds[kind] = kinds.get(kind, 0) + 1
+    kinds, began, played = {}, time.monotonic(), 0
+    try:
+        for seed in range(first, first + seeds):
+            found = pair.play(seed)
+            played += 1
+            if found:
+                (kind, how), told = found
+                if kind not in kinds:
+                    print(f"== {kind}\n" + "\n".join(told) + f"\n{how}", flush=True)
+                kinds[kind] = kinds.get(kind, 0) + 1
+    except KeyboardInterrupt:
+        say("enough: what was seen until now")
     for kind, times in sorted(kinds.items()):
         print(f"{times} times: {kind}")
     for line in pair.slow:
         print(f"slow: {line}")
-    print(f"{seeds} histories, {pair.asked} calls, {pair.good} of them with success, "
+    print(f"{played} histories, {pair.asked} calls, {pair.good} of them with success, "
           f"{len(kinds)} kinds of differences")
     say(f"{time.monotonic() - began:.0f} s")
     return 1 if kinds else 0

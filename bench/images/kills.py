@@ -163,19 +163,20 @@ class Killer:
             process.wait()
 
 
-def compare(first, seeds, ours, theirs, work):
+def compare(first, seeds, ours, theirs, work, only=None):
     sides = [Side(cluster, work / f"files-{cluster.name}") for cluster in (ours, theirs)]
     prepare(sides)
     killers = [Killer(side) for side in sides]
     worse = 0
-    for name in SCENARIOS:
+    names = [name for name in SCENARIOS if not only or only in name]
+    for name in names:
         ours_failed, theirs_failed = [failures(killer, name, first, seeds) for killer in killers]
         for what, (times, why) in sorted(ours_failed.items()):
             theirs_times, _ = theirs_failed.get(what, (0, ""))
             worse += theirs_times == 0
             print(f"== {name}: rbd {what}, {times} times of {seeds}, with Ceph {theirs_times} times\n"
                   f"  {why}", flush=True)
-    print(f"{len(SCENARIOS)} operations killed {seeds} times each, {worse} failures Ceph does not have")
+    print(f"{len(names)} operations killed {seeds} times each, {worse} failures Ceph does not have")
     return 1 if worse else 0
 
 

@@ -1,5 +1,5 @@
-"""What may differ, and why. (What ends a client or a mgr of Ceph is not asked for in the first place: see
-history.py and catalogue.txt.)
+"""What may differ, and why. What ends a client or a mgr of Ceph is not asked for in the first place
+(history.py, catalogue.txt): the name of a snapshot that is not there, an interval of nothing.
 """
 
 import re

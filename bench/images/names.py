@@ -12,12 +12,14 @@ class Names:
         ("TOKEN", r"\beyJ[A-Za-z0-9+/=]{100,}"),
         ("UUID", r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"),
         ("ADDR", r"(v[12]:)?127\.0\.0\.1:\d+(/\d+)?"),
-        ("POOL", r"""(?<=rbd_data\.)\d{1,4}(?=\.)|(?<=journal_data\.)\d{1,4}(?=\.)|(?<="pool_id":)\d+"""),
+        ("POOL", r"(?<=rbd_data\.)\d{1,4}(?=\.)|(?<=journal_data\.)\d{1,4}(?=\.)"
+                 r'|(?<="pool_id":)\d+'),
         ("CLIENT", r"client\.\d+"),
         ("COOKIE", r"\bauto \d+"),
         # Of an image. One without a letter only where nothing else can stand.
-        ("ID", r"""(?<![0-9a-z:])(?=[0-9]*[a-f])[0-9a-f]{9,20}(?![0-9a-z])"""
-               r"""|(?:(?<=_data\.)|(?<=POOL\.)|(?<=header\.)|(?<="id":")|(?<=id: )|(?<=<id>))[0-9]{9,20}"""),
+        ("ID", r"(?<![0-9a-z:])(?=[0-9]*[a-f])[0-9a-f]{9,20}(?![0-9a-z])"
+               r"|(?:(?<=_data\.)|(?<=POOL\.)|(?<=header\.)|(?<=id: )|(?<=<id>))[0-9]{9,20}"
+               r'|(?<="id":")[0-9]{9,20}'),
     )]
 
     def __init__(self):
