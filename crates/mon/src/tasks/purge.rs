@@ -11,6 +11,7 @@ use crate::store::keys;
 use denc::{Decode, Encode};
 use io::Now;
 use maps::OsdMap;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use types::{Mono, PoolId, UTime};
@@ -77,17 +78,46 @@ impl Level {
     }
 }
 
-/// One line of a schedule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+/// One line of a schedule. Two that say the same in words of different zones are the same.
+#[derive(Clone, Copy, Debug, Encode, Decode)]
+#[denc(v = 2, compat = 1)]
 pub(crate) struct Item {
     /// Every so many minutes, 1 at the least.
     pub minutes: u32,
     /// Counted from this minute of the day, in UTC.
     pub start_minute: Option<u32>,
+    /// So far east of UTC was it said, in minutes; if it was.
+    #[denc(since = 2)]
+    pub zone_minutes: Option<i32>,
+}
+
+impl PartialEq for Item {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Item {}
+
+impl PartialOrd for Item {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Item {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.minutes, self.start_minute).cmp(&(other.minutes, other.start_minute))
+    }
 }
 
 impl Item {
+    /// Every so many minutes, from a start on.
+    pub fn new(minutes: u32, start: Option<Start>) -> Self {
+        let (start_minute, zone_minutes) = (start.map(|s| s.minute), start.and_then(|s| s.zone));
+        Item { minutes, start_minute, zone_minutes }
+    }
+
     /// `1d`, `3h`, `15m`
     pub fn interval(&self) -> String {
         match self.minutes {
@@ -97,9 +127,19 @@ impl Item {
         }
     }
 
-    /// `10:30:00`
+    /// `10:30:00`, or `10:30:00+02:00` when a zone was said.
     pub fn start(&self) -> Option<String> {
-        self.start_minute.map(|minute| format!("{:02}:{:02}:00", minute / 60, minute % 60))
+        let east = self.zone_minutes.unwrap_or(0);
+        let minute = i64::from(self.start_minute?) + i64::from(east);
+        let minute = minute.rem_euclid(i64::from(MINUTES_A_DAY));
+        let clock = format!("{:02}:{:02}:00", minute / 60, minute % 60);
+        Some(match self.zone_minutes {
+            None => clock,
+            Some(_) => {
+                let (sign, away) = (if east < 0 { '-' } else { '+' }, east.unsigned_abs());
+                format!("{clock}{sign}{:02}:{:02}", away / 60, away % 60)
+            }
+        })
     }
 
     /// When it is due next after a time.
@@ -124,8 +164,38 @@ pub(crate) fn parse_interval(text: &str) -> Option<u32> {
     number.checked_mul(factor).filter(|minutes| *minutes > 0)
 }
 
-/// The minute of the day, in UTC, of `[DATE(T| )]HH:MM[:SS][Z|+HH:MM]`.
-pub(crate) fn parse_start(text: &str) -> Option<u32> {
+/// From when on something is done every so often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Start {
+    /// Of the day, in UTC.
+    pub minute: u32,
+    /// The zone it was said in: so many minutes east of UTC.
+    pub zone: Option<i32>,
+}
+
+/// Two digits of a clock.
+fn two(text: &str, below: u32) -> Option<u32> {
+    let is_number = text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit());
+    text.parse::<u32>().ok().filter(|n| is_number && *n < below)
+}
+
+/// How far east `Z`, `+HH:MM`, `+HHMM` or `+HH` is, in minutes.
+fn parse_zone(text: &str) -> Option<i32> {
+    if text == "Z" {
+        return Some(0);
+    }
+    let (sign, zone) = text.split_at_checked(1)?;
+    let (hours, minutes) = match zone.split_once(':') {
+        Some((hours, minutes)) => (hours, minutes),
+        None if zone.len() == 4 => zone.split_at_checked(2)?,
+        None => (zone, "00"),
+    };
+    let minutes = i32::try_from(two(hours, 24)? * 60 + two(minutes, 60)?).ok()?;
+    Some(if sign == "-" { -minutes } else { minutes })
+}
+
+/// When a schedule begins: `[DATE(T| )]HH:MM[:SS][ZONE]`.
+pub(crate) fn parse_start(text: &str) -> Option<Start> {
     let text = text.trim();
     let clock = match text.split_once(['T', ' ']) {
         Some((date, clock)) => {
@@ -134,22 +204,11 @@ pub(crate) fn parse_start(text: &str) -> Option<u32> {
         }
         None => text,
     };
-    let two = |text: &str, below: u32| {
-        let is_number = text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit());
-        text.parse::<u32>().ok().filter(|n| is_number && *n < below)
-    };
-    let (clock, east) = match clock.find(['Z', '+', '-']) {
-        None => (clock, 0),
+    let (clock, zone) = match clock.find(['Z', '+', '-']) {
+        None => (clock, None),
         Some(at) => {
             let (clock, zone) = clock.split_at(at);
-            let (sign, zone) = zone.split_at(1);
-            let minutes = match (sign, zone.split_once(':')) {
-                ("Z", _) => Some(0).filter(|_| zone.is_empty()),
-                (_, Some((hours, minutes))) => Some(two(hours, 24)? * 60 + two(minutes, 60)?),
-                (_, None) => two(zone, 24).map(|hours| hours * 60),
-            };
-            let minutes = i64::from(minutes?);
-            (clock, if sign == "-" { -minutes } else { minutes })
+            (clock, Some(parse_zone(zone)?))
         }
     };
     let parts: Vec<&str> = clock.split(':').collect();
@@ -161,8 +220,9 @@ pub(crate) fn parse_start(text: &str) -> Option<u32> {
         }
         _ => return None,
     };
-    let minute = i64::from(two(hour, 24)? * 60 + two(minute, 60)?) - east;
-    u32::try_from(minute.rem_euclid(i64::from(MINUTES_A_DAY))).ok()
+    let minute = i64::from(two(hour, 24)? * 60 + two(minute, 60)?) - i64::from(zone.unwrap_or(0));
+    let minute = u32::try_from(minute.rem_euclid(i64::from(MINUTES_A_DAY))).ok()?;
+    Some(Start { minute, zone })
 }
 
 /// When trashes are due.
@@ -307,6 +367,7 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use denc::Encoder;
 
     #[test]
     fn intervals_and_times_of_day() {
@@ -318,17 +379,20 @@ mod tests {
         for text in ["", "m", "5x", "0m", "-1d", "1.5h", "4294967295d", "1d1h"] {
             assert_eq!(parse_interval(text), None, "{text}");
         }
-        let interval = |minutes| Item { minutes, start_minute: None }.interval();
+        let interval = |minutes| Item::new(minutes, None).interval();
         assert_eq!([15, 180, 2880, 90].map(interval), ["15m", "3h", "2d", "90m"]);
-        for (text, minute) in [
-            ("10:30", 630),
-            ("10:30:59", 630),
-            ("2026-01-01T00:07:00", 7),
-            ("2026-01-01 00:07:00.5Z", 7),
-            ("01:00+02:00", 23 * 60),
-            ("23:30-01", 30),
+        for (text, minute, shown) in [
+            ("10:30", 630, "10:30:00"),
+            ("10:30:59", 630, "10:30:00"),
+            ("2026-01-01T00:07:00", 7, "00:07:00"),
+            ("2026-01-01 00:07:00.5Z", 7, "00:07:00+00:00"),
+            ("01:00+02:00", 23 * 60, "01:00:00+02:00"),
+            ("01:00+0530", 19 * 60 + 30, "01:00:00+05:30"),
+            ("23:30-01", 30, "23:30:00-01:00"),
         ] {
-            assert_eq!(parse_start(text), Some(minute), "{text}");
+            let start = parse_start(text);
+            assert_eq!(start.map(|s| s.minute), Some(minute), "{text}");
+            assert_eq!(Item::new(15, start).start().as_deref(), Some(shown), "{text}");
         }
         for text in [
             "",
@@ -339,18 +403,33 @@ mod tests {
             "1:30",
             "yesterday 10:30",
             "10:30+",
+            "10:30+é",
+            "10:30Zulu",
             "10:30:61",
         ] {
             assert_eq!(parse_start(text), None, "{text}");
         }
-        let item = Item { minutes: 15, start_minute: Some(7) };
-        assert_eq!(item.start().unwrap(), "00:07:00");
+        let same = |text| Item::new(15, parse_start(text));
+        assert_eq!(same("10:30Z"), same("10:30"));
+        assert_eq!(same("12:30+02:00"), same("10:30"));
+    }
+
+    #[test]
+    fn an_item_of_a_mon_before_knows_no_zone() {
+        let mut e = Encoder::new();
+        e.section(1, 1, |e| {
+            15u32.encode(e);
+            Some(7u32).encode(e);
+        });
+        let item: Item = denc::decode(&e.into_bytes()).unwrap();
+        assert_eq!((item, item.zone_minutes), (Item::new(15, parse_start("00:07")), None));
     }
 
     #[test]
     fn an_item_is_due_again_and_again() {
         let at = |minute: u32| UTime { sec: minute * 60, nsec: 0 };
-        let every = |minutes, start_minute| Item { minutes, start_minute };
+        let every =
+            |minutes, start_minute: Option<u32>| Item { minutes, start_minute, zone_minutes: None };
         let day = 20_000 * MINUTES_A_DAY;
         for (item, now, next) in [
             (every(15, None), day, day + 15),

@@ -73,7 +73,7 @@ fn the_mgr_is_where_its_map_says_and_answers_commands() {
         epochs.push(map.epoch);
         let me = wire::Identity { global_id: 4200, ..wire::Identity::client("x", 9) };
         let (node, mgr) = c.add_client_of(map.active_addrs.clone(), EntityType::MGR, me);
-        let unknown = r#"{"prefix":"rbd task add migration execute","image_spec":"p/i"}"#;
+        let unknown = r#"{"prefix":"rbd nonsense","image_spec":"p/i"}"#;
         for text in [r#"{"prefix":"pg stat","format":"json"}"#, unknown] {
             // Ceph's clients do not say for which cluster.
             let m = MMgrCommand { cmd: vec![text.into()], ..MMgrCommand::default() };
@@ -84,7 +84,7 @@ fn the_mgr_is_where_its_map_says_and_answers_commands() {
         let replies = mgr.borrow().all::<MMgrCommandReply>();
         assert_eq!(replies.iter().map(|r| r.result).collect::<Vec<_>>(), [0, -22]);
         // Clients of the module look for these words.
-        assert_eq!(replies[1].outs, "No handler found for 'rbd task add migration execute'");
+        assert_eq!(replies[1].outs, "No handler found for 'rbd nonsense'");
         let stat: Value = serde_json::from_slice(&replies[0].data).expect("JSON");
         assert_eq!(stat["pg_ready"], true);
         assert_eq!(mgr.borrow().all::<MCommandReply>()[0].result, 0);

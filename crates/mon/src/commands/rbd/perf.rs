@@ -48,7 +48,10 @@ fn wanted(c: &Cluster, call: &Call) -> Result<impl Fn(&Place) -> bool, CommandEr
                 let text = format_args!("Invalid pool spec: {spec}");
                 return Err(CommandError::invalid(text));
             }
-            let unknown = || CommandError::not_found(format_args!("Pool '{pool}' not found"));
+            let why = format_args!("Pool '{pool}' not found");
+            let unknown = || {
+                CommandError::not_found(format_args!("[errno 2] RADOS object not found ({why})"))
+            };
             let id = c.map().pool_by_name(pool).ok_or_else(unknown)?;
             Some((id, nspace.to_owned()))
         }
@@ -99,7 +102,7 @@ fn report(
         ("pool_descriptors".to_owned(), Value::Object(places.collect())),
         (format!("{what}s"), Value::Array(shown)),
     ];
-    Ok(Answer::json(Value::Object(Map::from_iter(answer))))
+    Ok(Answer::json_line(Value::Object(Map::from_iter(answer))))
 }
 
 #[cfg(test)]
@@ -159,7 +162,8 @@ mod tests {
     #[test]
     fn a_pool_that_cannot_be_meant_is_refused() {
         let mut bench = busy();
-        let unknown = Err((-2, "Pool 'q' not found".to_owned()));
+        let text = "[errno 2] RADOS object not found (Pool 'q' not found)";
+        let unknown = Err((-2, text.to_owned()));
         assert_eq!(ask(&mut bench, "stats", "q"), unknown);
         for odd in ["/", "p/", "/n", "p/n/m"] {
             let refused = Err((-22, format!("Invalid pool spec: {odd}")));

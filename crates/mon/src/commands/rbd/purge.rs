@@ -1,8 +1,9 @@
 //! `ceph rbd trash purge schedule`: when trashes are emptied, see `crate::tasks`.
 
+use super::level::{LevelSpec, item};
 use crate::cluster::Cluster;
-use crate::commands::{Call, CommandDef, Reply, look, read, write};
-use crate::tasks::{Answer as Seen, Item, Level, Question, parse_interval, parse_start};
+use crate::commands::{Call, CommandDef, Reply, look};
+use crate::tasks::{Answer as Seen, Item, Level, Question};
 use admin::{Answer, CommandError};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -16,92 +17,53 @@ pub(super) const COMMANDS: &[CommandDef] = &[
         ask,
         add,
     ),
-    write(
+    look(
         "rbd trash purge schedule remove <level_spec:String> [interval:String] [start_time:String]",
         "mgr",
         "empties trashes less often, or never",
+        ask,
         remove,
     ),
-    read(
+    look(
         "rbd trash purge schedule list [level_spec:String]",
         "mgr",
         "lists how often trashes are emptied",
+        ask,
         list,
     ),
-    read(
+    look(
         "rbd trash purge schedule status [level_spec:String]",
         "mgr",
         "lists when trashes are emptied next",
+        ask,
         status,
     ),
 ];
 
-fn invalid_level(text: &str, why: impl std::fmt::Display) -> CommandError {
-    CommandError::invalid(format_args!("Invalid level spec {text}: {why}"))
-}
-
-/// ``, `POOL/`, `POOL/NAMESPACE/`
-fn level(c: &Cluster, call: &Call) -> Result<Level, CommandError> {
-    let text = call.args.text("level_spec");
-    let refuse = |why: String| Err(invalid_level(&text, why));
-    let (name, nspace) = match text.split('/').collect::<Vec<_>>()[..] {
-        [""] => return Ok(Level::default()),
-        [pool, ""] if !pool.is_empty() => (pool, None),
-        [pool, nspace, ""] if !pool.is_empty() => (pool, Some(nspace.to_owned())),
-        [pool, image] | [pool, _, image] if !pool.is_empty() && !image.contains('@') => {
-            return refuse(format!("invalid name {text}: image level is not allowed"));
-        }
-        _ => return refuse(format!("failed to parse {text}")),
-    };
-    if c.map().pool_by_name(name).is_none() {
-        return refuse(format!("pool {name} does not exist"));
-    }
-    match c.pool_of_images(name) {
-        Some(pool) => Ok(Level { pool: Some(pool), nspace }),
-        None => refuse(format!("{name} is not an RBD pool")),
-    }
-}
-
-fn item(call: &Call) -> Result<Option<Item>, CommandError> {
-    let Some(interval) = call.args.str("interval") else { return Ok(None) };
-    let bad = || CommandError::invalid(format_args!("Invalid interval ({interval})"));
-    let minutes = parse_interval(&interval).ok_or_else(bad)?;
-    let start_minute = match call.args.str("start_time").filter(|text| !text.is_empty()) {
-        None => None,
-        Some(text) => Some(parse_start(&text).ok_or_else(|| {
-            let why = format_args!("Unknown string format: {text}");
-            CommandError::invalid(format_args!("Invalid start time {text}: {why}"))
-        })?),
-    };
-    Ok(Some(Item { minutes, start_minute }))
-}
-
-/// Whether there is such a namespace only its pool knows.
 fn ask(c: &Cluster, call: &Call) -> Result<Option<Question>, CommandError> {
-    item(call)?;
-    let Level { pool, nspace } = level(c, call)?;
-    let named = nspace.is_some_and(|nspace| !nspace.is_empty());
-    Ok(pool.filter(|_| named).map(Question::Namespaces))
+    let level = LevelSpec::parse(c, &call.args.text("level_spec"), false)?;
+    Ok(level.question())
+}
+
+fn level(c: &Cluster, call: &Call, seen: &Seen) -> Result<Level, CommandError> {
+    LevelSpec::parse(c, &call.args.text("level_spec"), false)?.settle(seen)
 }
 
 fn add(c: &mut Cluster, call: &Call, seen: &Seen) -> Reply {
-    let level = level(c, call)?;
-    if let Some(nspace) = level.nspace.as_ref().filter(|nspace| !nspace.is_empty()) {
-        let found = seen.as_ref().map_err(super::failed)?;
-        if !found.namespaces.contains(nspace) {
-            let text = call.args.text("level_spec");
-            return Err(invalid_level(&text, format_args!("namespace {nspace} does not exist")));
-        }
-    }
+    let level = level(c, call, seen)?;
     if let Some(item) = item(call)? {
         c.add_purge(call.now, &level, item);
     }
     Ok(Answer::ok())
 }
 
-fn remove(c: &mut Cluster, call: &Call) -> Reply {
-    let (level, item) = (level(c, call)?, item(call)?);
-    c.remove_purge(call.now, &level, item);
+fn remove(c: &mut Cluster, call: &Call, seen: &Seen) -> Reply {
+    let level = level(c, call, seen)?;
+    // Of a level without a schedule anything can be removed.
+    if c.state.purges.contains_key(&level.key()) {
+        let item = item(call)?;
+        c.remove_purge(call.now, &level, item);
+    }
     Ok(Answer::ok())
 }
 
@@ -111,8 +73,8 @@ fn shown(items: &BTreeSet<Item>) -> Value {
 }
 
 /// What is at a level or below it; when nothing is at the level itself, also what it follows.
-fn list(c: &Cluster, call: &Call) -> Reply {
-    let asked = level(c, call)?;
+fn list(c: &mut Cluster, call: &Call, seen: &Seen) -> Reply {
+    let asked = level(c, call, seen)?;
     let levels: Vec<Level> = c.state.purges.keys().filter_map(|key| Level::from_key(key)).collect();
     let above = levels.iter().filter(|l| **l == asked || asked.is_below(l));
     // The nearest one: of levels that lie in each other, the last in order.
@@ -126,8 +88,8 @@ fn list(c: &Cluster, call: &Call) -> Reply {
     Ok(Answer::json(Value::Object(Map::from_iter(lines))))
 }
 
-fn status(c: &Cluster, call: &Call) -> Reply {
-    let asked = level(c, call)?;
+fn status(c: &mut Cluster, call: &Call, seen: &Seen) -> Reply {
+    let asked = level(c, call, seen)?;
     let scheduled = c.purges.scheduled().into_iter().filter(|(_, place)| asked.has(place));
     let line = |(at, (pool, nspace)): (UTime, &(PoolId, String))| {
         let at = at.to_string().replace('T', " ");
@@ -172,7 +134,7 @@ mod tests {
             ("", "1d", None),
             ("p/", "3h", None),
             ("p/", "15m", Some("2026-01-01T00:07:00")),
-            ("p/n/", "15m", Some("10:30")),
+            ("p/n/", "15m", Some("10:30+02:00")),
         ] {
             let args = json!({"level_spec": level, "interval": interval, "start_time": start});
             assert_eq!(run(&mut bench, "add", &args), Ok(Value::Null));
@@ -181,7 +143,7 @@ mod tests {
         let of_pool = json!({
             "name": "p/", "schedule": [every("15m", Some("00:07:00")), every("3h", None)],
         });
-        let of_nspace = json!({"name": "p/n/", "schedule": [every("15m", Some("10:30:00"))]});
+        let of_nspace = json!({"name": "p/n/", "schedule": [every("15m", Some("10:30:00+02:00"))]});
         let of_all = json!({"name": "", "schedule": [every("1d", None)]});
         let (key, nspace_key) = (pool.to_string(), format!("{pool}/n"));
         let all = json!({"": of_all, &key: of_pool, &nspace_key: of_nspace});
@@ -221,8 +183,10 @@ mod tests {
             ("/", "failed to parse /"),
         ] {
             let args = json!({"level_spec": level, "interval": "1d"});
-            let text = format!("Invalid level spec {level}: {why}");
-            assert_eq!(run(&mut bench, "add", &args), Err((-22, text)));
+            let refused = Err((-22, format!("Invalid level spec {level}: {why}")));
+            for what in ["add", "remove", "list", "status"] {
+                assert_eq!(run(&mut bench, what, &args), refused, "{what}");
+            }
         }
         let args = json!({"level_spec": "", "interval": "5x"});
         let text = "Invalid interval (5x)".to_owned();
@@ -231,6 +195,12 @@ mod tests {
         let text = "Invalid start time nonsense: Unknown string format: nonsense".to_owned();
         assert_eq!(run(&mut bench, "add", &args), Err((-22, text)));
         assert_eq!(run(&mut bench, "list", &json!({})), Ok(json!({})));
+        // Where there is nothing to remove, nobody looks at what.
+        let odd = json!({"level_spec": "", "interval": "5x"});
+        assert_eq!(run(&mut bench, "remove", &odd), Ok(Value::Null));
+        run(&mut bench, "add", &json!({"level_spec": "", "interval": "1d"})).unwrap();
+        let text = "Invalid interval (5x)".to_owned();
+        assert_eq!(run(&mut bench, "remove", &odd), Err((-22, text)));
     }
 
     #[test]

@@ -28,9 +28,16 @@ pub(super) const COMMANDS: &[CommandDef] = &[
         ask_trashed,
         add_trash_remove,
     ),
+    look(MIGRATE_EXECUTE, "mgr", "not supported: see `rbd migration execute`", ask_image, migrate),
+    look(MIGRATE_COMMIT, "mgr", "not supported: see `rbd migration commit`", ask_image, migrate),
+    look(MIGRATE_ABORT, "mgr", "not supported: see `rbd migration abort`", ask_image, migrate),
     write("rbd task cancel <task_id:String>", "mgr", "stops a task, or does not begin it", cancel),
     read("rbd task list [task_id:String]", "mgr", "lists tasks that wait or run", list),
 ];
+
+const MIGRATE_EXECUTE: &str = "rbd task add migration execute <image_spec:String>";
+const MIGRATE_COMMIT: &str = "rbd task add migration commit <image_spec:String>";
+const MIGRATE_ABORT: &str = "rbd task add migration abort <image_spec:String>";
 
 /// The pool of images that nobody says another one of (`rbd_default_pool`).
 const DEFAULT_POOL: &str = "rbd";
@@ -132,6 +139,24 @@ fn add_trash_remove(c: &mut Cluster, call: &Call, seen: &Seen) -> Reply {
     add(c, Action::TrashRemove, &spec, seen, message, |_| Ok(()))
 }
 
+/// An image that migrates is more than our client can open; `rbd` moves it itself.
+fn migrate(_: &mut Cluster, call: &Call, seen: &Seen) -> Reply {
+    let spec = image_spec(call, "image_spec")?;
+    let refuse = |why: std::fmt::Arguments<'_>| {
+        CommandError::invalid(format_args!("[errno 22] RBD invalid argument ({why})"))
+    };
+    Err(match seen {
+        Ok(_) => refuse(format_args!("Image {spec} is not migrating")),
+        Err(e) if e.errno == Errno::ENOENT => refuse(format_args!(
+            "Image {spec} is not migrating; one that does has the name of where it goes to"
+        )),
+        Err(_) => CommandError::unsupported(format_args!(
+            "images are not migrated in the background; `rbd migration` with the last word of this \
+             command does at once what the task would do"
+        )),
+    })
+}
+
 fn no_task(id: &str) -> CommandError {
     CommandError::not_found(format_args!("No such task {id}"))
 }
@@ -191,6 +216,20 @@ mod tests {
     fn what_cannot_be_done_is_refused_in_the_words_of_ceph() {
         let (mut bench, _) = bench();
         for (what, spec, errno, text) in [
+            (
+                "migration execute",
+                "clone",
+                -22,
+                "[errno 22] RBD invalid argument (Image rbd/clone is not migrating)",
+            ),
+            (
+                "migration commit",
+                "no",
+                -22,
+                "[errno 22] RBD invalid argument (Image rbd/no is not migrating; one that does has \
+                 the name of where it goes to)",
+            ),
+            ("migration abort", "clone@s", -22, "Invalid image spec: clone@s"),
             ("flatten", "no", -2, "[errno 2] RBD image not found (Image rbd/no does not exist)"),
             ("flatten", "no/x", -2, "[errno 2] RADOS object not found (error opening pool 'no')"),
             (

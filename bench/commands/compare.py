@@ -1,12 +1,12 @@
 #!/usr/bin/python3
 """Compares the answers of two clusters, one of real Ceph and one of Loligo, to commands of `ceph`.
 
-Every command is sent to both over librados: a catalogue (command_catalogue.py), each in every format
+Every command is sent to both over librados: a catalogue (catalogue.py), each in every format
 and after malformed ones made of it, then random ones made of Ceph's own descriptions. `bench/beside`
 starts the clusters and this. Needs python3-rados and python3-ceph-argparse.
 
 Result code, status text and output must be the same: text but for ids, addresses, times and epochs,
-JSON field by field (command_answers.py). Each kind of difference is printed once.
+JSON field by field (answers.py). Each kind of difference is printed once.
 """
 
 import argparse
@@ -23,9 +23,9 @@ import time
 import ceph_argparse
 import rados
 
-import command_catalogue as catalogue
-import command_known as known
-from command_answers import Answer, cut, differences
+import catalogue
+import known
+from answers import Answer, cut, differences
 
 FORMATS = ["json", "json-pretty", "nosuch"]
 PARTS = ["descriptions", "catalogue", "told", "random"]

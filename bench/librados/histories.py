@@ -1,11 +1,6 @@
-"""Random calls of librados to both clusters, and command lines of `rados`."""
+"""Random calls of librados to both clusters."""
 
-import ctypes
-import os
-import pathlib
 import random
-import re
-import subprocess
 import threading
 
 import rados
@@ -22,12 +17,12 @@ KEYS = ["k", "l", "m", "n"]
 SPACES = ["", "s", "t"]
 
 
-def compare(args, ours, theirs):
+def compare(first, seeds, ours, theirs):
     """`ours`, `theirs`: clusters that run. Whether all was the same."""
     kinds = Kinds("librados")
     sides = [Side(cluster) for cluster in (ours, theirs)]
     try:
-        for seed in range(args.first, args.first + args.seeds):
+        for seed in range(first, first + seeds):
             history(seed, sides, kinds)
     finally:
         for side in sides:
@@ -393,7 +388,6 @@ def notify(s, r):
 
 def pools(s, r):
     name = s.say(r.choice([s.pool + "-2", "", "x/y", ".hidden", "é"]))
-    name = name.replace(s.pool, s.pool)
     which = s.say(r.choice(["create", "delete", "exists", "lookup"]))
     if which == "create":
         return s.cluster.create_pool(name)
