@@ -115,18 +115,18 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    struct Data(Arc<()>);
+    struct Data(Arc<[u8; 4]>);
 
     impl AsRef<[u8]> for Data {
         fn as_ref(&self) -> &[u8] {
-            b"data"
+            self.0.as_ref()
         }
     }
 
     #[test]
     fn what_a_disk_may_touch_yet_is_never_given_back() {
         let mut slots = Slots::default();
-        let owner = Arc::new(());
+        let owner = Arc::new(*b"data");
         let data = Bytes::from_owner(Data(owner.clone()));
         let _data = WriteData::Pieces { _pieces: [data].into_iter().collect(), _vec: Vec::new() };
         slots.insert(Slot::DiskWrite { token: DiskToken(1), wanted: 4, _data });
