@@ -55,6 +55,7 @@ pub async fn run(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientE
 
 /// Does it.
 pub async fn run_here(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientError> {
+    refuse_journal(desk, slot)?;
     under_lock(desk, slot, do_it(desk, slot, change)).await
 }
 
@@ -98,6 +99,7 @@ pub async fn under_lock<T>(
 
 /// Takes the lock, if the image has one.
 pub async fn lock(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    refuse_journal(desk, slot)?;
     hold(desk, slot).await?;
     desk.with(|s| {
         s.touched = true;
@@ -114,16 +116,18 @@ enum Step {
     Failed(ClientError),
 }
 
+/// A change that others must find in the image's journal we cannot make.
+fn refuse_journal(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    let refused = |s: &mut Shared| {
+        let is_journaled = s.image(slot).head.has(feature::JOURNALING);
+        is_journaled.then(|| s.error(slot, Errno::EOPNOTSUPP, "change of", JOURNALING))
+    };
+    desk.with(refused).map_or(Ok(()), Err)
+}
+
 async fn hold(desk: &Desk, slot: usize) -> Result<(), ClientError> {
-    let (read_only, journaling) = desk.with(|s| {
-        let image = s.image(slot);
-        (image.read_only, image.head.has(feature::JOURNALING))
-    });
-    if read_only {
+    if desk.with(|s| s.image(slot).read_only) {
         return Err(desk.with(|s| s.error(slot, Errno::EROFS, "change of", "opened for reading")));
-    }
-    if journaling {
-        return Err(desk.with(|s| s.error(slot, Errno::EOPNOTSUPP, "change of", JOURNALING)));
     }
     loop {
         let step = desk.until(move |s| next_step(s, slot)).await;

@@ -58,6 +58,7 @@ mod format;
 mod header;
 mod info;
 mod io;
+mod journal;
 mod layout;
 mod lists;
 mod lock;

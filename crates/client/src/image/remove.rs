@@ -4,7 +4,7 @@ use super::format::{header_name, map_name};
 use super::header::{At, close, open};
 use super::maintain::{freeze, thaw, under_lock};
 use super::script::{Desk, unless_missing};
-use super::{ImageName, OpenImage};
+use super::{ImageName, OpenImage, journal};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
 use types::{Errno, SnapId};
@@ -29,6 +29,7 @@ pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
         Err(error) => return Err(error),
     };
     let object = |name: String| Object::new(spec.pool, name).in_namespace(spec.nspace.clone());
+    journal::remove(desk, spec.pool, &spec.nspace, &id).await?;
     // Without the header nobody would find the rest.
     for left in [map_name(&id, SnapId::HEAD), header_name(&id)] {
         unless_missing(desk.op(ObjectOp::new(object(left)).remove().full_try()).await)?;

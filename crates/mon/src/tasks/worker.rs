@@ -3,6 +3,7 @@
 use crate::images::MAX_NAMES;
 use client::image::{
     Change, ImageDone, ImageId, ImageOutcome, ImageRequest, Images, OpenImage, TrashedImage,
+    feature,
 };
 use client::{Client, ClientConfig, ClientError};
 use io::net::NetEvent;
@@ -36,6 +37,7 @@ pub(crate) struct Found {
     pub id: String,
     pub has_parent: bool,
     pub has_snaps: bool,
+    pub has_journal: bool,
     /// Of images: their ids, by name.
     pub names: BTreeMap<String, String>,
     /// Of a pool, but for the one that has no name.
@@ -263,6 +265,7 @@ impl Worker {
             id: info.id,
             has_parent: info.parent.is_some(),
             has_snaps: !info.snaps.is_empty(),
+            has_journal: info.features & feature::JOURNALING != 0,
             ..Found::default()
         });
         let id = self.images.close(now, &mut self.client, image);

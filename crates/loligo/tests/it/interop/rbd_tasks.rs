@@ -1,6 +1,6 @@
 //! Work on images in the background: `ceph rbd task`, and `rbd trash purge schedule`.
 
-use super::cluster::pattern;
+use super::cluster::{Pool, pattern};
 use super::images::{ENOENT, Images, MIB};
 use loligo::wait::Deadline;
 use serde_json::{Value, json};
@@ -68,6 +68,29 @@ fn images_are_flattened_and_removed_in_the_background() {
     wait(&i, &add(&i, "trash remove", &id));
     assert_eq!(i.json("trash ls"), json!([]));
     assert_eq!(i.names("ls"), ["busy", "parent"]);
+}
+
+/// With what stands in its journal, of which its pool need not be that of the image.
+#[test]
+fn an_image_with_a_journal_is_removed_with_it() {
+    let i = Images::new("rbd-task-journal");
+    let other = Images::new("rbd-task-entries");
+    let features = "--image-feature exclusive-lock,journaling";
+    i.ok(&format!("create x --size 16M {features} --journal-pool {}", other.pool.name));
+    i.ok(&format!("create y --size 16M {features}"));
+    i.ok("trash mv y");
+    let id = i.json("trash ls")[0]["id"].as_str().unwrap().to_owned();
+    i.ok("bench --io-type write --io-size 4K --io-threads 2 --io-total 1M x");
+    let objects = |pool: &Pool| pool.ls();
+    let is_entry = |name: &String| name.starts_with("journal_data.");
+    assert!(objects(&other.pool).iter().any(is_entry));
+    assert!(objects(&i.pool).iter().any(|name| name.starts_with("journal.")));
+    wait(&i, &add(&i, "remove", "x"));
+    wait(&i, &add(&i, "trash remove", &id));
+    let is_of_image =
+        |name: &String| !["rbd_directory", "rbd_trash", "rbd_info"].contains(&&**name);
+    assert_eq!(objects(&i.pool).into_iter().filter(is_of_image).collect::<Vec<_>>(), [""; 0]);
+    assert!(!objects(&other.pool).iter().any(is_entry));
 }
 
 #[test]

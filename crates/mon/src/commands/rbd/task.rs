@@ -115,9 +115,18 @@ fn add(
 fn add_flatten(c: &mut Cluster, call: &Call, seen: &Seen) -> Reply {
     let spec = image_spec(call, "image_spec")?;
     let message = format!("Flattening image {spec}");
-    add(c, Action::Flatten, &spec, seen, message, |found| match found.has_parent {
-        true => Ok(()),
-        false => Err(no_image(format_args!("Image {spec} does not have a parent"))),
+    add(c, Action::Flatten, &spec, seen, message, |found| {
+        if !found.has_parent {
+            return Err(no_image(format_args!("Image {spec} does not have a parent")));
+        }
+        if found.has_journal {
+            let text = format_args!(
+                "image {spec} has the feature journaling, and is not flattened in the background; \
+                 `rbd flatten {spec}` does it"
+            );
+            return Err(CommandError::unsupported(text));
+        }
+        Ok(())
     })
 }
 
@@ -195,6 +204,8 @@ mod tests {
         let named = |name: &str| Question::Image(pool, String::new(), name.to_owned());
         bench.images.insert(named("clone"), found("1", true, false));
         bench.images.insert(named("parent"), found("2", false, true));
+        let journaled = Found { has_journal: true, ..found("4", true, false) };
+        bench.images.insert(named("journaled"), journaled);
         let trashed = Question::Trashed(pool, "n".to_owned(), "3".to_owned());
         bench.images.insert(trashed, found("3", false, false));
         (bench, pool)
@@ -230,6 +241,13 @@ mod tests {
                  the name of where it goes to)",
             ),
             ("migration abort", "clone@s", -22, "Invalid image spec: clone@s"),
+            (
+                "flatten",
+                "journaled",
+                -95,
+                "image rbd/journaled has the feature journaling, and is not flattened in the \
+                 background; `rbd flatten rbd/journaled` does it",
+            ),
             ("flatten", "no", -2, "[errno 2] RBD image not found (Image rbd/no does not exist)"),
             ("flatten", "no/x", -2, "[errno 2] RADOS object not found (error opening pool 'no')"),
             (
