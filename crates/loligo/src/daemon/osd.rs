@@ -23,7 +23,7 @@ const MAX_RESTARTS: usize = 5;
 /// See [`MAX_RESTARTS`] (`osd_max_markdown_period`).
 const RESTART_WINDOW: Duration = Duration::from_secs(600);
 /// How long the disk is waited for that an OSD had which was killed.
-const START_LOCK_LIMIT: Duration = Duration::from_secs(10);
+const START_LOCK_LIMIT: Duration = Duration::from_secs(5);
 /// And where it is our own last operations that the disk is not done with: it may be a slow disk that
 /// made us end.
 const OWN_LOCK_LIMIT: Duration = Duration::from_secs(300);
