@@ -49,14 +49,6 @@ pub struct Session {
     pub shared: Epoch,
     /// Bytes of its requests in hand.
     pub bytes: usize,
-    /// That is too much: it stands in [`InHand::crowding`](crate::memory::InHand).
-    pub crowds: bool,
-}
-
-impl Session {
-    fn new(sender: Sender) -> Self {
-        Session { sender, shared: Epoch::ZERO, bytes: 0, crowds: false }
-    }
 }
 
 /// All clients.
@@ -218,7 +210,7 @@ impl Daemon {
             return;
         }
         let sender = Sender { name: peer.name, addr: client_addr(&peer.addrs) };
-        self.sessions.all.insert(link, Session::new(sender));
+        self.sessions.all.insert(link, Session { sender, shared: Epoch::ZERO, bytes: 0 });
         if self.in_hand.paused {
             self.msgr.pause(link, fx);
         }

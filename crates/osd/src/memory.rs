@@ -12,6 +12,7 @@ use admin::Answer;
 use io::{Effects, Memory};
 use pg::{Dup, LogEntry};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeSet;
 use store::{Held, MemoryUse, Outside};
 use wire::LinkId;
 
@@ -58,7 +59,7 @@ pub(crate) struct InHand {
     /// Nothing is received from clients.
     pub paused: bool,
     /// Nothing is received from these, each of which has too much in hand by itself.
-    pub crowding: Vec<LinkId>,
+    pub crowding: BTreeSet<LinkId>,
 }
 
 impl InHand {
@@ -99,9 +100,8 @@ impl Daemon {
         self.in_hand.own += bytes;
         let Some(session) = self.sessions.get_mut(link) else { return };
         session.bytes += bytes;
-        if !session.crowds && self.in_hand.crowds(session.bytes, self.limits.request_bytes) {
-            session.crowds = true;
-            self.in_hand.crowding.push(link);
+        let crowds = self.in_hand.crowds(session.bytes, self.limits.request_bytes);
+        if crowds && self.in_hand.crowding.insert(link) {
             self.msgr.pause(link, fx);
         }
     }
@@ -123,10 +123,9 @@ impl Daemon {
         if pause != self.in_hand.paused {
             self.in_hand.paused = pause;
             for link in self.sessions.links() {
-                let crowds = self.sessions.get(link).is_some_and(|session| session.crowds);
                 if pause {
                     self.msgr.pause(link, fx);
-                } else if !crowds {
+                } else if !self.in_hand.crowding.contains(&link) {
                     self.msgr.resume(link, fx);
                 }
             }
@@ -139,13 +138,12 @@ impl Daemon {
     /// Receives from clients again that had too much in hand.
     fn hear_calmed(&mut self, fx: &mut Effects) {
         let limit = self.limits.request_bytes;
-        for link in std::mem::take(&mut self.in_hand.crowding) {
-            let Some(session) = self.sessions.get_mut(link) else { continue };
-            if self.in_hand.has_calmed(session.bytes, limit) {
-                session.crowds = false;
+        for link in self.in_hand.crowding.clone() {
+            // One that has left is forgotten here, too.
+            let bytes = self.sessions.get(link).map_or(0, |session| session.bytes);
+            if self.in_hand.has_calmed(bytes, limit) {
+                self.in_hand.crowding.remove(&link);
                 self.msgr.resume(link, fx);
-            } else {
-                self.in_hand.crowding.push(link);
             }
         }
     }

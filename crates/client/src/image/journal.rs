@@ -1,6 +1,6 @@
 //! What an image with the feature journaling has besides: its journal (`journal/JournalTrimmer.cc`).
 
-use super::script::{Desk, unless_missing};
+use super::script::{Desk, remove_object};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
 use types::{ByteString, Errno, PoolId};
@@ -42,11 +42,10 @@ pub async fn remove(
         for n in 0..extent.splay_width {
             let number = set.saturating_mul(extent.splay_width).saturating_add(n);
             let name = format!("journal_data.{}.{id}.{number}", pool.0);
-            let op = ObjectOp::new(object(extent.pool, name)).remove().full_try();
-            unless_missing(desk.op(op).await)?;
+            remove_object(desk, object(extent.pool, name)).await?;
         }
     }
-    unless_missing(desk.op(ObjectOp::new(header).remove().full_try()).await).map(drop)
+    remove_object(desk, header).await
 }
 
 async fn extent(desk: &Desk, header: &Object, pool: PoolId) -> Result<Extent, ClientError> {

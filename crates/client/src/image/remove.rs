@@ -3,7 +3,7 @@
 use super::format::{header_name, map_name};
 use super::header::{At, close, open};
 use super::maintain::{freeze, thaw, under_lock};
-use super::script::{Desk, unless_missing};
+use super::script::{Desk, remove_object, unless_missing};
 use super::{ImageName, OpenImage, journal};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
@@ -32,13 +32,12 @@ pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
     journal::remove(desk, spec.pool, &spec.nspace, &id).await?;
     // Without the header nobody would find the rest.
     for left in [map_name(&id, SnapId::HEAD), header_name(&id)] {
-        unless_missing(desk.op(ObjectOp::new(object(left)).remove().full_try()).await)?;
+        remove_object(desk, object(left)).await?;
     }
     if name.is_empty() {
         return Ok(());
     }
-    let named = object(format!("rbd_id.{name}"));
-    unless_missing(desk.op(ObjectOp::new(named).remove().full_try()).await)?;
+    remove_object(desk, object(format!("rbd_id.{name}"))).await?;
     let directory = ObjectOp::new(object("rbd_directory".to_owned()));
     let op = directory.call("rbd", "dir_remove_image", denc::encode(&(&name, &id)));
     unless_missing(desk.op(op.as_write().full_try()).await).map(drop)

@@ -286,6 +286,11 @@ pub fn unless_missing<T: Default>(result: Result<T, ClientError>) -> Result<T, C
     }
 }
 
+/// Removes an object, if it is there, also from a full pool.
+pub async fn remove_object(desk: &Desk, object: Object) -> Result<(), ClientError> {
+    unless_missing(desk.op(ObjectOp::new(object).remove().full_try()).await).map(drop)
+}
+
 // ---- requests on data objects, as users' are done ----
 
 impl Desk {

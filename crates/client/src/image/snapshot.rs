@@ -5,7 +5,7 @@ use super::lock::NOTIFY_S;
 use super::maintain::{freeze, thaw};
 use super::notice::{AsyncId, Notice};
 use super::object_map::{ObjectMap, State};
-use super::script::{Desk, unless_missing};
+use super::script::{Desk, remove_object, unless_missing};
 use super::state::{Shared, Snap};
 use super::write::{locked, map_request};
 use crate::error::ClientError;
@@ -202,7 +202,7 @@ async fn unmap_snapshot(desk: &Desk, slot: usize, id: SnapId) -> Result<(), Clie
     if fast_diff {
         merge_map(desk, slot, &own, next, invalid).await?;
     }
-    unless_missing(desk.op(ObjectOp::new(own).remove().full_try()).await).map(drop)
+    remove_object(desk, own).await
 }
 
 async fn merge_map(

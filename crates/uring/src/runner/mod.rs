@@ -255,12 +255,10 @@ impl Runner {
         }
         let lingering = self.lingering.iter().map(|(until, ..)| *until);
         let deadline = lingering.chain(core.next_deadline()).chain(self.lazy.look_at).min();
-        let is_due = deadline.is_some_and(|at| at <= now.mono);
-        let began = now.mono;
-        let wake_at = if self.pending.is_empty() { deadline } else { Some(began) };
+        let deadline = if self.pending.is_empty() { deadline } else { Some(now.mono) };
         let over = self.mono();
-        tell_late(self.lateness.sleeps(began, over, wake_at));
-        if is_due || !self.pending.is_empty() {
+        tell_late(self.lateness.sleeps(now.mono, over, deadline));
+        if deadline.is_some_and(|at| at <= now.mono) {
             return Ok(self.rings().main.submit_and_wait(0)?);
         }
         if let Some(deadline) = deadline {
