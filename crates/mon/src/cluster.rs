@@ -213,6 +213,7 @@ impl Cluster {
     pub fn begin_life(&mut self) {
         self.state.mgr_epoch = self.state.mgr_epoch.next();
         self.draft.put(keys::MGR_EPOCH, denc::encode(&self.state.mgr_epoch));
+        self.log.begin_life(self.state.mgr_epoch.0);
         self.reserve_global_ids();
         let own = self.own_config();
         self.settings.replace(Source::Mon, &own);
@@ -241,6 +242,7 @@ impl Cluster {
         }
         self.recent.push_back(map.clone());
         self.pgmap.follow(&map);
+        self.identities.follow(&map);
         self.advance_newborns(&old, &map)
     }
 

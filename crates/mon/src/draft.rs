@@ -22,8 +22,6 @@ pub struct Draft {
     batch: KvBatch,
     /// Whether `ceph config` changed: sessions get new configurations.
     pub config_changed: bool,
-    /// Whether the monmap changed.
-    pub monmap_changed: bool,
 }
 
 #[derive(Debug)]
@@ -106,7 +104,6 @@ impl Draft {
             osdmap,
             batch: std::mem::take(&mut self.batch),
             config_changed: std::mem::take(&mut self.config_changed),
-            monmap_changed: std::mem::take(&mut self.monmap_changed),
         }
     }
 }
@@ -150,6 +147,4 @@ pub struct Closed {
     pub batch: KvBatch,
     /// See [`Draft::config_changed`].
     pub config_changed: bool,
-    /// See [`Draft::monmap_changed`].
-    pub monmap_changed: bool,
 }

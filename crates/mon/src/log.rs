@@ -81,6 +81,12 @@ pub(crate) struct ClusterLog {
 }
 
 impl ClusterLog {
+    /// Numbers entries by the mon's life first: who follows the log across a restart takes nothing that is
+    /// not newer than what it has.
+    pub fn begin_life(&mut self, life: u32) {
+        self.seq = self.seq.max(u64::from(life) << 32);
+    }
+
     /// Notes something, here and in the daemon's own log.
     pub fn add(&mut self, stamp: UTime, who: Speaker, level: Level, text: impl Into<String>) {
         let text = text.into();

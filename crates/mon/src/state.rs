@@ -43,6 +43,8 @@ pub struct State {
     pub auth: BTreeMap<String, AuthEntry>,
     /// Health alerts that shall be silent.
     pub mutes: BTreeMap<String, Mute>,
+    /// Until when clients are shut out, by address, where that is longer than the map says.
+    pub fences: BTreeMap<String, UTime>,
     /// Work on images that is to be done, by number.
     pub tasks: BTreeMap<u64, TaskRecord>,
     /// When trashes are emptied, by [`Level`](crate::tasks::Level).

@@ -10,6 +10,14 @@ pub enum ImageName {
     Name(String),
     /// By its id: also one in the trash.
     Id(String),
+    /// By its name, and only if it is the one of this id: images may be removed and made anew under the same
+    /// name between a decision and its deed.
+    This {
+        /// Its name.
+        name: String,
+        /// Its id.
+        id: String,
+    },
 }
 
 /// Names an image, and how it is opened.
@@ -42,6 +50,12 @@ impl OpenImage {
     /// An image by its id, to be written.
     pub fn by_id(pool: PoolId, id: &str) -> Self {
         OpenImage { image: ImageName::Id(id.to_owned()), ..OpenImage::new(pool, "") }
+    }
+
+    /// An image by its name, to be written, if it has this id.
+    pub fn this(pool: PoolId, name: &str, id: &str) -> Self {
+        let image = ImageName::This { name: name.to_owned(), id: id.to_owned() };
+        OpenImage { image, ..OpenImage::new(pool, "") }
     }
 
     /// In this namespace.

@@ -46,6 +46,15 @@ fn call(op: ObjectOp, method: &str, input: impl denc::Encode) -> ObjectOp {
 async fn resolve(desk: &Desk, spec: &OpenImage) -> Result<(String, String), ClientError> {
     let object = |name: String| Object::new(spec.pool, name).in_namespace(spec.nspace.clone());
     match &spec.image {
+        ImageName::This { name, id } => {
+            let by_name = OpenImage { image: ImageName::Name(name.clone()), ..spec.clone() };
+            let found = Box::pin(resolve(desk, &by_name)).await?;
+            if found.0 == *id {
+                return Ok(found);
+            }
+            let title = format!("image {name} in pool {}", spec.pool);
+            Err(error(Errno::ENOENT, &title, "another one has that name now"))
+        }
         ImageName::Name(name) => {
             let op = ObjectOp::new(object(format!("rbd_id.{name}"))).call("rbd", "get_id", "");
             match desk.op(op).await {

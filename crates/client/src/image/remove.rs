@@ -45,11 +45,16 @@ pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
 
 /// Id and name of an image whose header is gone.
 async fn left_over(desk: &Desk, spec: &OpenImage) -> Option<(String, String)> {
-    let ImageName::Name(name) = &spec.image else { return None };
+    let (name, id) = match &spec.image {
+        ImageName::Name(name) => (name, None),
+        ImageName::This { name, id } => (name, Some(id)),
+        ImageName::Id(_) => return None,
+    };
     let directory = Object::new(spec.pool, "rbd_directory").in_namespace(spec.nspace.clone());
     let op = ObjectOp::new(directory).call("rbd", "dir_get_id", denc::encode(name.as_str()));
     let reply = desk.op(op).await.ok()?;
-    Some((reply.get(0).ok()?, name.clone()))
+    let found: String = reply.get(0).ok()?;
+    id.is_none_or(|id| *id == found).then(|| (found, name.clone()))
 }
 
 /// Removes everything that the image has.

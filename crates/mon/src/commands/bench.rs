@@ -48,6 +48,8 @@ pub struct Bench {
     pub options: BTreeMap<OsdId, Vec<OptionSaid>>,
     /// When all PGs were last deep-scrubbed.
     pub deep_scrubbed: UTime,
+    /// How far the clocks of OSDs are behind the mon's, in seconds.
+    pub clocks_behind_s: u32,
 }
 
 impl Bench {
@@ -93,12 +95,14 @@ impl Bench {
             images: BTreeMap::new(),
             own_damage: BTreeMap::new(),
             deep_scrubbed: UTime::ZERO,
+            clocks_behind_s: 0,
         };
         bench.report();
         bench
     }
 
-    fn pass(&mut self, time: Duration) {
+    /// Time passes, and nothing else.
+    pub fn pass(&mut self, time: Duration) {
         self.now.mono = self.now.mono.after(time);
         self.now.wall = self.now.wall.plus(time);
     }
@@ -212,7 +216,7 @@ impl Bench {
                 oldest_request_s: 0,
                 pgs,
                 durable_txn: 1,
-                wall: self.now.wall,
+                wall: UTime { sec: self.now.wall.sec - self.clocks_behind_s, ..self.now.wall },
                 full: self.full.contains(&id),
                 images: None,
                 options: self.options.get(&id).cloned().unwrap_or_default(),
@@ -294,20 +298,27 @@ impl Bench {
         self.commit();
     }
 
+    /// One that was stopped comes up again.
+    pub fn start(&mut self, id: OsdId) {
+        self.stopped.remove(&id);
+        self.sleep(Duration::ZERO);
+    }
+
+    /// The same, and it has not reported yet.
+    pub fn comes_up_and_says_nothing(&mut self, id: OsdId) {
+        self.c.change(|inc, map| boots(inc, map, id)).unwrap();
+        let committed = self.c.state.osdmap.clone();
+        let new = self.c.draft.close(&committed, self.now.wall).osdmap.unwrap();
+        self.c.take_map(new.map);
+    }
+
     /// Time passes. OSDs that run come up again.
     pub fn sleep(&mut self, time: Duration) {
         self.pass(time);
         let stopped = &self.stopped;
         let boots = |inc: &mut maps::Incremental, map: &OsdMap| {
             for id in map.existing_osds().filter(|&id| map.is_down(id) && !stopped.contains(&id)) {
-                let osd = map.osd(id).unwrap();
-                let addrs = maps::OsdAddrs {
-                    client: osd.client_addrs.clone(),
-                    cluster: osd.cluster_addrs.clone(),
-                    hb_back: osd.hb_back_addrs.clone(),
-                    hb_front: osd.hb_front_addrs.clone(),
-                };
-                inc.mark_up(id, addrs);
+                boots(inc, map, id);
             }
         };
         self.c.change(boots).unwrap();
@@ -327,4 +338,15 @@ impl Bench {
         self.report();
         self.sleep(Duration::from_secs(10));
     }
+}
+
+fn boots(inc: &mut maps::Incremental, map: &OsdMap, id: OsdId) {
+    let osd = map.osd(id).unwrap();
+    let addrs = maps::OsdAddrs {
+        client: osd.client_addrs.clone(),
+        cluster: osd.cluster_addrs.clone(),
+        hb_back: osd.hb_back_addrs.clone(),
+        hb_front: osd.hb_front_addrs.clone(),
+    };
+    inc.mark_up(id, addrs);
 }

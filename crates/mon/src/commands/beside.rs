@@ -86,3 +86,11 @@ fn an_osd_that_is_down_does_not_count_when_weights_are_set_by_pgs() {
     };
     assert_eq!((said(&mut bench, 1.0), said(&mut bench, 2.0)), ("add".into(), "set".into()));
 }
+
+#[test]
+fn an_osd_that_is_named_twice_is_marked_down_once() {
+    let mut bench = with_pool();
+    let (r, outs) = say(&mut bench, json!({"prefix": "osd down", "ids": ["1", "1"]}));
+    assert_eq!((r, outs.trim()), (0, "marked down osd.1."));
+    assert!(bench.c.map().is_down(types::OsdId(1)));
+}

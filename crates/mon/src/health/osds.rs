@@ -29,7 +29,7 @@ pub(super) fn check(c: &Cluster, _now: Now, checks: &mut Checks) {
 /// OSDs that have lost something of what they have written down for themselves.
 fn damaged(c: &Cluster, checks: &mut Checks) {
     let map = c.map();
-    let damaged = c.pgmap.osds().filter(|(id, s)| map.is_up(*id) && !s.own_damage.is_empty());
+    let damaged = c.pgmap.living(map).filter(|(_, s)| !s.own_damage.is_empty());
     let lines: Vec<String> = damaged
         .map(|(id, s)| format!("osd.{id} ({}): {}", place_of(map, id.0), s.own_damage))
         .collect();
@@ -60,9 +60,10 @@ fn clocks(c: &Cluster, checks: &mut Checks) {
     let map = c.map();
     let allowed = c.settings.duration("mon_osd_clock_drift_allowed");
     let allowed_ms = i64::try_from(allowed.as_millis()).unwrap_or(i64::MAX);
-    let wrong = c.pgmap.osds().filter(|(id, s)| {
-        allowed_ms > 0 && map.is_up(*id) && s.clock_ahead_ms.saturating_abs() > allowed_ms
-    });
+    let wrong = c
+        .pgmap
+        .living(map)
+        .filter(|(_, s)| allowed_ms > 0 && s.clock_ahead_ms.saturating_abs() > allowed_ms);
     let lines: Vec<String> = wrong
         .map(|(id, s)| {
             let off = Duration::from_millis(s.clock_ahead_ms.unsigned_abs());
@@ -264,8 +265,7 @@ fn too_few(c: &Cluster, checks: &mut Checks) {
 
 fn slow(c: &Cluster, checks: &mut Checks) {
     let map = c.map();
-    let slow: Vec<_> =
-        c.pgmap.osds().filter(|(id, s)| map.is_up(*id) && s.slow_requests > 0).collect();
+    let slow: Vec<_> = c.pgmap.living(map).filter(|(_, s)| s.slow_requests > 0).collect();
     if slow.is_empty() {
         return;
     }
@@ -289,8 +289,8 @@ fn slow_disks(c: &Cluster, checks: &mut Checks) {
     let limit_ms = c.settings.uint("mon_warn_on_slow_commit_ms");
     let mut all: Vec<(u64, OsdId)> = c
         .pgmap
-        .osds()
-        .filter(|(id, s)| map.is_up(*id) && s.commit_latency_us > 0)
+        .living(map)
+        .filter(|(_, s)| s.commit_latency_us > 0)
         .map(|(id, s)| (u64::from(s.commit_latency_us) / 1000, id))
         .collect();
     all.sort_unstable();

@@ -4,7 +4,7 @@
 //! told next must hear of that interval. So the mon keeps for every PG that nobody has reported a
 //! copy of the PG machine that holds no data, and lets it see each map: its history and past
 //! intervals go with the order. Nothing of that is stored; a mon that starts sees the old maps again
-//! ([`Cluster::take_old_map`]), which are kept for as long as such PGs need them.
+//! (`Mon::recall`), which are kept for as long as such PGs need them.
 
 use crate::cluster::Cluster;
 use crate::state::Creating;

@@ -47,6 +47,7 @@ impl Cluster {
     /// A session ended. If it was the one an OSD that is up speaks through, the OSD is down.
     /// Whether it has to be looked at again after the commit.
     pub fn session_closed(&mut self, now: Now, link: LinkId) -> bool {
+        self.identities.session_closed(link);
         let Some(id) = self.sessions.get(&link).and_then(|s| s.osd()) else {
             self.sessions.remove(&link);
             return false;
@@ -84,20 +85,72 @@ impl Cluster {
     pub fn silent_osds(&mut self, now: Now) {
         let grace = self.settings.duration("mon_osd_reconnect_grace");
         let timeout = self.settings.duration("mon_osd_report_timeout");
-        let up: Vec<OsdId> = self.map().up_osds().collect();
-        for id in up {
+        let map = self.map().clone();
+        for id in map.up_osds() {
             if self.draft.touches(id) || !self.may_mark_down(id) {
                 continue;
             }
-            let started = now.mono.since(self.started.mono);
-            if !self.osd_links.contains_key(&id) && started >= grace {
-                self.mark_down(now, id, "it has no session with this mon");
+            let session = self.osd_links.get(&id).and_then(|link| self.sessions.get(link));
+            let Some(session) = session else {
+                if now.mono.since(self.started.mono) >= grace {
+                    self.mark_down(now, id, "it has no session with this mon");
+                }
                 continue;
-            }
-            let silence = self.pgmap.osd(id).map_or(started, |s| now.mono.since(s.at));
+            };
+            let said = self.pgmap.living_osd(&map, id).map(|s| s.at);
+            let silence = now.mono.since(said.unwrap_or(session.opened.mono));
             if timeout > Duration::ZERO && silence >= timeout {
                 self.mark_down(now, id, &format!("no report for {} s", silence.as_secs()));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::commands::bench::Bench;
+    use crate::session::Session;
+    use std::sync::Arc;
+    use std::time::Duration;
+    use types::{EntityName, OsdId};
+    use wire::{LinkId, PeerInfo};
+
+    fn connect(bench: &mut Bench, id: OsdId) {
+        let link = LinkId(u64::from(id.0.unsigned_abs()) + 100);
+        let peer = PeerInfo {
+            name: EntityName::osd(id),
+            auth_name: Default::default(),
+            global_id: 0,
+            addrs: Default::default(),
+            socket: None,
+            features: 0,
+            listen: None,
+            lossy: true,
+        };
+        bench.c.sessions.insert(link, Session::new(bench.now(), Arc::new(peer)));
+        bench.c.osd_links.insert(id, link);
+    }
+
+    /// It has come up, and not had the time to report.
+    #[test]
+    fn the_silence_of_a_last_life_is_no_silence() {
+        let mut bench = Bench::new();
+        let back = OsdId(1);
+        bench.stop(back);
+        bench.pass(Duration::from_secs(1000));
+        bench.again();
+        for id in [0, 1, 2] {
+            connect(&mut bench, OsdId(id));
+        }
+        bench.comes_up_and_says_nothing(back);
+        bench.pass(Duration::from_secs(1));
+        let now = bench.now();
+        bench.c.silent_osds(now);
+        assert!(bench.c.map().is_up(back));
+        // Nor for ever.
+        bench.pass(Duration::from_secs(1000));
+        let now = bench.now();
+        bench.c.silent_osds(now);
+        assert!(bench.c.map().is_down(back));
     }
 }

@@ -28,7 +28,7 @@ impl Cluster {
         let map = self.map().clone();
         let (near, back, full) = limits(&map);
         for id in map.up_osds().collect::<Vec<OsdId>>() {
-            let stat = self.pgmap.osd(id).cloned().filter(|s| s.space.total > 0);
+            let stat = self.pgmap.living_osd(&map, id).cloned().filter(|s| s.space.total > 0);
             let Some(stat) = stat else { continue };
             let wanted = match stat.fullness() {
                 _ if stat.full => OsdState::FULL,
@@ -58,6 +58,10 @@ impl Cluster {
         for (&id, pool) in &map.pools {
             let over = over_quota(pool, id, sums);
             if over == pool.flags.contains(PoolFlags::FULL_QUOTA) {
+                continue;
+            }
+            // What nobody has told of yet (the mon has just started) counts for nothing in the sums.
+            if !over && pool.pgs(id).any(|pgid| self.pgmap.get(pgid).is_none()) {
                 continue;
             }
             let both = PoolFlags::FULL_QUOTA | PoolFlags::FULL;
@@ -122,5 +126,28 @@ mod tests {
         assert!(is_full(&bench));
         bench.stop(OsdId(1));
         assert!(!is_full(&bench));
+    }
+
+    /// The sums of a mon that has just started are those of nothing.
+    #[test]
+    fn a_pool_over_its_quota_stays_closed_until_all_of_it_is_heard_of() {
+        let mut bench = Bench::new();
+        bench.run(&json!({"prefix": "osd pool create", "pool": "a", "pg_num": 8}));
+        let quota = json!({"prefix": "osd pool set-quota", "pool": "a", "field": "max_objects", "val": "10"});
+        bench.run(&quota);
+        let pool = bench.c.pool_id("a").unwrap();
+        let mut holds = |objects: i64, is_heard: bool| {
+            if is_heard {
+                bench.write(json!({pool.0.to_string(): [objects, 1]}).as_object().unwrap());
+            } else {
+                bench.c.pgmap = crate::pgmap::PgMap::default();
+            }
+            let sums = bench.c.pgmap.sums(bench.c.map());
+            bench.c.quotas(bench.now(), &sums);
+            bench.commit();
+            bench.c.map().pools[&pool].flags.contains(PoolFlags::FULL_QUOTA)
+        };
+        let said = [holds(5, true), holds(20, true), holds(20, false), holds(5, true)];
+        assert_eq!(said, [false, true, true, false]);
     }
 }

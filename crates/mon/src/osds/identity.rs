@@ -11,6 +11,7 @@ use crate::cluster::Cluster;
 use crate::store::keys;
 use denc::{Decode, Encode};
 use io::Now;
+use maps::OsdMap;
 use peer::{OsdBoot, OsdHere, OsdReport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -44,10 +45,13 @@ pub(crate) struct Refusal {
     at: Mono,
 }
 
-/// An OSD that is up was asked whether it lives.
+/// An OSD that is up was asked whether it lives. A question stands for as long as that OSD is up and
+/// both sessions last: nobody else looks when its time is over.
 #[derive(Debug)]
 struct Question {
     number: u64,
+    /// The session of the one that was asked, and of the newcomer.
+    between: [LinkId; 2],
     asked: Mono,
     answered: bool,
 }
@@ -86,6 +90,16 @@ impl Identities {
     pub fn next_deadline(&self) -> Option<Mono> {
         let end = |q: &Question| q.asked.after(Duration::from_millis(ANSWER_MS));
         self.questions.values().map(end).min()
+    }
+
+    /// A session ended.
+    pub(super) fn session_closed(&mut self, link: LinkId) {
+        self.questions.retain(|_, q| !q.between.contains(&link));
+    }
+
+    /// A map is committed: who is down is not asked any more.
+    pub fn follow(&mut self, map: &OsdMap) {
+        self.questions.retain(|&id, _| map.is_up(id));
     }
 
     fn forget(&mut self, id: OsdId, addrs: &AddrVec) {
@@ -127,7 +141,9 @@ impl Cluster {
         let Some(question) = all.questions.get(&id) else {
             all.last_question += 1;
             let number = all.last_question;
-            all.questions.insert(id, Question { number, asked: now.mono, answered: false });
+            let between = [old, link];
+            all.questions
+                .insert(id, Question { number, between, asked: now.mono, answered: false });
             return LastLife::Ask(old, number);
         };
         let over = now.mono.since(question.asked) >= Duration::from_millis(ANSWER_MS);

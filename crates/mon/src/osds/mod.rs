@@ -5,6 +5,7 @@ mod boot;
 mod creating;
 mod down;
 mod failure;
+mod fences;
 mod fullness;
 mod identity;
 mod register;

@@ -78,8 +78,8 @@ pub(crate) fn destroy(inc: &mut Incremental, map: &OsdMap, id: OsdId) {
 
 /// `osd rm`: nothing is left of it but its place in CRUSH.
 pub(crate) fn remove(inc: &mut Incremental, map: &OsdMap, id: OsdId) {
-    // Turning EXISTS over wipes everything.
-    inc.new_state.insert(id, map.state(id));
+    // Turning EXISTS over wipes everything. What this draft has made of it is turned back.
+    inc.toggle_state(id, map.state(id));
     inc.new_weight.remove(&id);
     inc.new_uuid.remove(&id);
     inc.new_lost.remove(&id);
@@ -97,5 +97,24 @@ mod tests {
         assert_eq!(rounded_tib(6 << 30), 0.0059);
         assert_eq!(rounded_tib(1 << 20), 0.0001);
         assert_eq!(rounded_tib(4_000_787_030_016), 3.6387);
+    }
+
+    /// Made and removed before it was ever in a map.
+    #[test]
+    fn one_that_a_draft_makes_and_removes_was_never_there() {
+        let mut bench = crate::commands::bench::Bench::new();
+        let id = OsdId(7);
+        let before = bench.c.map().clone();
+        bench
+            .c
+            .change(|inc, map| {
+                make_room(inc, map, id);
+                inc.toggle_state(id, OsdState::EXISTS | OsdState::NEW);
+            })
+            .unwrap();
+        assert!(bench.c.map().exists(id));
+        bench.c.change(|inc, map| remove(inc, map, id)).unwrap();
+        bench.commit();
+        assert!(!bench.c.map().exists(id) && !before.exists(id));
     }
 }

@@ -18,8 +18,8 @@ impl Cluster {
         let map = self.map();
         let mut all: Vec<(u64, OsdId)> = self
             .pgmap
-            .osds()
-            .filter(|(id, s)| map.is_up(*id) && map.is_in(*id) && s.commit_latency_us > 0)
+            .living(map)
+            .filter(|(id, s)| map.is_in(*id) && s.commit_latency_us > 0)
             .map(|(id, s)| (u64::from(s.commit_latency_us), id))
             .collect();
         all.sort_unstable();

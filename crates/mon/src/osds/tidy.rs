@@ -17,6 +17,19 @@ pub(crate) fn tidy(inc: &mut Incremental, map: &OsdMap) {
     temps(inc, map);
     upmaps(inc, map);
     pool_fullness(inc, map);
+    group_flags(inc, map);
+}
+
+/// Flags of buckets and device classes that are gone go with them: others will get their numbers.
+fn group_flags(inc: &mut Incremental, map: &OsdMap) {
+    let crush = map.crush();
+    for &node in map.crush_node_flags.keys().filter(|node| crush.bucket(**node).is_none()) {
+        inc.new_crush_node_flags.insert(node, OsdState::NONE);
+    }
+    for &class in map.device_class_flags.keys().filter(|class| crush.class_name(**class).is_none())
+    {
+        inc.new_device_class_flags.insert(class, OsdState::NONE);
+    }
 }
 
 fn temps(inc: &mut Incremental, map: &OsdMap) {
@@ -184,5 +197,20 @@ mod tests {
         let mut inc = Incremental::after(&map);
         tidy(&mut inc, &map);
         assert!(inc.old_pg_upmap_items.contains(&pgid));
+    }
+
+    /// The next bucket gets the number of the one that is gone.
+    #[test]
+    fn flags_go_with_their_bucket() {
+        let mut bench = crate::commands::bench::Bench::new();
+        let mut run = |text: &str| {
+            let (r, outs, _) = bench.run(&serde_json::from_str(text).unwrap());
+            assert_eq!(r, 0, "{text}: {outs}");
+            bench.c.map().crush_node_flags.len()
+        };
+        let add = r#"{"prefix": "osd crush add-bucket", "name": "h", "type": "host"}"#;
+        let flag = r#"{"prefix": "osd set-group", "flags": "noout,noup", "who": ["h"]}"#;
+        let remove = r#"{"prefix": "osd crush rm", "name": "h"}"#;
+        assert_eq!([add, flag, remove, add].map(&mut run), [0, 1, 0, 0]);
     }
 }

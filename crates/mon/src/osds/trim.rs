@@ -1,10 +1,9 @@
-//! Old things in the maps and old maps.
+//! Removed snapshots of which nothing is left, and old maps.
 
 use crate::cluster::Cluster;
 use crate::store::keys;
-use io::Now;
-use maps::BlocklistAddr;
-use types::Epoch;
+use maps::{OsdMap, SnapSet};
+use types::{Epoch, PoolId};
 
 /// Old maps are removed when there are so many too many.
 const TRIM_AT_LEAST: u32 = 50;
@@ -12,32 +11,39 @@ const TRIM_AT_LEAST: u32 = 50;
 const TRIM_AT_MOST: u32 = 500;
 
 impl Cluster {
-    /// Lets clients back whose time on the blocklist is over.
-    pub fn expire_blocklist(&mut self, now: Now) {
-        let map = self.map();
-        let over = map.blocklist.iter().filter(|(_, until)| **until <= now.wall);
-        let over: Vec<BlocklistAddr> = over.map(|(addr, _)| *addr).collect();
-        if !over.is_empty() {
-            let done = self.change(|inc, _| inc.old_blocklist.extend(over));
-            debug_assert!(done.is_ok());
-        }
-    }
-
     /// Takes removed snapshots off the map that nothing is left of in any PG of their pool.
     pub fn purge_snaps(&mut self) {
         let map = self.map().clone();
-        let purged = map.removed_snaps_queue.iter().filter_map(|(pool, queue)| {
-            let mut gone = queue.clone();
-            for (_, entry) in self.pgmap.all(&map).filter(|(pgid, _)| pgid.pool == *pool) {
-                gone.intersect(&entry?.stat.trimmed);
-            }
-            (!gone.is_empty()).then_some((*pool, gone))
-        });
-        let purged: Vec<_> = purged.collect();
+        let purged: Vec<_> = map
+            .removed_snaps_queue
+            .iter()
+            .filter_map(|(&id, queue)| Some((id, self.trimmed_everywhere(&map, id, queue)?)))
+            .collect();
         if !purged.is_empty() {
             let done = self.change(|inc, _| inc.new_purged_snaps.extend(purged));
             debug_assert!(done.is_ok());
         }
+    }
+
+    /// Of these snapshots those of which nothing is left in any PG of the pool, if there are any.
+    fn trimmed_everywhere(&self, map: &OsdMap, pool: PoolId, queue: &SnapSet) -> Option<SnapSet> {
+        let pgs = map.pool(pool)?.pgs(pool);
+        let each: Option<Vec<&SnapSet>> =
+            pgs.map(|pgid| self.pgmap.get(pgid).map(|entry| &entry.stat.trimmed)).collect();
+        let mut each = each?;
+        // The one that is behind first: mostly it has trimmed nothing, and the others need not be looked at,
+        // which may have trimmed thousands.
+        each.sort_by_key(|trimmed| trimmed.intervals().count());
+        let mut each = each.into_iter();
+        let mut gone = each.next()?.clone();
+        gone.intersect(queue);
+        for trimmed in each {
+            if gone.is_empty() {
+                break;
+            }
+            gone.intersect(trimmed);
+        }
+        (!gone.is_empty()).then_some(gone)
     }
 
     /// Removes maps that nobody needs any more: every PG was clean after them, and they are not

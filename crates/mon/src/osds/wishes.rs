@@ -31,17 +31,18 @@ impl Cluster {
             tracing::debug!("osd.{sender}: pg_temp based on epoch {} is void", wish.epoch);
             return;
         };
+        let mut temps = Vec::new();
         for (pgid, wanted) in &wish.wants {
             let now = map.pg_to_up_acting(*pgid);
             let leads = now.acting_primary == Some(sender);
             if !map.pg_exists(*pgid) || !leads || now != base.pg_to_up_acting(*pgid) {
                 continue;
             }
-            if let Some(osds) = temp_of(&map, *pgid, &now, wanted) {
-                let _ = self.change(|inc, _| {
-                    inc.new_pg_temp.insert(*pgid, osds);
-                });
-            }
+            temps.extend(temp_of(&map, *pgid, &now, wanted).map(|osds| (*pgid, osds)));
+        }
+        if !temps.is_empty() {
+            // At once: each change tries the whole map.
+            let _ = self.change(|inc, _| inc.new_pg_temp.extend(temps));
         }
     }
 }

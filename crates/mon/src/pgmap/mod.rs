@@ -154,6 +154,25 @@ impl PgMap {
         self.osds.iter().map(|(id, s)| (*id, s))
     }
 
+    /// What OSDs that are up have said since they came up: what one said in its last life, of another
+    /// disk perhaps, says nothing of how it is.
+    pub fn living<'a>(
+        &'a self,
+        map: &'a OsdMap,
+    ) -> impl Iterator<Item = (OsdId, &'a OsdStat)> + 'a {
+        self.osds().filter(|(id, s)| is_of_this_life(map, *id, s))
+    }
+
+    /// The same of one OSD.
+    pub fn living_osd(&self, map: &OsdMap, id: OsdId) -> Option<&OsdStat> {
+        self.osd(id).filter(|s| is_of_this_life(map, id, s))
+    }
+
+    /// Whether every PG, and every OSD that is up, has been heard of.
+    pub fn is_whole(&self, map: &OsdMap, sums: &Sums) -> bool {
+        sums.unknown == 0 && map.up_osds().all(|id| self.living_osd(map, id).is_some())
+    }
+
     /// Counters of a pool since this mon started.
     pub fn totals(&self, pool: PoolId) -> Counts {
         self.totals.get(&pool).copied().unwrap_or_default()
@@ -184,4 +203,8 @@ impl PgMap {
             (work, Some(r)) => Some(Recovery { most: r.most.max(work), ..r }),
         };
     }
+}
+
+fn is_of_this_life(map: &OsdMap, id: OsdId, stat: &OsdStat) -> bool {
+    map.is_up(id) && map.osd(id).is_some_and(|osd| osd.info.up_from == stat.up_from)
 }

@@ -41,9 +41,6 @@ impl Server {
             batch.put(keys::incremental(epoch), new.inc_bytes.clone());
             batch.put(keys::OSDMAP, denc::encode(&(c.state.first_epoch, epoch)));
         }
-        if closed.monmap_changed {
-            batch.put(keys::MONMAP, denc::encode(&c.state.monmap));
-        }
         let token = kv.commit(batch, fx);
         self.committing = Some(Committing {
             token,
@@ -55,7 +52,7 @@ impl Server {
     }
 
     /// A commit is done: everybody who waits for it, or is subscribed, hears of it.
-    pub(super) fn committed(&mut self, now: Now, token: KvToken) {
+    pub(super) fn committed(&mut self, now: Now, token: KvToken, fx: &mut Effects) {
         let Some(done) = self.committing.take_if(|c| c.token == token) else { return };
         let later = std::mem::replace(&mut self.outbox, done.outbox);
         self.outbox.extend(later);
@@ -71,7 +68,9 @@ impl Server {
         }
         self.serve_all(now);
         self.order_pgs(|osd| creators.contains(&osd));
-        while self.committing.is_none()
+        // What is durable does not wait for the next commit: there may always be a next one.
+        self.flush(now, fx);
+        while !self.must_wait()
             && let Some(input) = self.waiting.pop_front()
         {
             self.take_in(now, input);
@@ -86,5 +85,40 @@ impl Server {
         self.maps.put(MapKey::Incremental(epoch), new.inc_bytes);
         self.newest_full = new.full_bytes;
         self.cluster.take_map(new.map)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MonConfig;
+    use crate::commands::bench::Bench;
+    use io::Rng;
+    use io::kv::{KvAnswer, KvVersion};
+    use wire::LinkId;
+
+    /// What one commit acknowledges leaves before the next one begins, be it in the same turn: under
+    /// requests without end there always is a next one.
+    #[test]
+    fn what_is_durable_does_not_wait_for_the_next_commit() {
+        let Bench { c, .. } = Bench::new();
+        let now = c.started;
+        let cfg = MonConfig::new("a", "127.0.0.1:7001".parse().unwrap());
+        let mut server = Server::new(&cfg, &mut Rng::with_seed(1), c);
+        server.next_tick = Mono(u64::MAX);
+        let (mut kv, mut fx) = (Kv::default(), Effects::default());
+        let change = |server: &mut Server, kv: &mut Kv, fx: &mut Effects, n: u64| {
+            server.cluster.draft.put(format!("key{n}"), "value");
+            server.outbox.push(Output::GlobalId(LinkId(n), n));
+            server.end_turn(now, kv, fx);
+            let under_way = server.committing.as_ref().expect("a commit");
+            (under_way.token, under_way.outbox.len())
+        };
+        let (token, acks) = change(&mut server, &mut kv, &mut fx, 1);
+        assert_eq!((acks, server.outbox.len()), (1, 0));
+        let done = KvAnswer::Committed(KvVersion::default());
+        server.on_kv(now, &mut kv, token, done, &mut fx).unwrap();
+        let (_, acks) = change(&mut server, &mut kv, &mut fx, 2);
+        assert_eq!(acks, 1, "the first one has left");
     }
 }

@@ -219,7 +219,7 @@ impl Server {
                     self.session_opened(now, link, peer);
                 }
                 MsgrEvent::Message { link, message } => {
-                    if self.committing.is_some() && self.waiting.len() >= MAX_WAITING {
+                    if self.must_wait() && self.waiting.len() >= MAX_WAITING {
                         tracing::warn!("more than {MAX_WAITING} messages wait; a peer is closed");
                         self.outbox.push(Output::Close(role, link));
                     } else {
@@ -266,9 +266,14 @@ impl Server {
         );
     }
 
+    /// Whether what comes in waits: for a commit, or for ever.
+    fn must_wait(&self) -> bool {
+        self.committing.is_some() || self.stopping
+    }
+
     /// Takes something in: now, or when the commit under way is done.
     fn input(&mut self, now: Now, input: Input) {
-        if self.committing.is_some() {
+        if self.must_wait() {
             self.waiting.push_back(input);
         } else {
             self.take_in(now, input);
@@ -301,7 +306,7 @@ impl Server {
         fx: &mut Effects,
     ) -> Result<(), String> {
         match answer {
-            KvAnswer::Committed(_) => self.committed(now, token),
+            KvAnswer::Committed(_) => self.committed(now, token, fx),
             KvAnswer::Conflict(_) => {
                 return Err("another mon changed the cluster store; only one mon may run on it, \
                             stop the other one"
@@ -326,14 +331,9 @@ impl Server {
         }
         self.tick_worker(now, fx);
         if self.committing.is_none() {
-            if self.next_tick <= now.mono {
-                self.tick(now);
+            if !self.stopping {
+                self.do_what_is_due(now);
             }
-            self.look_again(now);
-            self.order_scrubs();
-            self.ask_for_images(now);
-            self.work(now);
-            self.serve_log();
             self.commit(now, kv, fx);
         }
         if self.committing.is_none() {
@@ -348,6 +348,18 @@ impl Server {
         if let Some(worker) = &mut self.worker {
             worker.end_turn(now, fx);
         }
+    }
+
+    /// What is due, whatever came in.
+    fn do_what_is_due(&mut self, now: Now) {
+        if self.next_tick <= now.mono {
+            self.tick(now);
+        }
+        self.look_again(now);
+        self.order_scrubs();
+        self.ask_for_images(now);
+        self.work(now);
+        self.serve_log();
     }
 
     /// Lets everything out. Nothing is uncommitted.

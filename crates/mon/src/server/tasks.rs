@@ -8,6 +8,7 @@ use crate::images::Place;
 use crate::log::Speaker;
 use crate::tasks::{Action, Answer, Job, Lane, Question, TaskRecord, Worked, Worker};
 use bytes::Bytes;
+use client::image::OpenImage;
 use io::{Effects, Now};
 use types::PoolId;
 
@@ -104,11 +105,14 @@ impl Server {
     }
 }
 
+/// An image by name and id: an attempt may come days after the order, when the name is another image's.
 fn job_of(pool: PoolId, task: &TaskRecord) -> Job {
-    let nspace = task.nspace.clone();
+    let image = || {
+        OpenImage::this(pool, &task.image_name, &task.image_id).in_namespace(task.nspace.as_str())
+    };
     match task.action {
-        Action::Flatten => Job::Flatten(pool, nspace, task.image_name.clone()),
-        Action::Remove => Job::Remove(pool, nspace, task.image_name.clone()),
-        Action::TrashRemove => Job::TrashRemove(pool, nspace, task.image_id.clone()),
+        Action::Flatten => Job::Flatten(image()),
+        Action::Remove => Job::Remove(image()),
+        Action::TrashRemove => Job::TrashRemove(pool, task.nspace.clone(), task.image_id.clone()),
     }
 }

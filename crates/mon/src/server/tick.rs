@@ -22,7 +22,7 @@ impl Server {
         c.balance(now, &sums);
         let checks = c.checks(now, &sums);
         c.log_health(now, &checks);
-        c.age_mutes(now, &checks);
+        c.age_mutes(now, &checks, &sums);
         c.expire_blocklist(now);
         c.purge_snaps();
         c.trim_maps();

@@ -62,6 +62,7 @@ pub(crate) fn fresh(
         mgr_epoch: Epoch::ZERO,
         auth: BTreeMap::new(),
         mutes: BTreeMap::new(),
+        fences: BTreeMap::new(),
         tasks: BTreeMap::new(),
         purges: BTreeMap::new(),
     };

@@ -15,6 +15,7 @@
 //! | `s/creating/POOL` | [`Creating`](crate::state::Creating): PGs nobody has reported yet |
 //! | `s/auth/ENTITY` | [`AuthEntry`](crate::state::AuthEntry) |
 //! | `s/mute/CODE` | [`Mute`](crate::state::Mute) |
+//! | `s/fence/ADDRESS` | utime: until when a client is shut out, if longer than its entry in the map says |
 //! | `s/task/NUMBER` | [`TaskRecord`](crate::tasks::TaskRecord) |
 //! | `s/purge/LEVEL` | set of [`Item`](crate::tasks::Item): when trashes are emptied |
 //! | `m/full/EPOCH` | OSDMap |
@@ -55,6 +56,8 @@ pub const CREATING: &str = "s/creating/";
 pub const AUTH: &str = "s/auth/";
 /// See the table.
 pub const MUTE: &str = "s/mute/";
+/// See the table.
+pub const FENCE: &str = "s/fence/";
 /// See the table.
 pub const TASK: &str = "s/task/";
 /// See the table.

@@ -113,6 +113,7 @@ impl Loader {
             mgr_epoch: self.value(keys::MGR_EPOCH)?,
             auth: self.named(keys::AUTH)?,
             mutes: self.named(keys::MUTE)?,
+            fences: self.named(keys::FENCE)?,
             tasks: self.numbered(keys::TASK, |n: u64| n)?,
             purges: self.named(keys::PURGE)?,
         })

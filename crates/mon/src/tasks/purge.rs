@@ -329,11 +329,10 @@ impl Cluster {
         self.purges.next.retain(|(p, name), _| *p != pool || names.contains(name));
         for name in names {
             let place = (pool, name);
-            if !self.purges.next.contains_key(&place)
-                && let Some(at) = next_run(&self.state, &place, now.wall)
-            {
-                self.purges.next.insert(place, at);
-            }
+            let Some(at) = next_run(&self.state, &place, now.wall) else { continue };
+            // One that is due stays so; one that is further away than the next was set by a wrong clock.
+            let next = self.purges.next.entry(place).or_insert(at);
+            *next = at.min(*next);
         }
     }
 

@@ -57,8 +57,8 @@ pub(crate) type Answer = Result<Found, ClientError>;
 /// Something to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
-    Flatten(PoolId, String, String),
-    Remove(PoolId, String, String),
+    Flatten(OpenImage),
+    Remove(OpenImage),
     TrashRemove(PoolId, String, String),
     /// Removes all whose time in the trash is over: pool, namespace.
     Purge(PoolId, String),
@@ -173,14 +173,12 @@ impl Worker {
         assert!(self.busy.insert(lane), "one job of each kind at a time");
         let (images, client) = (&mut self.images, &mut self.client);
         let id = match job {
-            Job::Flatten(pool, nspace, name) => {
-                let id = images.open(now, client, image(pool, &nspace, &name));
+            Job::Flatten(image) => {
+                let id = images.open(now, client, image);
                 self.requests.insert(id, Next::Flatten(lane));
                 return;
             }
-            Job::Remove(pool, nspace, name) => {
-                images.remove(now, client, image(pool, &nspace, &name))
-            }
+            Job::Remove(image) => images.remove(now, client, image),
             Job::TrashRemove(pool, nspace, id) => {
                 images.remove_from_trash(now, client, trashed(pool, &nspace, id))
             }

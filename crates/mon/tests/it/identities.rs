@@ -2,7 +2,7 @@
 
 use crate::cluster::{Cluster, FSID, mon_addr};
 use serde_json::Value;
-use sim::SimOsd;
+use sim::{NodeId, SimOsd};
 use std::time::Duration;
 use types::{AddrVec, OsdId};
 
@@ -102,16 +102,11 @@ fn a_copied_disk_is_refused_and_does_not_disturb_the_first() {
     assert_eq!((up(&mut c), up_from(&mut c, 1)), (3, since));
 }
 
-/// Its machine came back before anybody noticed that it had gone.
-#[test]
-fn an_osd_whose_old_session_hangs_is_taken_in_again() {
-    let mut c = begun(33);
-    let since = up_from(&mut c, 2);
-    // A process that hangs cannot say that it lives.
-    let (mon, node) = (c.mon, c.osds[2]);
-    c.world.set_silent(node, mon, true);
+/// Starts another process as this OSD, with a copy of its disk.
+fn successor(c: &mut Cluster, osd: usize) -> NodeId {
+    let (mon, node) = (c.mon, c.osds[osd]);
     let successor = c.world.add_osd(SimOsd {
-        id: OsdId(2),
+        id: OsdId(osd as i32),
         cluster: FSID,
         mons: vec![AddrVec::msgr2(mon_addr(), 0)],
         disk_bytes: 64 << 20,
@@ -126,8 +121,42 @@ fn an_osd_whose_old_session_hangs_is_taken_in_again() {
     *c.world.disk(successor, 0) = image;
     c.world.set_cut(mon, successor, false);
     c.world.start(successor);
+    successor
+}
+
+/// Its machine came back before anybody noticed that it had gone.
+#[test]
+fn an_osd_whose_old_session_hangs_is_taken_in_again() {
+    let mut c = begun(33);
+    let since = up_from(&mut c, 2);
+    // A process that hangs cannot say that it lives.
+    let (mon, node) = (c.mon, c.osds[2]);
+    c.world.set_silent(node, mon, true);
+    successor(&mut c, 2);
     c.off[2] = true;
     c.run_until(Duration::from_secs(15), |c| up_from(c, 2) != since && up(c) == 3);
+}
+
+/// It died while it was asked whether it lives: the question ends with it, and a copy that comes later is
+/// asked about anew.
+#[test]
+fn a_question_ends_with_the_one_that_was_asked() {
+    let mut c = begun(36);
+    let since = up_from(&mut c, 2);
+    let (mon, node) = (c.mon, c.osds[2]);
+    c.world.set_silent(node, mon, true);
+    let new = successor(&mut c, 2);
+    c.pass(Duration::from_millis(1500));
+    assert_eq!(up_from(&mut c, 2), since);
+    c.world.set_silent(node, mon, false);
+    c.world.crash(node);
+    c.run_until(Duration::from_secs(15), |c| up_from(c, 2) != since && up(c) == 3);
+    c.pass(Duration::from_secs(5));
+    let since = up_from(&mut c, 2);
+    c.osds[2] = new;
+    successor(&mut c, 2);
+    c.run_until(Duration::from_secs(10), |c| told(c, "OSD_REFUSED").contains("runs already"));
+    assert_eq!((up(&mut c), up_from(&mut c, 2)), (3, since));
 }
 
 #[test]

@@ -117,3 +117,20 @@ fn pgs_that_nobody_has_reported_keep_their_history_over_a_restart() {
         assert!(pg["mapping_epoch"].as_u64() > Some(created + 60));
     }
 }
+
+/// A client that follows the log (`ceph -w`) takes nothing that is not newer than what it has.
+#[test]
+fn entries_of_the_log_are_numbered_on_over_a_restart() {
+    let mut c = Cluster::new(51, 3);
+    c.run_until(Duration::from_secs(3), |c| up(c) == 3);
+    let newest = |c: &mut Cluster| {
+        let log = c.json("log last");
+        log.as_array().and_then(|all| all.last()?["seq"].as_u64()).expect("a number")
+    };
+    let before = newest(&mut c);
+    c.world.crash(c.mon);
+    c.world.start(c.mon);
+    c.crash_osd(1);
+    c.run_until(Duration::from_secs(5), |c| up(c) == 2);
+    assert!(newest(&mut c) > before);
+}

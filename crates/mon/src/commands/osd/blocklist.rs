@@ -54,11 +54,7 @@ fn blocklist(c: &mut Cluster, call: &Call) -> Reply {
         return Err(CommandError::invalid(text));
     }
     let until = call.now.wall.plus(Duration::from_secs_f64(expire));
-    c.change(|inc, _| {
-        // An entry that is there keeps its time: applying a map works so everywhere.
-        inc.old_blocklist.retain(|a| *a != addr);
-        inc.new_blocklist.insert(addr, until);
-    })?;
+    c.fence(addr, until)?;
     let message = format!("blocklisting {} until {until} ({} sec)", addr.addr(), stream(expire));
     Ok(Answer::message(message))
 }
@@ -68,32 +64,26 @@ fn remove(c: &mut Cluster, addr: BlocklistAddr) -> Reply {
     if !there {
         return Ok(Answer::message(format_args!("{} isn't blocklisted", addr.addr())));
     }
-    c.change(|inc, _| {
-        inc.new_blocklist.remove(&addr);
-        inc.old_blocklist.push(addr);
-    })?;
+    c.unfence(vec![addr])?;
     Ok(Answer::message(format_args!("un-blocklisting {}", addr.addr())))
 }
 
 fn ls(c: &Cluster, call: &Call) -> Reply {
-    let all = &c.map().blocklist;
     let answer = Answer::either(
         call.format(),
         || {
-            let entries = all.iter().map(|(addr, until)| {
+            let entries = c.fences().map(|(addr, until)| {
                 json!({"addr": addr.addr().to_string(), "until": until.to_string()})
             });
             Value::Array(entries.collect())
         },
-        || all.iter().map(|(addr, until)| format!("{} {until}\n", addr.addr())).collect(),
+        || c.fences().map(|(addr, until)| format!("{} {until}\n", addr.addr())).collect(),
     );
-    Ok(answer.with_message(format_args!("listed {} entries", all.len())))
+    Ok(answer.with_message(format_args!("listed {} entries", c.map().blocklist.len())))
 }
 
 fn clear(c: &mut Cluster, _: &Call) -> Reply {
-    c.change(|inc, map| {
-        inc.new_blocklist.clear();
-        inc.old_blocklist = map.blocklist.keys().copied().collect();
-    })?;
+    let all = c.map().blocklist.keys().copied().collect();
+    c.unfence(all)?;
     Ok(Answer::message(" removed all blocklist entries"))
 }

@@ -190,7 +190,7 @@ fn verdict(c: &Cluster, osds: &BTreeSet<OsdId>) -> Result<Verdict, CommandError>
     let mut verdict = Verdict::default();
     for &id in osds {
         let mapped = pgs_of(c, id);
-        let stat = c.pgmap.osd(id).filter(|_| map.is_up(id));
+        let stat = c.pgmap.living_osd(map, id);
         let set = match stat {
             _ if !map.exists(id) => &mut verdict.safe,
             _ if mapped > 0 => {

@@ -9,7 +9,7 @@ use admin::units::stream;
 use admin::{Answer, CommandError};
 use maps::{Incremental, OsdMap, OsdState, OsdXInfo, WEIGHT_IN, WEIGHT_OUT};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use types::{Errno, OsdId};
 
 pub(super) const COMMANDS: &[CommandDef] = &[
@@ -57,8 +57,11 @@ fn each(c: &mut Cluster, call: &Call, of_all: fn(&OsdMap, OsdId) -> bool, step: 
             true => map.existing_osds().filter(|&id| of_all(map, id)).map(Ok).collect(),
             false => words.iter().map(|w| osd_id(w)).collect(),
         };
+        let mut seen = BTreeSet::new();
         for id in listed {
             match id {
+                // Said twice: the map that steps go by does not know yet what the first one did.
+                Ok(id) if !seen.insert(id) => {}
                 Err(why) => {
                     said.push_str(&format!("{why}invalid osd id-1"));
                     errno = Some(Errno::EINVAL);
