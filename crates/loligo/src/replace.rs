@@ -12,6 +12,8 @@ use crate::failure::{Context, Exit, Failure};
 use crate::store_tool::{self, NewStore, disks_of};
 use crate::wait::Deadline;
 use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::Identity;
@@ -52,7 +54,7 @@ fn replace(args: &OsdReplace, client: &mut SyncClient) -> Result<Exit, Failure> 
     let what = format!("cannot replace osd.{}", args.id);
     let refuse = |why: String| Failure::new(what.clone(), why).exit(Exit::Refused);
     let cluster = check_osd(args, client, &refuse)?;
-    let old = old_store(args, cluster, &refuse)?;
+    let found = look_at_disks(args, cluster, &refuse)?;
     let verdict = settled_verdict(args, client)?;
     let fewer = match &verdict {
         Verdict::Safe => 0,
@@ -72,7 +74,7 @@ fn replace(args: &OsdReplace, client: &mut SyncClient) -> Result<Exit, Failure> 
              one is filled.",
         ));
     }
-    let plan = Plan { id: args.id, cluster, disk: disk_of(args), old, fewer };
+    let plan = Plan { id: args.id, cluster, disk: disk_of(args), found, fewer };
     if args.dry_run || !args.yes {
         plan.show(args.json, None);
         return Ok(Exit::Done);
@@ -117,37 +119,81 @@ fn disk_of(args: &OsdReplace) -> PathBuf {
     args.disk.clone().unwrap_or_else(|| args.data.join(BLOCK))
 }
 
-/// The store that is there now, if it can be read.
-fn old_store(
+/// What is where the new store goes, and what the OSD has now.
+#[derive(Default)]
+struct Found {
+    /// The OSD's store, if it can be read.
+    old: Option<Identity>,
+    /// Whether the disk of the new store holds nothing but that, or is the OSD's own place.
+    is_own: bool,
+}
+
+/// Looks at the OSD's folder, and at the disk that is named: it must hold this OSD's store, or nothing.
+fn look_at_disks(
+    args: &OsdReplace,
+    cluster: Uuid,
+    refuse: &impl Fn(String) -> Failure,
+) -> Result<Found, Failure> {
+    if !args.data.is_dir() {
+        return Err(refuse(format!("{} is not a folder", args.data.display())));
+    }
+    let old = own_store(&args.data, args, cluster, refuse)?;
+    let Some(disk) = args.disk.as_ref() else {
+        return Ok(Found { old, is_own: true });
+    };
+    if !disk.exists() {
+        return Ok(Found { old, is_own: false });
+    }
+    let there = own_store(disk, args, cluster, refuse)?;
+    if there.is_none()
+        && let Some(what) = what_is_on(disk)?
+    {
+        return Err(refuse(format!("{} holds {what}", disk.display())).advise(
+            "If nobody needs that any more, empty the disk first: `wipefs --all` with its name.",
+        ));
+    }
+    Ok(Found { is_own: there.is_some(), old: old.or(there) })
+}
+
+/// The store of this OSD at a path; `None` if there is none that can be read.
+fn own_store(
+    path: &Path,
     args: &OsdReplace,
     cluster: Uuid,
     refuse: &impl Fn(String) -> Failure,
 ) -> Result<Option<Identity>, Failure> {
-    if !args.data.is_dir() {
-        return Err(refuse(format!("{} is not a folder", args.data.display())));
+    let place = StorePath { path: path.to_owned(), wal: None, json: false };
+    let (disk, wal) = disks_of(&place);
+    // A process that has it is not disturbed. Whatever else is wrong with it does not matter.
+    if let Err(e) = Disks::open(&disk, wal.as_deref(), Open::ReadOnly)
+        && e.exit == Exit::Refused
+    {
+        return Err(refuse(e.why));
     }
-    let new = args.disk.as_ref().filter(|disk| disk.exists());
-    for path in [Some(&args.data), new].into_iter().flatten() {
-        let place = StorePath { path: path.clone(), wal: None, json: false };
-        let (disk, wal) = disks_of(&place);
-        // A process that has it is not disturbed. Whatever else is wrong with it does not matter.
-        if let Err(e) = Disks::open(&disk, wal.as_deref(), Open::ReadOnly)
-            && e.exit == Exit::Refused
-        {
-            return Err(refuse(e.why));
-        }
-        let Ok(found) = store_tool::identity(&place) else { continue };
-        if found.cluster != cluster || found.osd.0 != args.id.cast_signed() {
-            return Err(refuse(format!(
-                "{} holds the store of osd.{} of cluster {}",
-                path.display(),
-                found.osd,
-                found.cluster
-            )));
-        }
-        return Ok(Some(found));
+    let Ok(found) = store_tool::identity(&place) else { return Ok(None) };
+    if found.cluster != cluster || found.osd.0 != args.id.cast_signed() {
+        return Err(refuse(format!(
+            "{} holds the store of osd.{} of cluster {}",
+            path.display(),
+            found.osd,
+            found.cluster
+        )));
     }
-    Ok(None)
+    Ok(Some(found))
+}
+
+/// What a disk holds, if it is something known.
+fn what_is_on(disk: &Path) -> Result<Option<&'static str>, Failure> {
+    let what = || format!("cannot read {}", disk.display());
+    let mut file = File::open(disk).context(what)?;
+    let mut start = Vec::new();
+    file.by_ref().take(store::PROBE_BYTES as u64).read_to_end(&mut start).context(what)?;
+    let bytes = file.seek(SeekFrom::End(0)).context(what)?;
+    let mut end = Vec::new();
+    file.seek(SeekFrom::Start(bytes.saturating_sub(store::PROBE_END_BYTES as u64)))
+        .context(what)?;
+    file.read_to_end(&mut end).context(what)?;
+    Ok(store::what_is_on(&start, &end))
 }
 
 /// The verdict when every PG knows that the OSD has stopped.
@@ -214,13 +260,13 @@ struct Plan {
     id: u32,
     cluster: Uuid,
     disk: PathBuf,
-    old: Option<Identity>,
+    found: Found,
     fewer: usize,
 }
 
 impl Plan {
     fn show(&self, as_json: bool, made: Option<&Identity>) {
-        let Plan { id, cluster, disk, old, fewer } = self;
+        let Plan { id, cluster, disk, found: Found { old, is_own }, fewer } = self;
         if as_json {
             println!(
                 "{:#}",
@@ -240,12 +286,13 @@ impl Plan {
             );
             return;
         }
-        match (disk.exists(), old) {
-            (true, Some(_)) => println!("What osd.{id} has on {path} would be destroyed."),
-            (true, None) => {
+        match (disk.exists(), is_own, old) {
+            (true, true, Some(_)) => println!("What osd.{id} has on {path} would be destroyed."),
+            (true, true, None) => {
                 println!("{path}, which holds no readable store, would be overwritten.")
             }
-            (false, _) => println!("A new file {path} would be made."),
+            (true, false, _) => println!("{path}, which is empty, would be used."),
+            (false, ..) => println!("A new file {path} would be made."),
         }
         match fewer {
             0 => println!("No data depend on it: all copies are elsewhere."),
@@ -267,7 +314,8 @@ fn make_store(args: &OsdReplace, plan: &Plan) -> Result<Identity, Failure> {
         cluster: plan.cluster,
         osd: OsdId(args.id.cast_signed()),
         bytes,
-        force: true,
+        // Nothing that was not looked at is destroyed.
+        force: plan.found.is_own,
     })?;
     if plan.disk != block {
         link(&plan.disk, &block)?;

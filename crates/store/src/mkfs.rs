@@ -20,8 +20,12 @@ use smallvec::smallvec;
 use std::collections::VecDeque;
 
 const LOG: DevId = DevId(1);
-/// Bytes at the start of a device that are looked at.
+/// Blocks at the start of a device that are looked at.
 const PROBE_BLOCKS: u64 = 32;
+/// For [`what_is_on`]: bytes at a device's start.
+pub const PROBE_BYTES: usize = PROBE_BLOCKS as usize * BLOCK_BYTES;
+/// And at its end.
+pub const PROBE_END_BYTES: usize = TAIL_BLOCKS as usize * BLOCK_BYTES;
 /// Blocks of one write of zeros.
 const ZERO_BLOCKS: u64 = 256;
 /// Writes of zeros in flight.
@@ -79,6 +83,12 @@ fn known_at_start(bytes: &[u8]) -> Option<&'static str> {
 fn known_at_end(bytes: &[u8]) -> Option<&'static str> {
     let found = bytes.chunks(BLOCK_BYTES).any(|b| b.starts_with(b"LoligoSB"));
     found.then_some("a store of Loligo (its second superblock)")
+}
+
+/// What a device holds, by its first [`PROBE_BYTES`] and its last [`PROBE_END_BYTES`], if it is something
+/// known.
+pub fn what_is_on(start: &[u8], end: &[u8]) -> Option<&'static str> {
+    known_at_start(start).or_else(|| known_at_end(end))
 }
 
 impl Mkfs {

@@ -68,6 +68,12 @@ pub fn open(path: &Path, how: Open) -> Result<Device, DeviceError> {
     let fail = |(kind, what)| DeviceError { path: path.to_owned(), what, kind };
     let mut flags = OFlags::CLOEXEC | OFlags::DIRECT;
     flags |= if how == Open::ReadOnly { OFlags::RDONLY } else { OFlags::RDWR };
+    let is_block =
+        |s: rustix::fs::Stat| FileType::from_raw_mode(s.st_mode) == FileType::BlockDevice;
+    if how != Open::ReadOnly && rustix::fs::stat(path).is_ok_and(is_block) {
+        // Mounted, swap, part of LVM or RAID: the kernel knows who has a block device for itself.
+        flags |= OFlags::EXCL;
+    }
     let mode = Mode::from_raw_mode(0o600);
     // When it was last read, nobody wants to know; only its owner may say so.
     let opened = match rustix::fs::open(path, flags | OFlags::NOATIME, mode) {
@@ -96,6 +102,11 @@ fn other(e: impl fmt::Display) -> Why {
 fn explain_open(e: rustix::io::Errno) -> Why {
     match e {
         rustix::io::Errno::NOENT => (Unusable::Missing, "there is no such file or device".into()),
+        rustix::io::Errno::BUSY => {
+            let what =
+                "in use: another process has it, it is mounted, or it is a part of something";
+            (Unusable::InUse, what.into())
+        }
         rustix::io::Errno::INVAL => other(
             "the file system does not support O_DIRECT; put the store on ext4, xfs, btrfs or a \
              block device",

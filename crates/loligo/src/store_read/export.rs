@@ -18,10 +18,17 @@ const CHUNK_BYTES: u64 = 1 << 20;
 const PAGE_ENTRIES: usize = 1000;
 const PAGE_BYTES: usize = 1 << 20;
 
-/// Reads how many PGs a pool has from the newest map that the store has.
-struct FindPgNum {
+/// Reads how many PGs a pool has from the newest map that the store has; `None` if it has none that knows.
+pub(super) struct FindPgNum {
     pgid: PgId,
     newest: Option<Bytes>,
+}
+
+impl FindPgNum {
+    /// Of this PG's pool.
+    pub fn of(pgid: PgId) -> Self {
+        FindPgNum { pgid, newest: None }
+    }
 }
 
 impl Job for FindPgNum {
@@ -189,7 +196,7 @@ fn pg_num(args: &StoreExport) -> Result<u32, Failure> {
     if let Some(pg_num) = args.pg_num {
         return Ok(pg_num);
     }
-    let found = read(&args.place, FindPgNum { pgid: args.pgid, newest: None })?.outcome;
+    let found = read(&args.place, FindPgNum::of(args.pgid))?.outcome;
     found.ok_or_else(|| {
         let why = "the store has no map that can be read and knows the PG's pool";
         Failure::new(format!("cannot export PG {}", args.pgid), why)

@@ -5,7 +5,9 @@
 //! others are durable. So an import that breaks off leaves no PG, and can be run again with
 //! `--force`.
 
+use super::export::FindPgNum;
 use super::format::{Begin, Malformed, Reader, Section};
+use super::read;
 use crate::cli::StoreImport;
 use crate::disks::Disks;
 use crate::failure::{Context, Exit, Failure};
@@ -341,6 +343,18 @@ pub(crate) fn run(args: &StoreImport) -> Result<Exit, Failure> {
     let what = || format!("cannot import PG {}", begin.pgid);
     // The first section was looked at.
     input.next().map_err(|why| Failure::new(what(), why))?;
+    // A PG was split, or others went into it, since: what the file has belongs to others, or to none.
+    let known = read(&args.place, FindPgNum::of(begin.pgid))?.outcome;
+    if let Some(pg_num) = known.filter(|pg_num| *pg_num != begin.pg_num) {
+        let why = format!(
+            "its pool had {} PGs when it was exported, and has {pg_num} in the newest map of this store",
+            begin.pg_num
+        );
+        return Err(Failure::new(what(), why).exit(Exit::Refused).advise(
+            "Import it into a store that stopped when the pool had as many PGs; when that OSD is started, \
+             it divides the PG itself.",
+        ));
+    }
     let (path, wal) = disks_of(&args.place);
     let disks = Disks::open(&path, wal.as_deref(), Open::Existing)?;
     let expect = Expect { cluster: Some(begin.cluster), ..Expect::default() };

@@ -51,7 +51,20 @@ fn a_disk_is_replaced_when_nothing_is_lost_by_it() {
     let plan = accept().arg("--dry-run").text();
     assert!(plan.contains("would be destroyed") && plan.contains("Nothing was done"), "{plan}");
     assert_eq!(accept().arg("--json").json()["done"], false);
+    // Nothing is overwritten that is not this OSD's.
+    kill(&c, 2);
+    let other = c.dir().join("osd.2").join("block");
+    let said = accept().arg("--yes").arg("--disk").arg(&other).fails(REFUSED);
+    assert!(said.contains("holds the store of osd.2"), "{said}");
+    let files = c.dir().join("files");
+    let mut image = vec![0; 1 << 20];
+    image[1080..1082].copy_from_slice(&[0x53, 0xef]);
+    std::fs::write(&files, &image).unwrap();
+    let said = accept().arg("--yes").arg("--disk").arg(&files).fails(REFUSED);
+    assert!(said.contains("ext4") && said.contains("wipefs"), "{said}");
+    assert!(std::fs::read(&files).unwrap() == image);
     c.dev("start").ok();
+    c.wait_until_clean(LIMIT);
     kill(&c, 1);
     let done = accept().args(["--yes", "--json"]).json();
     assert_eq!(done["done"], true);

@@ -3,11 +3,15 @@
 
 use super::cluster::{BINARY, Cluster, is_foreign};
 use super::tool::Tool;
+use loligo::wait::Deadline;
 use std::path::Path;
+use std::time::Duration;
 
 const SMALL: &str = "512M";
 const REFUSED: i32 = 5;
 const DAMAGED: i32 = 6;
+const LIMIT: Duration = Duration::from_secs(120);
+const PAUSE: Duration = Duration::from_millis(200);
 
 fn store(command: &str, place: &Path) -> Tool {
     Tool::new(BINARY).args(["store", command]).arg(place)
@@ -70,6 +74,15 @@ fn a_pg_goes_out_of_a_store_and_into_it_and_is_served() {
     store("import", &place).arg("--file").arg(&bad).arg("--force").fails(REFUSED);
     store("fsck", &place).ok();
 
+    c.dev("start").ok();
+    // When its pool has more PGs, others have a part of what is in the file.
+    c.ceph().args(["osd", "pool", "set", "rbd", "pg_num", "64"]).ok();
+    let grown = || c.ask("osd pool get rbd pg_num")["pg_num"] == 64;
+    assert!(Deadline::after(LIMIT).until(PAUSE, grown));
+    c.wait_until_clean(LIMIT);
+    c.dev("stop").ok();
+    let said = store("import", &place).args(file).arg("--force").fails(REFUSED);
+    assert!(said.contains("had 32 PGs") && said.contains("has 64"), "{said}");
     c.dev("start").ok();
     for n in 0..12 {
         let name = format!("object{n}");
