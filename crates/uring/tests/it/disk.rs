@@ -2,9 +2,12 @@ use crate::run;
 use bytes::Bytes;
 use io::disk::{DevId, DiskError, DiskOp, DiskToken, WriteMode};
 use io::{AlignedBuf, Event};
+use rustix::fs::{Mode, OFlags};
 use smallvec::smallvec;
+use std::path::PathBuf;
+use std::process::Command;
 use types::Mono;
-use uring::{Open, open};
+use uring::{Open, Unusable, open};
 
 const DEV: DevId = DevId(0);
 const MIB: u64 = 1 << 20;
@@ -179,4 +182,29 @@ fn a_device_is_locked_and_clear_errors_are_given() {
     let big = dir.path().join("big");
     assert!(open(&big, huge).is_err());
     assert!(!big.exists(), "no half-made file stays");
+}
+
+/// What is mounted, or somebody's in another way, is not opened for writing.
+#[test]
+fn a_block_device_that_somebody_has_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("disk");
+    std::fs::write(&file, vec![0; 1 << 20]).unwrap();
+    let made = Command::new("losetup").args(["--find", "--show"]).arg(&file).output();
+    let Some(made) = made.ok().filter(|made| made.status.success()) else {
+        eprintln!("no loop device can be made here: nothing was tested");
+        return;
+    };
+    let device = PathBuf::from(String::from_utf8_lossy(&made.stdout).trim());
+    let flags = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
+    let somebody = rustix::fs::open(&device, flags, Mode::empty());
+    let opened = open(&device, Open::Existing).map(drop);
+    let looked_at = open(&device, Open::ReadOnly).map(drop);
+    let had = somebody.is_ok();
+    drop(somebody);
+    let free = open(&device, Open::Existing).map(drop);
+    let gone = Command::new("losetup").arg("--detach").arg(&device).status();
+    assert!(had && gone.is_ok_and(|s| s.success()));
+    assert_eq!(opened.map_err(|e| e.kind), Err(Unusable::InUse));
+    assert!(looked_at.is_ok() && free.is_ok());
 }
