@@ -90,6 +90,11 @@ impl Checkpoint {
         }
     }
 
+    /// Whether it waits for nothing but that the log calls all up to `decided` decided.
+    pub fn waits_for(&self, decided: u64) -> bool {
+        self.phase == Phase::Wait && decided + 1 >= self.next_txn
+    }
+
     /// Whether only the commit is left.
     pub fn is_ready(&self) -> bool {
         self.phase == Phase::Ready

@@ -52,7 +52,8 @@ const TXN_BLOCKS: u64 = 4096;
 const WRITING_BLOCKS: u64 = 2 * TXN_BLOCKS;
 const _: () = assert!(TXN_BLOCKS + WRITING_BLOCKS < scan::WITNESS_BLOCKS);
 
-/// Blocks of the ring that only batches without transactions may use.
+/// Blocks of the ring that only batches without transactions may use: half of them those that only say what
+/// is decided, the other half those of mounts. A mount without room would be none.
 fn spare_blocks(ring: u64) -> u64 {
     (ring / 8).clamp(8, 64)
 }
@@ -309,9 +310,10 @@ impl Wal {
         LogPos { seq, at: self.next_at }
     }
 
-    /// Whether a batch without transactions can be closed.
-    pub fn has_room_for_mark(&self) -> bool {
-        self.used_blocks() < self.place.blocks
+    /// How many batches without transactions can be closed.
+    pub fn room_for_marks(&self) -> u64 {
+        let ring = self.place.blocks;
+        (ring - spare_blocks(ring) / 2).saturating_sub(self.used_blocks())
     }
 
     /// The position behind all batches that are closed; the open one will stand there.
