@@ -184,7 +184,8 @@ impl Store {
         // What the last round left under way is nothing for this one.
         let mut begun: Vec<u64> = self.writeback.under_way().collect();
         begun.sort_unstable();
-        let Oldest { mut places, until, gone } = self.wal.oldest_blocks(max + begun.len());
+        let Oldest { mut places, until, gone } =
+            self.wal.oldest_blocks(max + begun.len(), self.reload_blocks());
         places.retain(|place| begun.binary_search(place).is_err());
         if places.is_empty() {
             return false;
@@ -195,8 +196,8 @@ impl Store {
         (self.writeback.blocks, self.writeback.done) = ((places.len() + begun.len()) as u64, 0);
         self.writeback.queue = places.into();
         self.writeback.running = true;
-        if let Some((log, seq)) = gone {
-            self.reload(log, seq, fx);
+        if gone.blocks > 0 {
+            self.reload(&gone, fx);
         }
         true
     }
@@ -206,6 +207,11 @@ impl Store {
     fn round_blocks(&self) -> usize {
         let memory = self.wal.budget() / BLOCK_BYTES / 4;
         ROUND_BLOCKS.min(self.wal.place.blocks as usize / 16).min(memory).max(1)
+    }
+
+    /// Blocks of the log that a round reads back, dead ones between those that are wanted among them.
+    fn reload_blocks(&self) -> u64 {
+        (self.wal.budget() / BLOCK_BYTES / 2).max(1) as u64
     }
 
     /// What is known of the next blocks of the queue. They are far from each other in memory, and looks

@@ -120,3 +120,49 @@ fn mounts_that_end_in_crashes_do_not_fill_the_log() {
     assert!(rig.store.is_at_rest());
     assert_clean(&mut rig.unmount(), &config, "after all");
 }
+
+#[test]
+fn what_is_read_back_after_a_crash_keeps_to_its_memory() {
+    let cache = 256 << 10;
+    let config = Config { wal_bytes: 8 << 20, wal_cache_bytes: cache, ..tiny_config() };
+    let mut rig = Rig::new(1, &[32 << 20, 9 << 20], &config);
+    let blocks = 100;
+    for n in 0..2 {
+        let mut txn = Transaction::new(0);
+        rig.commit(txn.write(&key(n), 0, vec![1; blocks * 4096].into()));
+    }
+    rig.sleep();
+    // Few blocks are written again and again, others once: these are all that is left of most of the log.
+    rig.disk.held = Some((DevId(0), 0));
+    let mut write = |rig: &mut Rig, object: u64, n: usize| {
+        let mut txn = Transaction::new(0);
+        let at = (n % blocks * 4096) as u64;
+        rig.commit(txn.write(&key(object), at, vec![n as u8; 4096].into()));
+    };
+    let mut n = 0;
+    while rig.store.usage().log_used < 5 << 20 {
+        write(&mut rig, 0, n);
+        if n % 60 == 0 {
+            write(&mut rig, 1, n / 60);
+        }
+        n += 1;
+    }
+    let mut disk = rig.disk;
+    disk.held = None;
+    disk.crash(|_, _, _| true);
+    let mut rig = Rig::open(disk, &config).unwrap();
+    rig.store.flush_soon();
+    rig.end_turn();
+    let mut most = 0;
+    while rig.turn() {
+        most = most.max(rig.store.memory().log.bytes);
+    }
+    assert!(rig.store.is_at_rest());
+    assert!(most > 0 && most <= cache as u64, "{most} bytes were read back");
+    for i in n - blocks..n {
+        let at = (i % blocks * 4096) as u64;
+        assert_eq!(rig.read(&key(0), at, 4096).unwrap(), [i as u8; 4096]);
+    }
+    let reads = rig.store.counters().in_place_reads;
+    assert!(reads < 200, "{reads} reads for {n} blocks of which few are left");
+}
