@@ -109,7 +109,7 @@ impl Rig {
     /// Checks the shape of the whole tree; gives its pages.
     fn all_pages(&self) -> BTreeSet<PagePtr> {
         let mut out = BTreeSet::new();
-        let (mut leaves, mut inner, mut blocks) = (0, 0, 0);
+        let (mut leaves, mut inner, mut blocks, mut leaf_blocks) = (0, 0, 0, 0);
         let mut todo: Vec<_> = self.tree.root.map(|r| (r, self.tree.level)).into_iter().collect();
         while let Some((ptr, level)) = todo.pop() {
             assert!(out.insert(ptr));
@@ -118,6 +118,7 @@ impl Rig {
             blocks += u64::from(ptr.blocks);
             if level == 0 {
                 leaves += 1;
+                leaf_blocks += u64::from(ptr.blocks);
                 continue;
             }
             inner += 1;
@@ -127,7 +128,8 @@ impl Rig {
             }
         }
         let t = self.tree;
-        assert_eq!((t.leaves, t.inner, t.blocks), (leaves, inner, blocks));
+        assert_eq!((t.leaves, t.inner), (leaves, inner));
+        assert_eq!((t.blocks, t.leaf_blocks), (blocks, leaf_blocks));
         out
     }
 

@@ -134,7 +134,7 @@ fn what_is_read_back_after_a_crash_keeps_to_its_memory() {
     rig.sleep();
     // Few blocks are written again and again, others once: these are all that is left of most of the log.
     rig.disk.held = Some((DevId(0), 0));
-    let mut write = |rig: &mut Rig, object: u64, n: usize| {
+    let write = |rig: &mut Rig, object: u64, n: usize| {
         let mut txn = Transaction::new(0);
         let at = (n % blocks * 4096) as u64;
         rig.commit(txn.write(&key(object), at, vec![n as u8; 4096].into()));

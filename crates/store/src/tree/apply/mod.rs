@@ -450,8 +450,7 @@ impl Apply {
         let job = self.job.take().expect("a leaf is being merged");
         assert_eq!(self.freed.pop(), Some(ptr), "the leaf was freed last");
         self.freed_blocks -= u64::from(ptr.blocks);
-        self.new.blocks += u64::from(ptr.blocks);
-        self.new.leaves += 1;
+        self.new.add(0, ptr.blocks);
         self.pos = job.upper;
         self.out().push((job.lower, Payload::Child(ptr, filter)));
         Ok(())
@@ -491,15 +490,13 @@ impl Apply {
         let blocks = size.blocks();
         let block = space.alloc_page(blocks).ok_or(Stop::NoSpace)?;
         let (ptr, node) = build(level, (entries, size), block, self.generation);
-        self.new.blocks += u64::from(blocks);
-        *self.new.count_of(level) += 1;
+        self.new.add(level, blocks);
         self.written.push((ptr, Arc::new(node)));
         Ok(ptr)
     }
 
     fn free(&mut self, ptr: PagePtr, level: u8) {
-        self.new.blocks -= u64::from(ptr.blocks);
-        *self.new.count_of(level) -= 1;
+        self.new.remove(level, ptr.blocks);
         self.freed_blocks += u64::from(ptr.blocks);
         self.freed.push(ptr);
     }
@@ -561,12 +558,6 @@ impl Apply {
         }
         self.provided.remove(&ptr.block);
         Ok(node)
-    }
-}
-
-impl Tree {
-    fn count_of(&mut self, level: u8) -> &mut u64 {
-        if level == 0 { &mut self.leaves } else { &mut self.inner }
     }
 }
 
