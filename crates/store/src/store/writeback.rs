@@ -66,8 +66,8 @@ pub(crate) struct WriteBack {
     next_group: u64,
     /// What was put in place in this turn: places and batches.
     placed: Vec<(u64, u64)>,
-    /// How often reading back the block of a place failed.
-    failures: HashMap<u64, u32>,
+    /// How often reading back the block of a place failed, and which content it was.
+    failures: HashMap<u64, (Pending, u32)>,
     /// What of the round's content had left memory.
     pub(super) reloaded: Reloaded,
     running: bool,
@@ -300,16 +300,22 @@ impl Store {
         let member = &mut group.members[index];
         let (place, pending) = (member.place, member.pending);
         match result {
-            Ok(bytes) if block_crc(&bytes) == pending.crc => member.content = Some(bytes),
+            Ok(bytes) if block_crc(&bytes) == pending.crc => {
+                member.content = Some(bytes);
+                self.writeback.failures.remove(&place);
+            }
             Ok(_) => {
                 self.counters.bad_blocks += 1;
                 self.give_up(place, pending);
             }
             Err(_) => {
                 self.counters.read_errors += 1;
-                let failures = self.writeback.failures.entry(place).or_insert(0);
-                *failures += 1;
-                if *failures >= READ_TRIES {
+                let failures = self.writeback.failures.entry(place).or_insert((pending, 0));
+                if failures.0 != pending {
+                    *failures = (pending, 0);
+                }
+                failures.1 += 1;
+                if failures.1 >= READ_TRIES {
                     self.give_up(place, pending);
                 }
             }
@@ -373,6 +379,13 @@ impl Store {
         self.writeback.done += group.members.len() as u64;
         let placed = group.members.iter().map(|member| (member.place, member.pending.seq));
         self.writeback.placed.extend(placed);
+        if !self.writeback.failures.is_empty() {
+            // Also what was read back with others in the end.
+            let failures = &mut self.writeback.failures;
+            for member in &group.members {
+                failures.remove(&member.place);
+            }
+        }
     }
 
     /// Notes all of the turn that is in place.
