@@ -20,6 +20,8 @@ const RANK_BLOCKS: u64 = 16;
 const MIN_SPARE_BLOCKS: u64 = 8 * CHUNK_BLOCKS;
 /// Chunks with room that are looked at before a new one is taken.
 const SEARCH_CHUNKS: usize = 8;
+/// Where no more than so many blocks are left each node goes where it fits best.
+const TIGHT_BLOCKS: u64 = 1024;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Chunk {
@@ -35,13 +37,18 @@ impl Chunk {
         words.map(|(o, u)| u64::from((o & !u).count_ones())).sum()
     }
 
-    /// The first of `len` contiguous blocks that are ours and not used.
-    fn find(&self, len: u64) -> Option<u64> {
+    /// All blocks but those that are ours and not used.
+    fn busy(&self) -> [u64; CHUNK_WORDS] {
         let mut busy = [0; CHUNK_WORDS];
         for (b, (o, u)) in busy.iter_mut().zip(self.owned.iter().zip(&self.used)) {
             *b = !(o & !u);
         }
-        super::ClearRuns::new(&busy).find(|(_, l)| *l >= len).map(|(start, _)| start)
+        busy
+    }
+
+    /// The first of `len` contiguous blocks that are ours and not used.
+    fn find(&self, len: u64) -> Option<u64> {
+        super::ClearRuns::new(&self.busy()).find(|(_, l)| *l >= len).map(|(start, _)| start)
     }
 }
 
@@ -148,11 +155,7 @@ impl Pages {
 
     /// Spare blocks of one chunk, taken out of it, as runs.
     fn strip(&mut self, number: u64) -> Vec<Run> {
-        let Some(chunk) = self.chunks.get(&number).copied() else { return Vec::new() };
-        let mut busy = [0; CHUNK_WORDS];
-        for (b, (o, u)) in busy.iter_mut().zip(chunk.owned.iter().zip(&chunk.used)) {
-            *b = !(o & !u);
-        }
+        let Some(busy) = self.chunks.get(&number).map(Chunk::busy) else { return Vec::new() };
         self.change(number, |chunk| chunk.owned = chunk.used);
         let base = number * CHUNK_BLOCKS;
         super::ClearRuns::new(&busy).map(|(start, len)| Run::new(base + start, len)).collect()
@@ -162,6 +165,11 @@ impl Pages {
 impl PageSpace for Allocator {
     fn alloc_page(&mut self, blocks: u16) -> Option<u64> {
         let len = u64::from(blocks);
+        if self.free_blocks() <= TIGHT_BLOCKS {
+            let block = self.tightest(len)?;
+            self.pages.occupy(block, len);
+            return Some(block);
+        }
         let has_room = self.pages.spare >= self.pages.used.max(MIN_SPARE_BLOCKS);
         let looked_at = if has_room { SEARCH_CHUNKS } else { 0 };
         let found = self.pages.find_in(self.pages.current, len);
@@ -202,6 +210,33 @@ impl Allocator {
             }
         }
         None
+    }
+
+    /// The shortest run of blocks that is long enough: what is left must do for long nodes, too.
+    fn tightest(&mut self, len: u64) -> Option<u64> {
+        let mut best: Option<Run> = None;
+        let mut look = |words: &[u64], base: u64| {
+            for (start, l) in super::ClearRuns::new(words).filter(|(_, l)| *l >= len) {
+                if best.is_none_or(|b| u64::from(b.len) > l) {
+                    best = Some(Run::new(base + start, l));
+                }
+            }
+        };
+        for (_, number) in &self.pages.roomy {
+            if let Some(chunk) = self.pages.chunks.get(number) {
+                look(&chunk.busy(), number * CHUNK_BLOCKS);
+            }
+        }
+        let regions = self.regions.iter().enumerate();
+        for (region, _) in regions.filter(|(_, r)| u64::from(r.longest.min(r.free)) >= len) {
+            look(self.words_of(region), region as u64 * super::REGION_BLOCKS);
+        }
+        let block = best?.start;
+        if self.used.all(block, 1, false) {
+            self.take(block, len);
+            self.pages.own(block, len);
+        }
+        Some(block)
     }
 
     /// Any free blocks that stand together.

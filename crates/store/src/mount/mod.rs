@@ -427,10 +427,9 @@ impl Mount {
         fx: &mut Effects,
     ) -> Result<usize, MountError> {
         let dropped: Vec<u64> = replay.dropped.iter().copied().collect();
-        if !replay.wal.has_room_for_mark() {
+        if !replay.wal.seal_dropped(&dropped) {
             return Err(self.damaged("the log", "it is full, no mount can be recorded in it"));
         }
-        replay.wal.seal_dropped(&dropped);
         let issue = replay.wal.issue(replay.next_txn - 1, sb.generation);
         let issue = issue.expect("a closed batch can be written");
         let count = issue.writes.len();

@@ -49,7 +49,7 @@ pub(crate) struct Replay {
 struct LastBatch {
     life: u64,
     decided: u64,
-    records: u32,
+    has_txns: bool,
 }
 
 impl Replay {
@@ -79,10 +79,12 @@ impl Replay {
     pub fn batch(&mut self, batch: ScannedBatch) -> Result<(), (u64, &'static str)> {
         let seq = batch.header.seq;
         let mut places = Vec::new();
+        let mut has_txns = false;
         for entry in batch.entries {
             match entry {
                 Entry::Dropped(txns) => self.dropped.extend(txns),
                 Entry::Txn(record) => {
+                    has_txns = true;
                     let first_block = places.len() as u32;
                     places.extend(record.blocks.iter().map(|(place, _)| *place));
                     self.waiting.push_back(Waiting { seq, first_block, record });
@@ -91,7 +93,7 @@ impl Replay {
         }
         self.wal.restore(&batch.header, batch.crc, places);
         let h = &batch.header;
-        self.last = Some(LastBatch { life: h.life, decided: h.decided, records: h.records });
+        self.last = Some(LastBatch { life: h.life, decided: h.decided, has_txns });
         self.decided = self.decided.max(h.decided);
         self.apply_decided();
         self.problem.take().map_or(Ok(()), Err)
@@ -212,15 +214,16 @@ impl Replay {
     }
 
     /// The life to go on in. A new one begins with a batch that says what is decided, unless the
-    /// last batch says just that and nothing stands behind it: then the last life can go on, so
-    /// that mounts alone do not fill the log. `news`: something was decided at the end of the log.
+    /// last batch says just that and nothing of its life or a later one stands behind it: then the last
+    /// life can go on, so that mounts alone do not fill the log. `news`: something was decided at the end
+    /// of the log.
     pub fn life(&self, sb: &Superblock, stale: Option<u64>, news: bool) -> u64 {
+        let says_it = |l: &LastBatch| {
+            let is_last = stale.is_none_or(|stale| stale < l.life);
+            !l.has_txns && l.decided + 1 >= self.next_txn && !news && is_last
+        };
         match self.last {
-            Some(l)
-                if l.records == 0 && l.decided + 1 >= self.next_txn && !news && stale.is_none() =>
-            {
-                l.life
-            }
+            Some(l) if says_it(&l) => l.life,
             last => sb.life.max(last.map_or(0, |l| l.life)).max(stale.unwrap_or(0)) + 1,
         }
     }

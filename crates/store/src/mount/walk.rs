@@ -53,9 +53,7 @@ impl Walk {
 
     fn note(&mut self, ptr: PagePtr, level: u8) {
         self.pages.push(ptr);
-        self.tree.blocks += u64::from(ptr.blocks);
-        let count = if level == 0 { &mut self.tree.leaves } else { &mut self.tree.inner };
-        *count += 1;
+        self.tree.add(level, ptr.blocks);
     }
 
     /// A node that was read.

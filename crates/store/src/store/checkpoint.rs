@@ -20,6 +20,7 @@ use io::disk::{DiskError, WriteMode};
 use io::{BLOCK_BYTES, Effects};
 use smallvec::SmallVec;
 use std::sync::Arc;
+use types::HashMap;
 
 /// Entries that one slice looks at: 0.1 ms where each is one of many in its leaf, 2 ms at most where
 /// leaves are new and memory is slow.
@@ -60,7 +61,8 @@ pub(crate) struct Checkpoint {
     size: usize,
     done: usize,
     reading: usize,
-    tries: u32,
+    /// How often each node that could not be read was read by itself, until it could.
+    tries: HashMap<u64, u32>,
     /// Nodes that wait to be written.
     queue: Vec<(PagePtr, Arc<Node>)>,
     writing_blocks: u64,
@@ -88,6 +90,11 @@ impl Checkpoint {
                     as usize
             }
         }
+    }
+
+    /// Whether it waits for nothing but that the log calls all up to `decided` decided.
+    pub fn waits_for(&self, decided: u64) -> bool {
+        self.phase == Phase::Wait && decided + 1 >= self.next_txn
     }
 
     /// Whether only the commit is left.
@@ -134,7 +141,7 @@ impl Store {
             size: frozen.len(),
             done: 0,
             reading: 0,
-            tries: 0,
+            tries: HashMap::default(),
             queue: Vec::new(),
             writing_blocks: 0,
             written_blocks: 0,
@@ -302,12 +309,17 @@ impl Store {
             };
             let Some(checkpoint) = &mut self.checkpoint else { return };
             match checked {
-                Ok(node) => checkpoint.apply.provide(ptr, Arc::new(node)),
-                Err(_) if !alone || checkpoint.tries < READ_TRIES => {
-                    checkpoint.tries += u32::from(alone);
-                    self.read_run(&[ptr], fx);
+                Ok(node) => {
+                    checkpoint.tries.remove(&ptr.block);
+                    checkpoint.apply.provide(ptr, Arc::new(node));
                 }
                 Err(why) => {
+                    let tries = checkpoint.tries.entry(ptr.block).or_insert(0);
+                    if !alone || *tries < READ_TRIES {
+                        *tries += u32::from(alone);
+                        self.read_run(&[ptr], fx);
+                        continue;
+                    }
                     let why = format!("tree node at block {}: {why}", ptr.block);
                     return self.fatal("a checkpoint", why);
                 }

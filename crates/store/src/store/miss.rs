@@ -10,6 +10,7 @@ use crate::tree::node::{Node, PagePtr};
 use bytes::Bytes;
 use io::BLOCK_BYTES;
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use types::ObjectKey;
 
@@ -49,15 +50,9 @@ pub(crate) enum Want {
 /// operation is run again from its beginning.
 #[derive(Debug)]
 pub struct Miss {
-    pub(crate) wants: Vec<Want>,
-    /// The answer is known already: the operation fails.
-    pub(crate) problem: Option<StoreError>,
+    pub(crate) wants: Wants,
     /// The store's epoch when it was found: later, the places may be something else.
     pub(crate) epoch: u64,
-    /// What is fetched is not kept in memory for others.
-    pub(crate) once: bool,
-    /// Some of what was wanted is kept in memory.
-    pub(crate) partly: bool,
 }
 
 impl Miss {
@@ -67,20 +62,18 @@ impl Miss {
             // One of them is stale: fetching gives nothing, and the operation finds out anew.
             self.epoch = u64::MAX;
         }
-        self.wants.extend(other.wants);
-        self.problem = self.problem.take().or(other.problem);
-        self.once &= other.once;
-        self.partly |= other.partly;
+        self.wants.once &= other.wants.once;
+        self.wants.merge(other.wants);
     }
 
     /// The same for one who will not read it again: what is fetched is not kept in memory for others.
     pub fn not_kept(self) -> Miss {
-        Miss { once: true, ..self }
+        Miss { wants: Wants { once: true, ..self.wants }, ..self }
     }
 
     /// Bytes of data that it fetches.
     pub fn bytes(&self) -> usize {
-        let blocks = self.wants.iter().map(|want| match want {
+        let blocks = self.wants.wants.iter().map(|want| match want {
             Want::Page(_) => 0,
             Want::Data { crcs, .. } => crcs.len(),
             Want::Outlined { crcs, .. } => crcs.len(),
@@ -91,7 +84,7 @@ impl Miss {
 
     /// How many reads it stands for.
     pub fn reads(&self) -> usize {
-        self.wants.len()
+        self.wants.wants.len()
     }
 }
 
@@ -99,6 +92,9 @@ impl Miss {
 #[derive(Debug, Default)]
 pub(crate) struct Wants {
     pub wants: Vec<Want>,
+    /// The nodes among them, where there are more than [`FEW`].
+    pages: BTreeSet<PagePtr>,
+    /// The answer is known already: the operation fails.
     pub problem: Option<StoreError>,
     /// What is kept in memory is not looked at.
     pub from_disk: bool,
@@ -110,6 +106,10 @@ pub(crate) struct Wants {
     at_hand: Vec<u32>,
 }
 
+/// So many are looked through for one that is known.
+const FEW: usize = 16;
+/// Nodes that are asked for together when values of many are wanted: others want the disk, too.
+const MAX_PAGES: usize = 256;
 /// Blocks in memory between two that are wanted are read with them, up to so many: one read of all takes
 /// less than two.
 const MAX_AT_HAND: usize = 16;
@@ -129,18 +129,36 @@ impl Wants {
         self.wants.is_empty() && self.problem.is_none()
     }
 
+    /// Whether there is enough for one fetch.
+    pub fn is_full(&self) -> bool {
+        self.wants.len() >= MAX_PAGES
+    }
+
     /// Adds what the tree lacks.
     pub fn tree(&mut self, miss: TreeMiss) {
         match miss {
-            TreeMiss::Pages(ptrs) => {
-                for ptr in ptrs {
-                    let known = |w: &Want| matches!(w, Want::Page(p) if *p == ptr);
-                    if !self.wants.iter().any(known) {
-                        self.wants.push(Want::Page(ptr));
-                    }
-                }
-            }
+            TreeMiss::Pages(ptrs) => ptrs.into_iter().for_each(|ptr| self.page(ptr)),
             TreeMiss::Damaged { block, what } => self.damaged(block, what),
+        }
+    }
+
+    /// Adds a node, once: many rows are in one.
+    fn page(&mut self, ptr: PagePtr) {
+        let page = |want: &Want| match want {
+            Want::Page(ptr) => Some(*ptr),
+            _ => None,
+        };
+        let mut known = self.wants.iter().filter_map(page);
+        let is_known = if self.wants.len() <= FEW {
+            known.any(|known| known == ptr)
+        } else {
+            if self.pages.is_empty() {
+                self.pages.extend(known);
+            }
+            !self.pages.insert(ptr)
+        };
+        if !is_known {
+            self.wants.push(Want::Page(ptr));
         }
     }
 
@@ -203,9 +221,16 @@ impl Wants {
     }
 
     /// Adds what another part of the operation lacks.
-    pub fn merge(&mut self, other: Miss) {
-        self.wants.extend(other.wants);
+    pub fn merge(&mut self, other: Wants) {
+        self.at_hand.clear();
+        for want in other.wants {
+            match want {
+                Want::Page(ptr) => self.page(ptr),
+                other => self.wants.push(other),
+            }
+        }
         self.problem = self.problem.take().or(other.problem);
+        self.partly |= other.partly;
     }
 }
 

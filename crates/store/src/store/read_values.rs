@@ -110,9 +110,12 @@ impl Store {
         let mut wants = Wants::default();
         let mut out = Vec::with_capacity(keys.len());
         for key in keys {
+            if wants.is_full() {
+                break;
+            }
             match self.value_of(onode.id, Kind::Omap, key) {
                 Ok(value) => out.push(value),
-                Err(miss) => wants.merge(miss),
+                Err(miss) => wants.merge(miss.wants),
             }
         }
         if wants.is_empty() { Ok(Some(out)) } else { Err(self.miss(wants)) }
@@ -185,13 +188,16 @@ impl Store {
         let mut out = Vec::with_capacity(rows.len());
         let mut wants = Wants::default();
         for (key, row) in rows {
+            if wants.is_full() {
+                break;
+            }
             let name = match keys::parse(&key) {
                 Ok(Parsed::Attr { name, .. } | Parsed::Omap { name, .. }) => name,
                 _ => return Err(self.damaged("a row with an impossible key")),
             };
             match self.value(id, kind, name, &row) {
                 Ok(value) => out.push((Bytes::copy_from_slice(name), value)),
-                Err(miss) => wants.merge(miss),
+                Err(miss) => wants.merge(miss.wants),
             }
         }
         if wants.is_empty() { Ok(out) } else { Err(self.miss(wants)) }

@@ -1,19 +1,18 @@
 //! Content of logged blocks that has left memory, read back for a round of putting in place.
 //!
 //! What goes first from memory is what is oldest, and that is what a round puts in place next: so it
-//! stands in one piece in the log, and long reads bring it back for a small part of what a read for each
-//! block would cost. What cannot be read so, or does not have its checksum, is left to
+//! stands close together in the log, and long reads bring it back for a small part of what a read for each
+//! block would cost. Where most of it was written over since, only the parts that are still wanted are read. What cannot be read so, or does not have its checksum, is left to
 //! [`super::writeback`], which reads single blocks and knows what to do when they are damaged.
 
 use super::inflight::MAX_IO_BLOCKS;
 use super::{Ended, Store};
 use crate::codec::block_crc;
-use crate::wal::{Content, Pending, split_ring};
+use crate::wal::{Content, Gone, Pending, split_ring};
 use bytes::Bytes;
 use io::disk::DiskError;
 use io::{BLOCK_BYTES, Effects};
 use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
 
 /// Blocks of one read: as much as there is memory at hand for.
 const READ_BLOCKS: u64 = 16;
@@ -55,12 +54,13 @@ impl Reloaded {
 }
 
 impl Store {
-    /// Reads this part of the endless log, of which `seq` is the first batch.
-    pub(super) fn reload(&mut self, log: Range<u64>, seq: u64, fx: &mut Effects) {
-        let len = log.end - log.start;
-        self.wal.set_reloaded(len as usize * BLOCK_BYTES);
-        self.writeback.reloaded.seq = seq;
-        for (first, _, blocks) in split_ring(log.start, len, self.wal.place.blocks) {
+    /// Reads parts of the log.
+    pub(super) fn reload(&mut self, gone: &Gone, fx: &mut Effects) {
+        self.wal.set_reloaded(gone.blocks as usize * BLOCK_BYTES);
+        self.writeback.reloaded.seq = gone.seq;
+        let ring = self.wal.place.blocks;
+        let parts = gone.parts.iter().map(|part| (part.start, part.end - part.start));
+        for (first, _, blocks) in parts.flat_map(|(at, len)| split_ring(at, len, ring)) {
             let starts = (first..first + blocks).step_by(READ_BLOCKS as usize);
             let reads = starts.map(|at| (at, READ_BLOCKS.min(first + blocks - at)));
             self.writeback.reloaded.queue.extend(reads);

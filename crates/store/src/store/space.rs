@@ -11,6 +11,7 @@ use super::{Compressed, Life, Store, Usage};
 use crate::config::{HEAD_BLOCKS, TAIL_BLOCKS, reserve_blocks};
 use crate::memtable::Memtable;
 use crate::tree::Tree;
+use crate::tree::node::MAX_NODE_BLOCKS;
 use io::BLOCK_BYTES;
 
 /// Changes that wait to be applied to a tree.
@@ -36,23 +37,32 @@ impl Load {
     }
 }
 
+/// Blocks of a node beyond the first, at most.
+const MORE_BLOCKS: u64 = MAX_NODE_BLOCKS as u64 - 1;
 /// Slack for what every checkpoint writes.
 const NODE_SLACK_BLOCKS: u64 = 8;
 
 /// Blocks that applying `load` to `tree` takes at most before old nodes are given back.
 ///
-/// Each change rewrites at most its leaf and, when that got small, the leaf behind it; new rows fill
-/// nodes at least by a quarter (a bitmap row, a quarter of a block, is counted as a block); and each
-/// rewritten or new node may change an inner node per level.
+/// Each change rewrites at most its leaf and, when that got small, the leaf behind it, of which one may be
+/// long; new rows fill nodes at least by a quarter (a bitmap row, a quarter of a block, is counted as a block),
+/// but for those beside the row of a long leaf; and each rewritten or new node may change an inner node per
+/// level. How many of them are new follows from how many there are.
 fn node_need(tree: Tree, load: Load) -> u64 {
     let changes = load.rows + load.regions;
     if changes == 0 {
         return 0;
     }
-    let rewritten = (2 * changes).min(tree.leaves + tree.blocks.saturating_sub(tree.inner));
-    let new = load.bytes / 1024 + load.regions;
-    let inner = (u64::from(tree.level) * changes).min(tree.inner) + (rewritten + new) / 16;
-    rewritten + new + inner + u64::from(tree.level) + NODE_SLACK_BLOCKS
+    let level = u64::from(tree.level);
+    let inner_blocks = tree.blocks - tree.leaf_blocks;
+    // Blocks of long nodes beyond the first.
+    let (long, long_inner) = (tree.leaf_blocks - tree.leaves, inner_blocks - tree.inner);
+    let rewritten = (2 * changes).min(2 * tree.leaves) + (MORE_BLOCKS * changes).min(long);
+    let new = load.bytes / 1024 + load.regions + changes.min(2 * long);
+    let inner = (level * changes).min(tree.inner) + (MORE_BLOCKS * level * changes).min(long_inner);
+    let nodes = rewritten + new;
+    let new_inner = nodes / 16 + 2 * nodes * inner_blocks / (tree.leaves + tree.inner).max(1);
+    nodes + inner + new_inner + level + NODE_SLACK_BLOCKS
 }
 
 /// The answer to whether there is room.
@@ -75,11 +85,14 @@ impl Store {
         let mut tree = self.rows.tree;
         let mut running = 0;
         if let (Some(frozen), Some(checkpoint)) = (&self.rows.frozen, self.running_checkpoint()) {
-            let whole = node_need(tree, Load::of(frozen));
+            let load = Load::of(frozen);
+            let whole = node_need(tree, load);
             running = whole.saturating_sub(checkpoint.written_blocks());
             // The next checkpoint finds a larger tree.
             tree.leaves += whole;
-            tree.blocks += whole;
+            let blocks = whole + load.bytes / BLOCK_BYTES as u64;
+            tree.blocks += blocks;
+            tree.leaf_blocks += blocks;
             tree.level += 1;
         }
         running + node_need(tree, self.load().plus(more))

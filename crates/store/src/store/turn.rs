@@ -88,7 +88,7 @@ impl Store {
         }
         let interval = Duration::from_millis(self.config.checkpoint_interval_ms);
         let dirty = self.dirty_since.map(|since| since.after(interval));
-        let mark = self.mark_due.filter(|_| self.can_seal());
+        let mark = self.mark_due.filter(|_| self.lets_go() && self.may_mark(true));
         [mark, dirty].into_iter().flatten().min()
     }
 
@@ -133,10 +133,32 @@ impl Store {
     }
 
     /// Whether a batch can be closed now.
-    fn can_seal(&self) -> bool {
+    fn lets_go(&self) -> bool {
         let (blocks, writing) = (self.wal.open_blocks(), self.wal.writing());
-        let goes = self.gather.lets_go(blocks, writing, &self.config);
-        goes && (self.wal.has_open() || self.wal.has_room_for_mark())
+        self.gather.lets_go(blocks, writing, &self.config)
+    }
+
+    /// Whether somebody wants the log to be told what is decided, though it is told nothing else.
+    fn wants_mark(&self) -> bool {
+        let due = self.mark_due.is_some_and(|due| due <= self.now);
+        let unannounced = self.txns.decided() > self.announced;
+        unannounced && (due || self.mark_wanted) && self.may_mark(due)
+    }
+
+    /// Whether it is worth a block of the log. What is on its way is decided one by one, and each of them
+    /// could be told: so not before at least half of it is, or a checkpoint waits for just that, or it is
+    /// `due`. Where the log is full the last block is for telling of the last one, or whoever waits for it
+    /// would wait for ever.
+    fn may_mark(&self, due: bool) -> bool {
+        let room = self.wal.room_for_marks();
+        let (decided, left) = (self.txns.decided(), self.txns.in_flight() as u64);
+        if left == 0 || room == 0 {
+            return room > 0;
+        }
+        let half = decided - self.announced >= left;
+        let is_full = self.wal.used_blocks() >= self.wal.usable_blocks();
+        let waits = || self.checkpoint.as_ref().is_some_and(|c| c.waits_for(decided));
+        room > 1 && (half || (due && !is_full) || waits())
     }
 
     fn issue_direct(&mut self, fx: &mut Effects) {
@@ -174,10 +196,7 @@ impl Store {
     /// Writes the turn's batch, or lets it grow until one that is in flight is done.
     fn issue_batches(&mut self, fx: &mut Effects) {
         let max = self.config.wal_inflight_batches.max(1);
-        let unannounced = self.txns.decided() > self.announced;
-        let due = self.mark_due.is_some_and(|due| due <= self.now);
-        let mark = unannounced && (due || self.mark_wanted);
-        if (self.wal.has_open() || mark) && self.can_seal() {
+        if (self.wal.has_open() || self.wants_mark()) && self.lets_go() {
             self.wal.seal();
         }
         while self.wal.writing() < max {

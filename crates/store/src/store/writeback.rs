@@ -66,8 +66,8 @@ pub(crate) struct WriteBack {
     next_group: u64,
     /// What was put in place in this turn: places and batches.
     placed: Vec<(u64, u64)>,
-    /// How often reading back the block of a place failed.
-    failures: HashMap<u64, u32>,
+    /// How often reading back the block of a place failed, and which content it was.
+    failures: HashMap<u64, (Pending, u32)>,
     /// What of the round's content had left memory.
     pub(super) reloaded: Reloaded,
     running: bool,
@@ -184,7 +184,8 @@ impl Store {
         // What the last round left under way is nothing for this one.
         let mut begun: Vec<u64> = self.writeback.under_way().collect();
         begun.sort_unstable();
-        let Oldest { mut places, until, gone } = self.wal.oldest_blocks(max + begun.len());
+        let Oldest { mut places, until, gone } =
+            self.wal.oldest_blocks(max + begun.len(), self.reload_blocks());
         places.retain(|place| begun.binary_search(place).is_err());
         if places.is_empty() {
             return false;
@@ -195,8 +196,8 @@ impl Store {
         (self.writeback.blocks, self.writeback.done) = ((places.len() + begun.len()) as u64, 0);
         self.writeback.queue = places.into();
         self.writeback.running = true;
-        if let Some((log, seq)) = gone {
-            self.reload(log, seq, fx);
+        if gone.blocks > 0 {
+            self.reload(&gone, fx);
         }
         true
     }
@@ -206,6 +207,11 @@ impl Store {
     fn round_blocks(&self) -> usize {
         let memory = self.wal.budget() / BLOCK_BYTES / 4;
         ROUND_BLOCKS.min(self.wal.place.blocks as usize / 16).min(memory).max(1)
+    }
+
+    /// Blocks of the log that a round reads back, dead ones between those that are wanted among them.
+    fn reload_blocks(&self) -> u64 {
+        (self.wal.budget() / BLOCK_BYTES / 2).max(1) as u64
     }
 
     /// What is known of the next blocks of the queue. They are far from each other in memory, and looks
@@ -294,16 +300,22 @@ impl Store {
         let member = &mut group.members[index];
         let (place, pending) = (member.place, member.pending);
         match result {
-            Ok(bytes) if block_crc(&bytes) == pending.crc => member.content = Some(bytes),
+            Ok(bytes) if block_crc(&bytes) == pending.crc => {
+                member.content = Some(bytes);
+                self.writeback.failures.remove(&place);
+            }
             Ok(_) => {
                 self.counters.bad_blocks += 1;
                 self.give_up(place, pending);
             }
             Err(_) => {
                 self.counters.read_errors += 1;
-                let failures = self.writeback.failures.entry(place).or_insert(0);
-                *failures += 1;
-                if *failures >= READ_TRIES {
+                let failures = self.writeback.failures.entry(place).or_insert((pending, 0));
+                if failures.0 != pending {
+                    *failures = (pending, 0);
+                }
+                failures.1 += 1;
+                if failures.1 >= READ_TRIES {
                     self.give_up(place, pending);
                 }
             }
@@ -367,6 +379,13 @@ impl Store {
         self.writeback.done += group.members.len() as u64;
         let placed = group.members.iter().map(|member| (member.place, member.pending.seq));
         self.writeback.placed.extend(placed);
+        if !self.writeback.failures.is_empty() {
+            // Also what was read back with others in the end.
+            let failures = &mut self.writeback.failures;
+            for member in &group.members {
+                failures.remove(&member.place);
+            }
+        }
     }
 
     /// Notes all of the turn that is in place.

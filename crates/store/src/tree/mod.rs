@@ -30,6 +30,8 @@ pub(crate) struct Tree {
     pub inner: u64,
     /// Blocks of all nodes.
     pub blocks: u64,
+    /// Blocks of the leaves.
+    pub leaf_blocks: u64,
 }
 
 /// Why the tree cannot answer from memory.
@@ -54,6 +56,24 @@ fn fetch(pages: &PageCache, ptr: PagePtr, level: u8) -> Result<Arc<Node>, TreeMi
 }
 
 impl Tree {
+    /// Counts a node of it.
+    pub fn add(&mut self, level: u8, blocks: u16) {
+        let leaves = u64::from(level == 0);
+        self.leaves += leaves;
+        self.inner += 1 - leaves;
+        self.blocks += u64::from(blocks);
+        self.leaf_blocks += leaves * u64::from(blocks);
+    }
+
+    /// A node is no more of it.
+    pub fn remove(&mut self, level: u8, blocks: u16) {
+        let leaves = u64::from(level == 0);
+        self.leaves -= leaves;
+        self.inner -= 1 - leaves;
+        self.blocks -= u64::from(blocks);
+        self.leaf_blocks -= leaves * u64::from(blocks);
+    }
+
     /// The value of `key`.
     pub fn get(&self, pages: &PageCache, key: &[u8]) -> Result<Option<Bytes>, TreeMiss> {
         let Some(mut ptr) = self.root else { return Ok(None) };

@@ -3,7 +3,7 @@
 use super::apply::{Apply, PageSpace, Step};
 use super::cache::PageCache;
 use super::filter::Filter;
-use super::node::{Entry, Node, PagePtr, Payload, node_crc};
+use super::node::{Entry, MAX_LEVEL, Node, PagePtr, Payload, node_crc};
 use super::*;
 use crate::keys::{self, Key};
 use crate::memtable::Memtable;
@@ -53,6 +53,17 @@ impl Rig {
 
     /// Applies changes, in slices of 20 entries; gives the most nodes that one of them wrote.
     fn checkpoint(&mut self, changes: &Memtable) -> usize {
+        let before = self.all_pages();
+        let (most, freed) = self.apply(changes);
+        let after = self.all_pages();
+        let freed_once: BTreeSet<PagePtr> = freed.iter().copied().collect();
+        assert_eq!(freed.len(), freed_once.len());
+        assert_eq!(before.difference(&after).copied().collect::<BTreeSet<_>>(), freed_once);
+        most
+    }
+
+    /// The same without looking at the whole tree before and after; gives the freed pages, too.
+    fn apply(&mut self, changes: &Memtable) -> (usize, Vec<PagePtr>) {
         for (from, range) in changes.ranges() {
             let span = from.to_vec()..range.end.to_vec();
             let gone: Vec<_> = self.plain.range(span).map(|(k, _)| k.clone()).collect();
@@ -69,7 +80,6 @@ impl Rig {
             *row = Shard::patched(std::mem::take(row).into(), &patch).unwrap().to_vec();
         }
         self.generation += 1;
-        let before = self.all_pages();
         let mut apply = Apply::new(self.tree, self.generation);
         let mut most = 0;
         loop {
@@ -93,17 +103,13 @@ impl Rig {
             }
         }
         self.tree = apply.new;
-        let after = self.all_pages();
-        let freed: BTreeSet<PagePtr> = apply.freed.iter().copied().collect();
-        assert_eq!(freed.len(), apply.freed.len());
-        assert_eq!(before.difference(&after).copied().collect::<BTreeSet<_>>(), freed);
-        most
+        (most, apply.freed)
     }
 
     /// Checks the shape of the whole tree; gives its pages.
     fn all_pages(&self) -> BTreeSet<PagePtr> {
         let mut out = BTreeSet::new();
-        let (mut leaves, mut inner, mut blocks) = (0, 0, 0);
+        let (mut leaves, mut inner, mut blocks, mut leaf_blocks) = (0, 0, 0, 0);
         let mut todo: Vec<_> = self.tree.root.map(|r| (r, self.tree.level)).into_iter().collect();
         while let Some((ptr, level)) = todo.pop() {
             assert!(out.insert(ptr));
@@ -112,6 +118,7 @@ impl Rig {
             blocks += u64::from(ptr.blocks);
             if level == 0 {
                 leaves += 1;
+                leaf_blocks += u64::from(ptr.blocks);
                 continue;
             }
             inner += 1;
@@ -121,7 +128,8 @@ impl Rig {
             }
         }
         let t = self.tree;
-        assert_eq!((t.leaves, t.inner, t.blocks), (leaves, inner, blocks));
+        assert_eq!((t.leaves, t.inner), (leaves, inner));
+        assert_eq!((t.blocks, t.leaf_blocks), (blocks, leaf_blocks));
         out
     }
 
@@ -250,6 +258,40 @@ fn however_much_is_new_a_slice_writes_few_nodes() {
     let most = few.checkpoint(&rows(1, 7, 4_000));
     assert!(most <= 20, "{most} of {} nodes in one slice", few.tree.leaves + few.tree.inner);
     few.check();
+}
+
+/// What is deeper than a reader takes for possible would be lost.
+#[test]
+fn a_tree_of_long_keys_stays_low() {
+    // A prefix that fills more than a block; pairs of keys that have less in common with all others, in
+    // which every second separator is as long as a key can be.
+    let shared = |_: u64| vec![b'x'; 4200];
+    let pairs = |n: u64| [&(n / 2).to_be_bytes()[..], &[0; 24_000]].concat();
+    let prefixes: [&dyn Fn(u64) -> Vec<u8>; 2] = [&shared, &pairs];
+    for (prefix, deletes) in prefixes.into_iter().flat_map(|p| [(p, false), (p, true)]) {
+        let mut rng = fastrand::Rng::with_seed(9);
+        let mut rig = Rig::new(16 << 20);
+        let mut live: Vec<Key> = Vec::new();
+        let mut order: Vec<u64> = (0..1_000).collect();
+        rng.shuffle(&mut order);
+        for n in order {
+            let key = [&[1][..], &prefix(n), &n.to_be_bytes()].concat();
+            let mut changes = Memtable::default();
+            changes.put(Key::from_slice(&key), Some(vec![7; 20].into()), 1);
+            live.push(Key::from_slice(&key));
+            if deletes && rng.u8(0..3) == 0 {
+                changes.put(live.swap_remove(rng.usize(..live.len())), None, 1);
+            }
+            for ptr in rig.apply(&changes).1 {
+                rig.disk.pages.remove(&ptr.block);
+            }
+            assert!(rig.tree.level <= MAX_LEVEL / 3, "{} levels", rig.tree.level);
+        }
+        let tree = rig.tree;
+        println!("{} leaves, {} inner nodes, {} levels", tree.leaves, tree.inner, tree.level);
+        rig.all_pages();
+        rig.check();
+    }
 }
 
 #[test]

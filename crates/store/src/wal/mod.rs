@@ -52,7 +52,8 @@ const TXN_BLOCKS: u64 = 4096;
 const WRITING_BLOCKS: u64 = 2 * TXN_BLOCKS;
 const _: () = assert!(TXN_BLOCKS + WRITING_BLOCKS < scan::WITNESS_BLOCKS);
 
-/// Blocks of the ring that only batches without transactions may use.
+/// Blocks of the ring that only batches without transactions may use: half of them those that only say what
+/// is decided, the other half those of mounts. A mount without room would be none.
 fn spare_blocks(ring: u64) -> u64 {
     (ring / 8).clamp(8, 64)
 }
@@ -86,9 +87,40 @@ pub(crate) struct Oldest {
     pub places: Vec<u64>,
     /// Where the last of their batches ends.
     pub until: LogPos,
-    /// The part of the endless log in which the content of some of them is, and only there, and its
-    /// first batch.
-    pub gone: Option<(Range<u64>, u64)>,
+    /// Where the content of some of them is, and only there.
+    pub gone: Gone,
+}
+
+/// Parts of the endless log that are to be read back.
+#[derive(Debug, Default)]
+pub(crate) struct Gone {
+    /// In order.
+    pub parts: Vec<Range<u64>>,
+    pub blocks: u64,
+    /// The first batch they are of.
+    pub seq: u64,
+}
+
+/// So many blocks between two that are read back are read with them: that costs less than another read.
+const GAP_BLOCKS: u64 = 8;
+
+impl Gone {
+    /// Adds a block of a batch behind those before.
+    fn add(&mut self, seq: u64, at: u64) {
+        match self.parts.last_mut() {
+            Some(part) if at <= part.end + GAP_BLOCKS => {
+                self.blocks += at + 1 - part.end;
+                part.end = at + 1;
+            }
+            last => {
+                if last.is_none() {
+                    self.seq = seq;
+                }
+                self.blocks += 1;
+                self.parts.push(at..at + 1);
+            }
+        }
+    }
 }
 
 /// Whether a transaction can go into the log.
@@ -309,9 +341,10 @@ impl Wal {
         LogPos { seq, at: self.next_at }
     }
 
-    /// Whether a batch without transactions can be closed.
-    pub fn has_room_for_mark(&self) -> bool {
-        self.used_blocks() < self.place.blocks
+    /// How many batches without transactions can be closed.
+    pub fn room_for_marks(&self) -> u64 {
+        let ring = self.place.blocks;
+        (ring - spare_blocks(ring) / 2).saturating_sub(self.used_blocks())
     }
 
     /// The position behind all batches that are closed; the open one will stand there.
@@ -505,28 +538,33 @@ impl Wal {
     }
 
     /// The logged blocks of the oldest batches that may be put in place, `max` or a few more of
-    /// them; the newest logged content of each is recorded.
-    pub fn oldest_blocks(&mut self, max: usize) -> Oldest {
+    /// them, or as many as need `max_gone` or a few more to be read back; the newest logged content of each
+    /// is recorded.
+    pub fn oldest_blocks(&mut self, max: usize, max_gone: u64) -> Oldest {
         let first = self.blocks_pos();
         let mut until = first;
-        let (mut out, mut gone) = (Vec::new(), None);
+        let (mut out, mut gone) = (Vec::new(), Gone::default());
         for batch in self.batches.iter().skip(self.index_of(first.seq)) {
-            if out.len() >= max || batch.state != State::Durable {
+            let is_enough = out.len() >= max || gone.blocks >= max_gone;
+            if is_enough || batch.state != State::Durable {
                 break;
             }
             until = LogPos { seq: batch.seq + 1, at: batch.at + batch.total_blocks() };
             if batch.live == 0 {
                 continue;
             }
-            if batch.kept == 0 {
-                let (log, _) = gone.get_or_insert((batch.at..until.at, batch.seq));
-                log.end = until.at;
+            let live = batch.blocks.iter().enumerate().filter(|(i, place)| {
+                let here = |p: &Pending| {
+                    (p.seq, p.index as usize) == (batch.seq, *i) && p.txn <= self.recorded
+                };
+                self.overlay.get(**place).is_some_and(|p| here(&p))
+            });
+            for (i, place) in live {
+                out.push(*place);
+                if batch.kept == 0 {
+                    gone.add(batch.seq, batch.at + batch.head_blocks + i as u64);
+                }
             }
-            out.extend(batch.blocks.iter().copied().enumerate().filter_map(|(i, place)| {
-                let pending = self.overlay.get(place)?;
-                let here = pending.seq == batch.seq && pending.index as usize == i;
-                (here && pending.txn <= self.recorded).then_some(place)
-            }));
         }
         Oldest { places: out, until, gone }
     }

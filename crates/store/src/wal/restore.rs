@@ -44,15 +44,21 @@ impl Wal {
         }
     }
 
-    /// Closes a batch that says which transactions of earlier ones must be passed over.
-    pub fn seal_dropped(&mut self, dropped: &[u64]) {
+    /// Closes a batch that says which transactions of earlier ones must be passed over. False when the log
+    /// has no room for it.
+    pub fn seal_dropped(&mut self, dropped: &[u64]) -> bool {
         let batch = self.open();
         assert!(batch.is_empty(), "the first batch of a life");
         if !dropped.is_empty() {
             format::encode_dropped(&mut batch.records, dropped);
             batch.count = 1;
         }
-        self.seal();
+        let total = batch.total_blocks();
+        let has_room = self.next_at - self.tail.at + total <= self.place.blocks;
+        if has_room {
+            self.seal();
+        }
+        has_room
     }
 
     /// Everything up to `txn` is recorded.

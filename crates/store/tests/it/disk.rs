@@ -101,6 +101,10 @@ pub struct Disk {
     pub fail_write_after: Option<u64>,
     /// So many reads fail.
     pub fail_reads: u32,
+    /// So many reads of each of these blocks fail.
+    pub fail_times: BTreeMap<(DevId, u64), u32>,
+    /// Writes from this block on end only when they are told to ([`Disk::complete_held`]).
+    pub held: Option<(DevId, u64)>,
     pub fail_discards: bool,
     /// How operations fail.
     pub error: DiskError,
@@ -147,6 +151,8 @@ impl Disk {
             fail_after: None,
             fail_write_after: None,
             fail_reads: 0,
+            fail_times: BTreeMap::new(),
+            held: None,
             fail_discards: false,
             error: DiskError::Os(5),
             faults: WriteFaults::default(),
@@ -256,11 +262,31 @@ impl Disk {
         if self.flying.is_empty() {
             return None;
         }
+        if self.held.is_some() {
+            return self.complete_first(false);
+        }
         let n = if self.in_order { 0 } else { self.rng.usize(..self.flying.len()) };
         let token = *self.flying.keys().nth(n)?;
-        let op = self.flying.remove(&token)?;
-        let result = self.finish(op);
-        Some(DiskDone { token, result })
+        Some(self.complete_this(token))
+    }
+
+    /// Completes the oldest write that is held.
+    pub fn complete_held(&mut self) -> Option<DiskDone> {
+        self.complete_first(true)
+    }
+
+    fn complete_first(&mut self, held: bool) -> Option<DiskDone> {
+        let is_held = |op: &Op| {
+            let range = self.range_of(op).filter(|(.., writes)| *writes);
+            self.held.zip(range).is_some_and(|((d, from), (dev, b, ..))| d == dev && b >= from)
+        };
+        let (&token, _) = self.flying.iter().find(|(_, op)| is_held(op) == held)?;
+        Some(self.complete_this(token))
+    }
+
+    fn complete_this(&mut self, token: DiskToken) -> DiskDone {
+        let op = self.flying.remove(&token).unwrap();
+        DiskDone { token, result: self.finish(op) }
     }
 
     /// Whether it is this operation's turn to fail.
@@ -298,7 +324,12 @@ impl Disk {
             Op::Read { dev, block, blocks } => {
                 let range = block..block + blocks as u64;
                 self.read_blocks.extend(range.clone().map(|b| (dev, b)));
-                if range.clone().any(|b| self.unreadable.contains(&(dev, b))) {
+                let mut failed = false;
+                for (_, left) in self.fail_times.range_mut((dev, block)..(dev, range.end)) {
+                    failed |= *left > 0;
+                    *left = left.saturating_sub(1);
+                }
+                if failed || range.clone().any(|b| self.unreadable.contains(&(dev, b))) {
                     return eio;
                 }
                 let content = self.content(dev, block, blocks);

@@ -460,3 +460,60 @@ fn a_failed_discard_is_nothing() {
     }
     assert!(rig.disk.discards > 0 && rig.fatal.is_none());
 }
+
+/// All blocks of a device so far: so many reads of each fail.
+fn flaky(rig: &mut Rig, dev: u8, times: u32) {
+    let written = rig.disk.written();
+    let blocks = written.into_iter().filter(|(d, _)| *d == DevId(dev));
+    rig.disk.fail_times = blocks.map(|block| (block, times)).collect();
+}
+
+/// Each node is read well in the end; that there are many of them is no reason to give up.
+#[test]
+fn a_checkpoint_goes_on_when_many_reads_fail_now_and_then() {
+    let config = Config { page_cache_bytes: 0, ..tiny_config() };
+    let mut rig = Rig::new(2, &[12 << 20], &config);
+    let set = |n: u64, value: &[u8]| {
+        let mut txn = Transaction::new(0);
+        txn.set_attr(&key(n), bytes(b"x"), bytes(value));
+        txn
+    };
+    for n in 0..200 {
+        rig.must(&set(n, &[1; 1000]));
+    }
+    rig.sleep();
+    for n in 0..200 {
+        rig.must(&set(n, &[2; 10]));
+    }
+    // With others, and alone.
+    flaky(&mut rig, 0, 2);
+    rig.store.flush_soon();
+    rig.settle();
+    assert!(rig.fatal.is_none(), "{:?}", rig.fatal);
+    assert!(rig.store.is_at_rest());
+    let failed = rig.disk.fail_times.values().filter(|left| **left == 0).count();
+    assert!(failed > 20, "{failed} blocks failed");
+}
+
+/// A block that was read back from the log in the end is none that failed.
+#[test]
+fn what_is_read_back_well_again_and_again_is_not_given_up() {
+    // Nothing of the log stays in memory.
+    let config = Config { wal_cache_bytes: 0, ..tiny_config() };
+    let mut rig = Rig::new(2, &[12 << 20, 2 << 20], &config);
+    for n in 0..8u8 {
+        let mut txn = Transaction::new(0);
+        txn.write(&key(1), 0, vec![n; 4096].into());
+        rig.commit(&txn);
+        // In a long piece, and by itself.
+        flaky(&mut rig, 1, 2);
+        rig.store.flush_soon();
+        rig.settle();
+        let failed = rig.disk.fail_times.values().filter(|left| **left == 0).count();
+        assert!(n == 0 || failed > 0, "nothing was read back");
+        rig.disk.fail_times.clear();
+        rig.sleep();
+        rig.store.drop_caches();
+        assert_eq!(rig.read(&key(1), 0, 4096).unwrap(), [n; 4096], "{n}");
+    }
+}

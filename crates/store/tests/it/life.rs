@@ -398,7 +398,8 @@ fn a_big_write_in_pieces_is_flushed_once() {
     rig.commit(&txn);
     let after = rig.store.counters();
     assert_eq!(after.direct_flushes - before.direct_flushes, 1);
-    assert!(after.direct_writes - before.direct_writes > 50);
+    let pieces = after.direct_writes - before.direct_writes;
+    assert!(pieces > 20, "{pieces} pieces");
     assert_eq!(rig.read(&key(9999), 0, 1 << 20).unwrap(), vec![3; 100 * 4096]);
 }
 

@@ -12,6 +12,7 @@ mod forge;
 mod r#gen;
 mod kept;
 mod life;
+mod log;
 mod pace;
 mod rig;
 mod rot;

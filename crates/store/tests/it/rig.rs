@@ -209,6 +209,14 @@ impl Rig {
         true
     }
 
+    /// Completes the oldest write that the disk holds.
+    pub fn complete_held(&mut self) -> bool {
+        let Some(done) = self.disk.complete_held() else { return false };
+        assert!(self.store.handle(self.now, done, &mut self.fx));
+        self.events();
+        true
+    }
+
     /// One turn: some completions, and its end. False when there is nothing to do.
     pub fn turn(&mut self) -> bool {
         self.issue();

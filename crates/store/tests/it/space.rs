@@ -188,3 +188,48 @@ fn clones_free_what_they_alone_hold() {
     rig.sleep();
     assert_eq!(space(&rig), start);
 }
+
+/// A leaf of one large value has many blocks, and is written anew with the small one beside it.
+#[test]
+fn a_full_store_of_large_values_takes_small_ones() {
+    for len in [6 << 10, 12 << 10, 20 << 10, 24 << 10] {
+        full_of_large_values(len);
+    }
+}
+
+fn full_of_large_values(len: usize) {
+    let config = tiny_config();
+    let mut rig = Rig::new(7, &[8 << 20], &config);
+    let set = |n: u64, name: &'static [u8], len: usize, may_use_reserve: bool| {
+        let mut txn = Transaction::new(0);
+        txn.may_use_reserve = may_use_reserve;
+        txn.set_attr(&key(n), name.into(), vec![n as u8; len].into());
+        txn
+    };
+    let mut objects = 0;
+    while let Taken::Yes(_) = rig.submit(&set(objects, b"a", len, false)) {
+        objects += 1;
+        if objects % 8 == 0 {
+            rig.sleep();
+        }
+    }
+    rig.sleep();
+    for n in 10_000.. {
+        let mut txn = Transaction::new(0);
+        txn.write(&key(n), 0, vec![1; 4096].into());
+        let Taken::Yes(_) = rig.submit(&txn) else { break };
+    }
+    rig.sleep();
+    let mut more = 0;
+    for n in 0..objects {
+        let taken = rig.submit(&set(n, b"b", 10, true));
+        assert!(rig.fatal.is_none(), "{len}: {n} of {objects}: {:?}", rig.fatal);
+        more += u64::from(matches!(taken, Taken::Yes(_)));
+    }
+    rig.store.flush_soon();
+    rig.settle();
+    println!("{len}: {more} of {objects}");
+    assert!(rig.fatal.is_none(), "{len}: {more} of {objects}: {:?}", rig.fatal);
+    assert!(objects > 150 && more > 0, "{len}: {more} of {objects}");
+    assert_clean(&mut rig.unmount(), &config, "full");
+}

@@ -17,10 +17,10 @@ mod leaf;
 use super::Tree;
 use super::cache::PageCache;
 use super::filter::Filter;
-use super::node::{Entry, Node, NodeSize, PagePtr, Payload, build, separator};
+use super::node::{Entry, MAX_LEVEL, Node, NodeSize, PagePtr, Payload, build, separator};
 use crate::keys::Key;
 use crate::memtable::Memtable;
-use fill::{dense_end, entry_bytes, even_target, fill_end, split};
+use fill::{Cuts, dense_end, entry_bytes, split};
 use io::BLOCK_BYTES;
 use leaf::LeafJob;
 use std::sync::Arc;
@@ -87,8 +87,7 @@ type Neighbour = (Arc<Node>, Key, Option<Key>);
 struct Growth {
     /// Children that have no parent yet.
     rest: std::vec::IntoIter<Entry>,
-    /// Bytes of each parent.
-    target: usize,
+    cuts: Cuts,
     parents: Vec<Entry>,
 }
 
@@ -106,8 +105,12 @@ const MERGE_BYTES: usize = BLOCK_BYTES / 4;
 const READ_AHEAD: usize = 64;
 /// From this many children on an inner node being finished gives up its first ones.
 const STREAM_CHILDREN: usize = 512;
-/// Children an inner node has at least, also when its keys are too long for one block.
-const MIN_CHILDREN: usize = 2;
+/// An inner node has more than one block rather than fewer children, where keys are long: with two or three
+/// of each node a tree would get as deep as a list is long.
+const MIN_CHILDREN: usize = 8;
+/// With fewer children an inner node takes in its right neighbour, however long their keys are. Fewer than
+/// half of [`MIN_CHILDREN`]: of the longest keys a node has no more than that.
+const MERGE_CHILDREN: usize = 3;
 /// Children that are put into inner nodes for one entry of the budget.
 const CHILDREN_PER_ENTRY: usize = 4;
 
@@ -312,8 +315,12 @@ impl Apply {
             frame.out.push(frame.kept_child(i));
         }
         frame.next = frame.node.count();
-        let small = !frame.out.is_empty() && NodeSize::of(&frame.out).bytes() < MERGE_BYTES;
-        if small && let Some((node, lower, upper)) = self.take_neighbour(pages)? {
+        let small =
+            frame.out.len() < MERGE_CHILDREN || NodeSize::of(&frame.out).bytes() < MERGE_BYTES;
+        if small
+            && !frame.out.is_empty()
+            && let Some((node, lower, upper)) = self.take_neighbour(pages)?
+        {
             let frame = self.frames.last_mut().expect("the walk is in a node");
             (frame.node, frame.next, frame.lower, frame.upper) = (node, 0, lower, upper);
             return Ok(());
@@ -346,7 +353,7 @@ impl Apply {
     fn stream_children(&mut self, space: &mut dyn PageSpace, budget: &mut usize) -> Progress<()> {
         let frame = self.frames.last_mut().expect("the walk is in a node");
         let level = frame.node.level();
-        let rest = frame.out.split_off(fill_end(&frame.out, MIN_CHILDREN, BLOCK_BYTES));
+        let rest = frame.out.split_off(Cuts::dense(MIN_CHILDREN).end(&frame.out));
         let first = std::mem::replace(&mut frame.out, rest);
         *budget = budget.saturating_sub(first.len() / CHILDREN_PER_ENTRY);
         let node = self.write_inner(level, first, space)?;
@@ -443,8 +450,7 @@ impl Apply {
         let job = self.job.take().expect("a leaf is being merged");
         assert_eq!(self.freed.pop(), Some(ptr), "the leaf was freed last");
         self.freed_blocks -= u64::from(ptr.blocks);
-        self.new.blocks += u64::from(ptr.blocks);
-        self.new.leaves += 1;
+        self.new.add(0, ptr.blocks);
         self.pos = job.upper;
         self.out().push((job.lower, Payload::Child(ptr, filter)));
         Ok(())
@@ -478,19 +484,19 @@ impl Apply {
         entries: &[Entry],
         space: &mut dyn PageSpace,
     ) -> Progress<PagePtr> {
+        // Who reads it would take it for damaged.
+        assert!(level <= MAX_LEVEL, "a tree has a bounded height");
         let size = NodeSize::of(entries);
         let blocks = size.blocks();
         let block = space.alloc_page(blocks).ok_or(Stop::NoSpace)?;
         let (ptr, node) = build(level, (entries, size), block, self.generation);
-        self.new.blocks += u64::from(blocks);
-        *self.new.count_of(level) += 1;
+        self.new.add(level, blocks);
         self.written.push((ptr, Arc::new(node)));
         Ok(ptr)
     }
 
     fn free(&mut self, ptr: PagePtr, level: u8) {
-        self.new.blocks -= u64::from(ptr.blocks);
-        *self.new.count_of(level) -= 1;
+        self.new.remove(level, ptr.blocks);
         self.freed_blocks += u64::from(ptr.blocks);
         self.freed.push(ptr);
     }
@@ -498,7 +504,7 @@ impl Apply {
     /// The walk is over: builds levels, a node at a time, until one node is left.
     fn grow_root(&mut self, space: &mut dyn PageSpace, budget: &mut usize) -> Progress<()> {
         if let Some(mut growth) = self.growth.take() {
-            let count = fill_end(growth.rest.as_slice(), MIN_CHILDREN, growth.target);
+            let count = growth.cuts.end(growth.rest.as_slice());
             let children: Vec<Entry> = growth.rest.by_ref().take(count).collect();
             *budget = budget.saturating_sub(count / CHILDREN_PER_ENTRY);
             let parent = self.write_inner(self.top_level + 1, children, space)?;
@@ -512,8 +518,8 @@ impl Apply {
         }
         let mut top = std::mem::take(&mut self.top);
         if top.len() > 1 {
-            let target = even_target(&top, MIN_CHILDREN);
-            self.growth = Some(Growth { rest: top.into_iter(), target, parents: Vec::new() });
+            let cuts = Cuts::even(&top, MIN_CHILDREN);
+            self.growth = Some(Growth { rest: top.into_iter(), cuts, parents: Vec::new() });
             return Ok(());
         }
         match top.pop() {
@@ -552,12 +558,6 @@ impl Apply {
         }
         self.provided.remove(&ptr.block);
         Ok(node)
-    }
-}
-
-impl Tree {
-    fn count_of(&mut self, level: u8) -> &mut u64 {
-        if level == 0 { &mut self.leaves } else { &mut self.inner }
     }
 }
 

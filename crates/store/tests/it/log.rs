@@ -1,0 +1,168 @@
+//! The log where it is full, or holds far more than memory.
+
+use crate::disk::Disk;
+use crate::rig::{Rig, assert_clean, key, tiny_config};
+use io::disk::DevId;
+use store::{Config, ReadSet, SubmitError, Transaction};
+
+/// Blocks of the smallest log, and the first block behind it.
+const LOG_BLOCKS: u64 = 64;
+const DATA_FROM: u64 = 16 + LOG_BLOCKS;
+const BIG: usize = 8192;
+
+/// The smallest log; what is in memory is no reason to put anything in place.
+fn small_log() -> Config {
+    Config { wal_bytes: LOG_BLOCKS * 4096, wal_cache_bytes: 1 << 20, ..tiny_config() }
+}
+
+/// Big writes, each of a sequencer of its own, `in_batch` of them in a batch; their data does not get to the
+/// disk. Until the log has so many blocks, or is told to take no more; gives how many there are.
+fn held_writes(rig: &mut Rig, blocks: u64, in_batch: u64) -> u64 {
+    let mut txn = Transaction::new(0);
+    rig.commit(txn.touch(&key(999)));
+    // Nothing of the log is needed.
+    rig.sleep();
+    rig.disk.held = Some((DevId(0), DATA_FROM));
+    let mut n = 0;
+    while rig.store.usage().log_used < blocks * 4096 {
+        for _ in 0..in_batch {
+            let mut txn = Transaction::new(n);
+            txn.write(&key(n), 0, vec![n as u8; BIG].into());
+            match rig.store.submit(rig.now, &txn, &ReadSet::new()) {
+                Ok(_) => n += 1,
+                Err(SubmitError::Busy) => return n,
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        rig.end_turn();
+        while rig.turn() {}
+    }
+    n
+}
+
+/// The power goes; what was written is there, but for what the disk held.
+fn crashed(disk: &Disk) -> Disk {
+    let mut disk = disk.clone();
+    disk.held = None;
+    disk.crash(|_, _, _| false);
+    disk
+}
+
+fn check_writes(rig: &mut Rig, durable: u64) {
+    for n in 0..durable {
+        assert_eq!(rig.read(&key(n), 0, BIG as u64).unwrap(), vec![n as u8; BIG], "write {n}");
+    }
+}
+
+#[test]
+fn whatever_is_told_to_the_log_a_mount_finds_room_in_it() {
+    let config = small_log();
+    let mut rig = Rig::new(1, &[8 << 20], &config);
+    let writes = held_writes(&mut rig, 7, 10);
+    rig.store.flush_soon();
+    for n in 0..writes {
+        rig.end_turn();
+        while rig.turn() {}
+        assert!(rig.complete_held());
+        let mut after = Rig::open(crashed(&rig.disk), &config).unwrap();
+        check_writes(&mut after, n);
+    }
+    rig.disk.held = None;
+    rig.settle();
+    assert!(rig.store.is_at_rest());
+    check_writes(&mut rig, writes);
+    assert_clean(&mut rig.unmount(), &config, "all is in the tree");
+}
+
+#[test]
+fn a_full_log_is_told_of_the_last_that_it_waits_for() {
+    let config = small_log();
+    for close in [false, true] {
+        let mut rig = Rig::new(1, &[8 << 20], &config);
+        let writes = held_writes(&mut rig, LOG_BLOCKS, 1);
+        assert!(writes > 30, "{writes} writes");
+        if close {
+            rig.store.unmount();
+        } else {
+            rig.store.flush_soon();
+        }
+        for _ in 0..writes {
+            rig.end_turn();
+            while rig.turn() {}
+            assert!(rig.complete_held());
+        }
+        rig.disk.held = None;
+        rig.settle();
+        assert!(rig.store.is_at_rest() && rig.unmounted == close, "it waits for ever");
+        check_writes(&mut Rig::open(crashed(&rig.disk), &config).unwrap(), writes);
+    }
+}
+
+#[test]
+fn mounts_that_end_in_crashes_do_not_fill_the_log() {
+    let config = small_log();
+    let mut disk = Rig::new(1, &[8 << 20], &config).unmount();
+    let mut refused = 0;
+    for n in 0..200 {
+        let mut rig = Rig::open(disk, &config).unwrap_or_else(|why| panic!("mount {n}: {why}"));
+        rig.disk.held = Some((DevId(0), DATA_FROM));
+        // Its data will not be there, so the next mount has to pass it over.
+        let mut txn = Transaction::new(0);
+        txn.write(&key(n), 0, vec![n as u8; BIG].into());
+        refused += u64::from(rig.store.submit(rig.now, &txn, &ReadSet::new()).is_err());
+        rig.end_turn();
+        while rig.complete_one() {}
+        disk = crashed(&rig.disk);
+    }
+    assert!(refused > 100, "the log was not full");
+    let mut rig = Rig::open(disk, &config).unwrap();
+    rig.sleep();
+    assert!(rig.store.is_at_rest());
+    assert_clean(&mut rig.unmount(), &config, "after all");
+}
+
+#[test]
+fn what_is_read_back_after_a_crash_keeps_to_its_memory() {
+    let cache = 256 << 10;
+    let config = Config { wal_bytes: 8 << 20, wal_cache_bytes: cache, ..tiny_config() };
+    let mut rig = Rig::new(1, &[32 << 20, 9 << 20], &config);
+    let blocks = 100;
+    for n in 0..2 {
+        let mut txn = Transaction::new(0);
+        rig.commit(txn.write(&key(n), 0, vec![1; blocks * 4096].into()));
+    }
+    rig.sleep();
+    // Few blocks are written again and again, others once: these are all that is left of most of the log.
+    rig.disk.held = Some((DevId(0), 0));
+    let write = |rig: &mut Rig, object: u64, n: usize| {
+        let mut txn = Transaction::new(0);
+        let at = (n % blocks * 4096) as u64;
+        rig.commit(txn.write(&key(object), at, vec![n as u8; 4096].into()));
+    };
+    let mut n = 0;
+    while rig.store.usage().log_used < 5 << 20 {
+        write(&mut rig, 0, n);
+        if n % 60 == 0 {
+            write(&mut rig, 1, n / 60);
+        }
+        n += 1;
+    }
+    let mut disk = rig.disk;
+    disk.held = None;
+    disk.crash(|_, _, _| true);
+    let mut rig = Rig::open(disk, &config).unwrap();
+    rig.store.flush_soon();
+    rig.end_turn();
+    let mut most = 0;
+    while rig.turn() {
+        most = most.max(rig.store.memory().log.bytes);
+    }
+    assert!(rig.store.is_at_rest());
+    assert!(most > 0 && most <= cache as u64, "{most} bytes were read back");
+    for i in n - blocks..n {
+        let at = (i % blocks * 4096) as u64;
+        assert_eq!(rig.read(&key(0), at, 4096).unwrap(), [i as u8; 4096]);
+    }
+    let reads = rig.store.counters().in_place_reads;
+    assert!(reads < 200, "{reads} reads for {n} blocks of which few are left");
+}
