@@ -65,7 +65,8 @@ pub const OSD: &[OptionDef] = &[
          costs more than the whole, the whole is sent",
     )
     .within(0.0, 67108864.0),
-    OptionDef::new("osd_recovery_max_omap_chunk", Size, "4M", "omap bytes of one push message")
+    // It must fit into the smallest log.
+    OptionDef::new("osd_recovery_max_omap_chunk", Size, "512K", "omap bytes of one push message")
         .within(16.0, 67108864.0)
         .dev(),
     OptionDef::new(

@@ -27,6 +27,8 @@ impl Daemon {
         let data: usize = m.data.iter().map(bytes::Bytes::len).sum();
         let bytes = data + m.txn.len();
         let no_room = self.must_leave_out(data as u64, bytes as u64);
+        // The primary's log is larger than ours: the object is brought in smaller parts.
+        let is_too_long = m.txn.len() as u64 > self.store.max_first_transaction_bytes();
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         if !host.started || !host.pg.accepts_write(from, m.interval) {
             return;
@@ -58,7 +60,7 @@ impl Daemon {
         let versions: SmallVec<[Eversion; 2]> = records.iter().map(|r| r.entry.version).collect();
         let taken = match m.txn.is_empty() {
             true => Taken::LogOnly,
-            false if no_room || host.pg.misses_base_of(&records) => Taken::LeftOut,
+            false if no_room || is_too_long || host.pg.misses_base_of(&records) => Taken::LeftOut,
             false => Taken::Whole,
         };
         let mut missed = Vec::new();

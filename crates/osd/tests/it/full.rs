@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 use types::{Errno, HObject, OsdId, SnapId};
 use wire::msg::op::{Extent, OpCode};
+use wire::msg::op_data::Values;
 use wire::msg::{OsdOp, SnapContext, flags};
 
 const MIB: u64 = 1 << 20;
@@ -22,6 +23,7 @@ const IN_FLIGHT: usize = 32;
 /// Small writes that come when it is full.
 const MORE: usize = 200;
 const MORE_FROM: usize = 1_000_001;
+const VALUE_BYTES: usize = 5_000;
 /// So long without an answer, nobody goes on.
 const STANDSTILL: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -283,5 +285,36 @@ fn a_copy_without_space_for_what_it_missed_stops_nobody_from_making_some() {
         c.wait_clean();
         assert_whole(&mut c, kept);
         assert_small_one_has(&mut c, kept);
+    }
+}
+
+/// What the primary's log can just take is no more than what its replicas' can, which add something of
+/// their own, or have smaller logs: those leave it out and are brought it.
+#[test]
+fn a_write_too_large_for_a_replicas_log_ends_nobody() {
+    let omap = |bytes: usize| {
+        let value = |n: usize| (format!("key{n}").into(), vec![7; VALUE_BYTES].into());
+        let values: Values = (0..bytes / VALUE_BYTES).map(value).collect();
+        OsdOp::new(OpCode::OMAPSETVALS, Extent::default()).with_indata(denc::encode(&values))
+    };
+    // Logs of 4 MiB, of which a transaction may have a quarter; one of 32 MiB.
+    for (seed, disks) in [(41, [64 * MIB; 3]), (42, [512 * MIB, 64 * MIB, 64 * MIB])] {
+        let mut c = cluster(seed, &disks);
+        let mut taken = 0;
+        let mut refused = 0;
+        for i in 0..24 {
+            // Around the limit of the small logs, and below that of the large one.
+            let bytes = if i % 2 == 0 { 830_000 + i * 10_000 } else { 5_000_000 + i * 100_000 };
+            let set = vec![omap(bytes)];
+            match c.call(name(i), set, true).result {
+                0 => taken += 1,
+                r => {
+                    assert_eq!(Errno(-r), Errno::EINVAL);
+                    refused += 1;
+                }
+            }
+        }
+        assert!(taken >= 4 && refused >= 4, "{taken} taken, {refused} refused");
+        c.wait_clean();
     }
 }

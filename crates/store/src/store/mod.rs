@@ -320,6 +320,12 @@ impl Store {
         self.wal.max_txn_blocks() * io::BLOCK_BYTES as u64
     }
 
+    /// The same of one that is to be copied to other stores, which add some of their own to it: larger ones
+    /// are refused unless they may use the reserve.
+    pub fn max_first_transaction_bytes(&self) -> u64 {
+        self.wal.max_first_txn_blocks() * io::BLOCK_BYTES as u64
+    }
+
     /// Whether the device is told from now on which blocks are freed.
     pub fn set_discard(&mut self, discard: bool) {
         self.config.discard = discard;

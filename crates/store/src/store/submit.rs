@@ -140,14 +140,17 @@ impl Store {
         record_bytes: usize,
         may_use_reserve: bool,
     ) -> Result<(), SubmitError> {
-        match self.wal.fits(record_bytes, outcome.blocks.len()) {
+        let max = match may_use_reserve {
+            true => self.wal.max_txn_blocks(),
+            false => self.wal.max_first_txn_blocks(),
+        };
+        match self.wal.fits(record_bytes, outcome.blocks.len(), max) {
             Fit::Yes => {}
             Fit::Later => {
                 self.pressure = true;
                 return Err(self.busy());
             }
             Fit::Never { blocks } => {
-                let max = self.wal.max_txn_blocks();
                 return Err(SubmitError::Invalid(Invalid::TooLarge { blocks, max }));
             }
         }

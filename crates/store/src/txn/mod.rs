@@ -158,7 +158,8 @@ pub struct Transaction {
     /// Transactions of one sequencer become durable in the order they were submitted, and after a
     /// crash those that are there are the first ones.
     pub sequencer: u64,
-    /// Whether it may use the space that is kept back so that removals and bookkeeping always work.
+    /// Whether it may use the space that is kept back so that removals and bookkeeping always work, and the
+    /// part of the largest transaction that is kept back for copies of what another store took.
     pub may_use_reserve: bool,
     /// What compression does is counted by account (an OSD's: the pool), see
     /// [`crate::Store::compressed`]. An object must always be changed under the same one.

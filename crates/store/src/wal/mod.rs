@@ -47,6 +47,8 @@ const BATCH_BLOCKS: u64 = 512;
 const OVERLAY_BLOCKS: u64 = 512 * 1024;
 /// A transaction takes at most so many.
 const TXN_BLOCKS: u64 = 4096;
+/// Of the largest transaction this part is kept for what copies of it have more.
+const COPIES_SHARE: u64 = 8;
 /// Blocks in flight before the next batch waits. With the largest batch this is less than the
 /// distance in which a scan looks for a witness.
 const WRITING_BLOCKS: u64 = 2 * TXN_BLOCKS;
@@ -249,15 +251,22 @@ impl Wal {
         TXN_BLOCKS.min(self.place.blocks / 4)
     }
 
+    /// The largest one that no other store has taken yet. Who copies it adds what it trims and frees itself,
+    /// and must not fail by that.
+    pub fn max_first_txn_blocks(&self) -> u64 {
+        let max = self.max_txn_blocks();
+        max - max / COPIES_SHARE
+    }
+
     /// Blocks that transactions may use.
     pub fn usable_blocks(&self) -> u64 {
         self.place.blocks - spare_blocks(self.place.blocks)
     }
 
-    /// Whether a record of this size with so many blocks can be appended.
-    pub fn fits(&self, record_bytes: usize, blocks: usize) -> Fit {
+    /// Whether a record of this size with so many blocks can be appended, if a transaction may have `max`.
+    pub fn fits(&self, record_bytes: usize, blocks: usize, max: u64) -> Fit {
         let alone = format::head_blocks(record_bytes) + blocks as u64;
-        if alone > self.max_txn_blocks() {
+        if alone > max {
             return Fit::Never { blocks: alone };
         }
         // At most the open batch is closed and this begins a new one.
