@@ -15,17 +15,53 @@ pub(crate) type Index = usize;
 
 /// What an entry in the ring is for, and everything the kernel may still touch for it.
 pub(crate) enum Slot {
-    Accept { listener: Index },
-    Connect { conn: Index, _addr: Box<libc::sockaddr_storage> },
-    Recv { conn: Index, buf: BytesMut },
-    Fill { conn: Index, buf: AlignedBuf, from: usize },
-    Send { conn: Index, msg: Box<SendMsg> },
-    DiskRead { token: DiskToken, buf: ReadBuf },
-    DiskWrite { token: DiskToken, wanted: usize, _data: WriteData },
-    DiskFlush { token: DiskToken },
-    DiskDiscard { token: DiskToken },
-    Signal { _buf: Box<[u8; 8]> },
-    Timeout { deadline: Mono, _after: Box<Timespec> },
+    Accept {
+        listener: Index,
+    },
+    Connect {
+        conn: Index,
+        _addr: Box<libc::sockaddr_storage>,
+    },
+    Recv {
+        conn: Index,
+        buf: BytesMut,
+    },
+    Fill {
+        conn: Index,
+        buf: AlignedBuf,
+        from: usize,
+    },
+    Send {
+        conn: Index,
+        msg: Box<SendMsg>,
+    },
+    DiskRead {
+        token: DiskToken,
+        buf: ReadBuf,
+    },
+    DiskWrite {
+        token: DiskToken,
+        wanted: usize,
+        _data: WriteData,
+    },
+    DiskFlush {
+        token: DiskToken,
+    },
+    DiskDiscard {
+        token: DiskToken,
+    },
+    Signal {
+        _buf: Box<[u8; 8]>,
+    },
+    Timeout {
+        deadline: Mono,
+        _after: Box<Timespec>,
+    },
+    /// The pause after which connections are accepted again.
+    Again {
+        listener: Index,
+        _after: Box<Timespec>,
+    },
     Cancel,
 }
 

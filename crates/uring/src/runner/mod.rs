@@ -363,7 +363,11 @@ impl Runner {
             }
             Slot::Signal { .. } => {
                 self.arm_signal()?;
-                Some(Event::Stop)
+                (d.result > 0).then_some(Event::Stop)
+            }
+            Slot::Again { listener, .. } => {
+                self.accept_again(listener)?;
+                None
             }
             Slot::Timeout { deadline, .. } => {
                 self.timers.over(deadline);

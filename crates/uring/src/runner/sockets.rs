@@ -16,6 +16,8 @@ use std::time::Duration;
 
 /// A send of up to so many bytes completes while it is submitted, or not at all: sockets buffer more.
 const SHORT_SEND_BYTES: usize = 32 << 10;
+/// After an error connections are accepted again, so much later.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// Of a receive: wait until there is something, without looking first (`IORING_RECVSEND_POLL_FIRST` in
 /// io_uring.h).
 const POLL_FIRST: u16 = 1;
@@ -68,7 +70,7 @@ impl Runner {
         match listen(addr) {
             Ok((fd, got)) => {
                 let is_unix = matches!(addr, ListenAddr::Unix(_));
-                let listener = Listener { id, socket: Socket { fd }, is_unix };
+                let listener = Listener { id, socket: Socket { fd }, is_unix, is_refusing: false };
                 let index = self.listeners.insert(listener);
                 self.arm_accept(index)?;
                 self.pending.push_back(Event::Net(NetEvent::Listening { listen: id, addr: got }));
@@ -88,14 +90,15 @@ impl Runner {
     }
 
     pub(super) fn accepted(&mut self, listener: Index, d: Done) -> Result<Option<Event>, RunError> {
+        if d.result < 0 {
+            self.not_accepted(listener, d)?;
+            return Ok(None);
+        }
         if !d.more {
             self.arm_accept(listener)?;
         }
-        if d.result < 0 {
-            // Most likely out of descriptors: the peer is refused, others go on.
-            let error = std::io::Error::from_raw_os_error(-d.result);
-            tracing::warn!("a connection could not be accepted: {error}");
-            return Ok(None);
+        if std::mem::take(&mut self.listeners[listener].is_refusing) {
+            tracing::info!("connections are accepted again");
         }
         // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
         let fd = unsafe { OwnedFd::from_raw_fd(d.result) };
@@ -116,6 +119,28 @@ impl Runner {
         let conn = self.fx.new_conn();
         self.add_conn(conn, fd, Stage::Open);
         Ok(Some(Event::Net(NetEvent::Accepted { listen, conn, peer })))
+    }
+
+    /// Most likely out of descriptors: peers wait, or are refused; others go on. The kernel would say the
+    /// same again at once.
+    fn not_accepted(&mut self, listener: Index, d: Done) -> Result<(), RunError> {
+        if !std::mem::replace(&mut self.listeners[listener].is_refusing, true) {
+            let error = std::io::Error::from_raw_os_error(-d.result);
+            tracing::warn!(
+                "connections cannot be accepted: {error}. They are again as soon as that is over; if it \
+                 lacks file descriptors, give it more (`LimitNOFILE` of systemd, `ulimit -n`)"
+            );
+        }
+        if d.more {
+            return Ok(());
+        }
+        let after = Box::new(ring_types::Timespec::from(ACCEPT_AGAIN));
+        let at: *const ring_types::Timespec = &*after;
+        self.push(opcode::Timeout::new(at).build(), Slot::Again { listener, _after: after })
+    }
+
+    pub(super) fn accept_again(&mut self, listener: Index) -> Result<(), RunError> {
+        self.arm_accept(listener)
     }
 
     fn add_conn(&mut self, id: ConnId, fd: OwnedFd, stage: Stage) -> Index {
@@ -204,7 +229,13 @@ impl Runner {
     ) -> Option<Event> {
         let n = match self.receive_ended(index, d) {
             Ok(n) => n,
-            Err(event) => return event,
+            Err(event) => {
+                // It may go on: the rest still belongs there.
+                if let Some(conn) = self.conns.get_mut(index).filter(|c| c.stage == Stage::Open) {
+                    conn.fill = Some(Fill { buf, from });
+                }
+                return event;
+            }
         };
         let conn = &mut self.conns[index];
         let from = from + n;

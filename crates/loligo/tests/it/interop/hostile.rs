@@ -1,6 +1,7 @@
 //! Bytes that no client sends, on every port: the connection ends, the daemon lives.
 
-use super::cluster::{Cluster, is_foreign};
+use super::cluster::{BINARY, Cluster, is_foreign};
+use super::tool::Tool;
 use loligo::wait::Deadline;
 use rustix::process::Pid;
 use std::io::{ErrorKind, Read, Write};
@@ -161,4 +162,52 @@ fn a_thousand_silent_connections_keep_nobody_out() {
     assert!(gone, "a silent connection stays open");
     drop(silent);
     cluster.dev("stop").ok();
+}
+
+/// CPU time of a process, in ticks of 10 ms.
+fn cpu_ticks(pid: Pid) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+}
+
+/// A daemon without file descriptors to spare does nothing in vain, and goes on when there are some.
+#[test]
+fn descriptors_that_run_out_are_waited_for() {
+    const MON: &str = "mon.a";
+    /// What it has open by itself is less.
+    const FEW: usize = 48;
+    if is_foreign() {
+        return;
+    }
+    let c = Cluster::start(1, "256M");
+    let pid = c.pid(MON);
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", pid.as_raw_nonzero())).unwrap();
+    let files = limits.lines().find(|l| l.starts_with("Max open files")).unwrap();
+    let words: Vec<&str> = files.split_whitespace().collect();
+    assert_eq!(words[3], words[4], "as many as may be");
+
+    // It starts again with few.
+    c.kill(MON);
+    let few = format!("--nofile={FEW}:{FEW}");
+    Tool::new("prlimit").args([&few, BINARY, "dev", "start", "--dir"]).arg(c.dir()).ok();
+    let pid = c.pid(MON);
+    let log = c.dir().join("mon.a.log");
+    let told = || {
+        let log = std::fs::read_to_string(&log).unwrap();
+        log.lines().filter(|l| l.contains("cannot be accepted")).count()
+    };
+    let dialled: Vec<TcpStream> =
+        (0..FEW).map(|_| TcpStream::connect(("127.0.0.1", c.mon_port())).unwrap()).collect();
+    let deadline = Deadline::after(CLOSE_LIMIT);
+    assert!(deadline.until(Duration::from_millis(10), || told() > 0));
+    let ticks = cpu_ticks(pid);
+    // Two seconds of it, which is what is measured.
+    let two = Deadline::after(Duration::from_secs(2));
+    two.until(Duration::from_millis(100), || false);
+    let used = cpu_ticks(pid) - ticks;
+    assert_eq!(told(), 1);
+    assert!(used < 40, "{used} ticks of CPU");
+    drop(dialled);
+    assert_eq!(c.ask("mon stat")["epoch"], 1);
 }
