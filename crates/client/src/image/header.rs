@@ -8,7 +8,7 @@ use super::state::{Header, Image, LockState, Shared, Snap};
 use super::{ImageName, OpenImage};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::Pin;
 use types::{Errno, HashMap, PoolId, SnapId};
 use wire::msg::SnapContext;
@@ -146,6 +146,7 @@ fn new_image(
         cookie: String::new(),
         map: None,
         map_busy: HashMap::default(),
+        unmarked: BTreeSet::new(),
         copyups: HashMap::default(),
         queue: VecDeque::new(),
         frozen: 0,
@@ -233,6 +234,7 @@ async fn read_and_apply(
                 return false;
             }
             image.head = head;
+            image.mark_unmarked();
             image.parent = parent;
             true
         });

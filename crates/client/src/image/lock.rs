@@ -7,9 +7,10 @@
 //! of its own, which every change of the map asserts.
 
 use super::format::{
-    COOKIE_PREFIX, FAST_DIFF_INVALID, LOCK_EXCLUSIVE, LOCK_TAG, LockInfo, Locker, LockerId,
-    MAP_INVALID, feature, lock_break, lock_name, lock_release, lock_set_cookie, lock_take,
+    COOKIE_PREFIX, LOCK_EXCLUSIVE, LOCK_TAG, LockInfo, Locker, LockerId, feature, lock_break,
+    lock_name, lock_release, lock_set_cookie, lock_take,
 };
+use super::invalid::invalidate_map;
 use super::io::Kind;
 use super::notice::{Notice, Peer, result_of};
 use super::object_map::ObjectMap;
@@ -55,31 +56,10 @@ impl Shared {
         if image.lock == LockState::Locked {
             tracing::warn!(image = image.title(), %error, "the exclusive lock is lost");
             image.lock = LockState::Unlocked;
-            image.map = None;
+            image.drop_map();
             image.refresh_needed = true;
             self.touched = true;
         }
-    }
-
-    /// An object map cannot be trusted until it is made anew.
-    pub fn invalidate_map(&mut self, slot: usize, snap: SnapId) {
-        let image = self.image_mut(slot);
-        let fast_diff = if image.head.has(feature::FAST_DIFF) { FAST_DIFF_INVALID } else { 0 };
-        let bits = MAP_INVALID | fast_diff;
-        let flags = match snap {
-            SnapId::HEAD => Some(&mut image.head.flags),
-            id => image.head.snaps.iter_mut().find(|s| s.info.id == id).map(|s| &mut s.flags),
-        };
-        let Some(flags) = flags.filter(|f| **f & bits != bits) else { return };
-        *flags |= bits;
-        image.head_changes += 1;
-        let input = denc::encode(&(bits, bits, snap));
-        let op = ObjectOp::new(image.header()).call("rbd", "set_flags", input).as_write();
-        self.spawn_for(slot, |desk| async move {
-            if let Err(error) = desk.op(op).await {
-                tracing::warn!(%error, "the object map cannot be marked as invalid");
-            }
-        });
     }
 
     /// Who we are among those that have the image open.
@@ -109,7 +89,7 @@ async fn acquire_script(desk: Desk, slot: usize) {
             }
             Err(error) => {
                 image.lock = LockState::Unlocked;
-                image.map = None;
+                image.drop_map();
                 image.lock_error = Some(error.clone());
                 if error.errno == Errno::EBLOCKLISTED {
                     s.die(slot, &error);
@@ -327,7 +307,7 @@ pub async fn release(desk: &Desk, slot: usize) {
         s.touched = true;
         let image = s.image_mut(slot);
         image.lock = LockState::Unlocked;
-        image.map = None;
+        image.drop_map();
     });
 }
 
@@ -405,7 +385,7 @@ async fn load_map(
         Err(e) => return Err(e),
     };
     // It is damaged or too short: it is kept from now on, but not trusted until it is made anew.
-    desk.with(|s| s.invalidate_map(slot, SnapId::HEAD));
+    invalidate_map(desk, slot, SnapId::HEAD).await?;
     let mut op = locked(ObjectOp::new(object));
     if begin_anew {
         op = op.truncate(0);

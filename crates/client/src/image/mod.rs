@@ -57,6 +57,7 @@ mod flush;
 mod format;
 mod header;
 mod info;
+mod invalid;
 mod io;
 mod journal;
 mod layout;
@@ -71,6 +72,8 @@ mod resize;
 mod running;
 mod script;
 mod snapshot;
+#[cfg(test)]
+mod stage;
 mod state;
 mod trash;
 mod watch;

@@ -91,7 +91,7 @@ impl Drop for Images {
 }
 
 impl Shared {
-    fn on_completion(&mut self, completion: Completion) -> Option<Completion> {
+    pub(super) fn on_completion(&mut self, completion: Completion) -> Option<Completion> {
         let Completion { id, outcome } = completion;
         let route = match self.routes.get(&id).copied() {
             None => return Some(Completion { id, outcome }),

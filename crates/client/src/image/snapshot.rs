@@ -1,6 +1,7 @@
 //! Snapshots of an image (`operation/Snapshot*Request.cc`). All run under the lock.
 
 use super::format::{PROTECTED, SnapInfo, SnapKind, UNPROTECTED, UNPROTECTING, feature};
+use super::invalid::invalidate_map;
 use super::lock::NOTIFY_S;
 use super::maintain::{freeze, thaw};
 use super::notice::{AsyncId, Notice};
@@ -98,6 +99,9 @@ fn note_added(s: &mut Shared, slot: usize, id: SnapId, name: String) {
     head.snapc.snaps.insert(0, id);
     let (flags, overlap) = (head.flags, head.overlap);
     head.snaps.push(Snap { info, flags, protection: UNPROTECTED, overlap });
+    if image.unmarked.contains(&SnapId::HEAD) {
+        image.unmarked.insert(id);
+    }
     image.head_changes += 1;
 }
 
@@ -115,19 +119,19 @@ async fn map_snapshot(desk: &Desk, slot: usize, id: SnapId) -> Result<(), Client
     let copied = match read {
         Ok(bytes) => desk.op(ObjectOp::new(own).write_full(bytes)).await.map(drop),
         Err(error) => {
-            desk.with(|s| s.invalidate_map(slot, SnapId::HEAD));
+            invalidate_map(desk, slot, SnapId::HEAD).await?;
             Err(error)
         }
     };
     if let Err(error) = copied {
         tracing::warn!(%error, "a snapshot has no object map");
-        desk.with(|s| s.invalidate_map(slot, id));
+        invalidate_map(desk, slot, id).await?;
         return unless_blocklisted(error);
     }
     if fast_diff {
         let op = locked(ObjectOp::new(head)).call("rbd", "object_map_snap_add", Bytes::new());
         if let Err(error) = desk.op(op.as_write()).await {
-            desk.with(|s| s.invalidate_map(slot, SnapId::HEAD));
+            invalidate_map(desk, slot, SnapId::HEAD).await?;
             return unless_blocklisted(error);
         }
         desk.with(|s| {
@@ -216,12 +220,12 @@ async fn merge_map(
     let bytes = match desk.op(load).await.and_then(|r| r.bytes(0)) {
         Ok(bytes) if !invalid => bytes,
         Ok(_) => {
-            desk.with(|s| s.invalidate_map(slot, next));
+            invalidate_map(desk, slot, next).await?;
             return Ok(());
         }
         Err(error) if error.errno == Errno::ENOENT => return Ok(()),
         Err(error) => {
-            desk.with(|s| s.invalidate_map(slot, next));
+            invalidate_map(desk, slot, next).await?;
             return unless_blocklisted(error);
         }
     };
@@ -232,7 +236,7 @@ async fn merge_map(
     }
     let op = op.call("rbd", "object_map_snap_remove", bytes.clone()).as_write();
     if let Err(error) = desk.op(op).await {
-        desk.with(|s| s.invalidate_map(slot, next));
+        invalidate_map(desk, slot, next).await?;
         return unless_blocklisted(error);
     }
     if is_head && let Ok(snap) = denc::decode::<ObjectMap>(&bytes) {
@@ -383,7 +387,7 @@ async fn claim_objects(
     objects: u64,
 ) -> Result<Option<(ObjectMap, ObjectMap)>, ClientError> {
     let Some((head, snap)) = known_objects(desk, slot, own, id).await else {
-        distrust_map(desk, slot).await?;
+        invalidate_map(desk, slot, SnapId::HEAD).await?;
         return Ok(None);
     };
     let is_new = |object: u64| !head.may_exist(object) && snap.may_exist(object);
@@ -398,17 +402,6 @@ async fn claim_objects(
         at = end;
     }
     Ok(Some((head, snap)))
-}
-
-/// The same as `invalidate_map` does for the head, but it is certain afterwards.
-async fn distrust_map(desk: &Desk, slot: usize) -> Result<(), ClientError> {
-    let header = desk.with(|s| {
-        s.invalidate_map(slot, SnapId::HEAD);
-        s.image(slot).header()
-    });
-    let flags = desk.with(|s| s.image(slot).head.flags);
-    let input = (flags, flags, SnapId::HEAD);
-    desk.op(header_call(header, "set_flags", input)).await.map(drop)
 }
 
 async fn known_objects(
@@ -441,7 +434,7 @@ async fn roll_map_back(
             desk.op(op).await.map(drop)
         }
         Err(error) => {
-            desk.with(|s| s.invalidate_map(slot, id));
+            invalidate_map(desk, slot, id).await?;
             Err(error)
         }
     };
@@ -449,7 +442,7 @@ async fn roll_map_back(
         Ok(()) => Ok(()),
         Err(error) => {
             tracing::warn!(%error, "the object map could not be rolled back");
-            desk.with(|s| s.invalidate_map(slot, SnapId::HEAD));
+            invalidate_map(desk, slot, SnapId::HEAD).await?;
             unless_blocklisted(error)
         }
     }

@@ -119,6 +119,8 @@ pub struct Image {
     /// Only under the lock.
     pub map: Option<ObjectMap>,
     pub map_busy: HashMap<u64, MapBusy>,
+    /// Object maps that are not trusted although the header does not say so yet.
+    pub unmarked: BTreeSet<SnapId>,
     pub copyups: HashMap<u64, usize>,
     /// Requests that wait for the lock, a refresh, or the end of what froze writes.
     pub queue: VecDeque<usize>,

@@ -189,37 +189,33 @@ impl Shared {
     }
 
     pub fn on_map(&mut self, slot: usize, object: u64, answer: Result<OpReply, ClientError>) {
-        let Some(busy) = self.image_mut(slot).map_busy.remove(&object) else { return };
-        let result = match answer {
+        let image = self.image_mut(slot);
+        let Some(busy) = image.map_busy.get(&object) else { return };
+        match answer {
             Ok(_) => {
-                if let Some(map) = &mut self.image_mut(slot).map {
+                if let Some(map) = &mut image.map {
                     map.change(object, object + 1, busy.new, busy.current);
                 }
-                Ok(())
+                self.map_changed(slot, object, Ok(()));
             }
-            Err(error) => self.map_failed(slot, error),
-        };
+            Err(error) if error.errno == Errno::EBLOCKLISTED => {
+                self.map_changed(slot, object, Err(error));
+            }
+            Err(error) if error.errno == Errno::EBUSY => {
+                self.lock_is_lost(slot, &error);
+                self.map_changed(slot, object, Err(error));
+            }
+            Err(error) => self.map_failed(slot, object, &error),
+        }
+    }
+
+    /// A change of the object map is over.
+    pub fn map_changed(&mut self, slot: usize, object: u64, result: Result<(), ClientError>) {
+        let Some(busy) = self.image_mut(slot).map_busy.remove(&object) else { return };
         self.touched = true;
         self.go_on(busy.then, result);
         for (new, current, then) in busy.queue {
             self.change_map(slot, object, new, current, then);
-        }
-    }
-
-    /// The object map could not be changed: from now on it is not to be trusted, unless it is the
-    /// lock that we have lost.
-    fn map_failed(&mut self, slot: usize, error: ClientError) -> Result<(), ClientError> {
-        match error.errno {
-            Errno::EBLOCKLISTED => Err(error),
-            Errno::EBUSY => {
-                self.lock_is_lost(slot, &error);
-                Err(error)
-            }
-            _ => {
-                tracing::warn!(%error, "the object map is marked as invalid");
-                self.invalidate_map(slot, SnapId::HEAD);
-                Ok(())
-            }
         }
     }
 
