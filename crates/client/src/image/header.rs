@@ -142,8 +142,10 @@ fn new_image(
         head: Header::default(),
         parent: None,
         watch: None,
+        watching: false,
         lock: LockState::Unlocked,
         cookie: String::new(),
+        cookie_busy: false,
         map: None,
         map_busy: HashMap::default(),
         unmarked: BTreeSet::new(),
@@ -398,6 +400,8 @@ pub async fn close(desk: &Desk, slot: usize) {
     if locked {
         super::lock::release(desk, slot).await;
     }
+    // A lost watch may be replaced for as long as there is a lock.
+    desk.until(move |s| (s.image(slot).scripts == 0).then_some(())).await;
     if desk.with(|s| s.image(slot).watch.is_some())
         && let Err(error) = desk.unwatch(slot).await
     {

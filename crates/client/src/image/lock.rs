@@ -68,6 +68,37 @@ impl Shared {
         Peer { gid: self.gid, handle }
     }
 
+    /// Who takes the lock is watching: else it would be taken for dead. Header, cookie, and who we are.
+    fn ready_to_take(
+        &mut self,
+        slot: usize,
+    ) -> Option<Result<(Object, String, Peer), ClientError>> {
+        if let Err(dead) = self.check_alive(slot) {
+            return Some(Err(dead));
+        }
+        let peer = self.peer(slot);
+        let image = self.image_mut(slot);
+        if !image.watching || image.cookie_busy {
+            return None;
+        }
+        image.cookie = format!("{COOKIE_PREFIX}{}", peer.handle);
+        Some(Ok((image.header(), image.cookie.clone(), peer)))
+    }
+
+    /// The cookie that the lock must have and has not, once nobody else is at it; nobody else is then.
+    fn next_cookie(&mut self, slot: usize, states: &[LockState]) -> Option<Option<String>> {
+        let handle = self.peer(slot).handle;
+        let image = self.image_mut(slot);
+        if image.cookie_busy {
+            return None;
+        }
+        let new = format!("{COOKIE_PREFIX}{handle}");
+        let is_ours = states.contains(&image.lock) && !image.cookie.is_empty();
+        let is_due = is_ours && image.watching && image.dead.is_none() && image.cookie != new;
+        image.cookie_busy = is_due;
+        Some(is_due.then_some(new))
+    }
+
     fn check_alive(&self, slot: usize) -> Result<(), ClientError> {
         match &self.image(slot).dead {
             Some(dead) => Err(dead.clone()),
@@ -112,27 +143,25 @@ fn announce(s: &mut Shared, slot: usize, notice: Notice) {
 
 async fn acquire(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     take(desk, slot).await?;
-    // What the holder before us did we may not have heard of yet.
-    let opened = match super::header::refresh(desk, slot).await {
-        Ok(()) => open_map(desk, slot).await,
-        Err(error) => Err(error),
-    };
+    let opened = open_taken(desk, slot).await;
     if opened.is_err() {
         let _ = let_go(desk, slot).await;
     }
     opened
 }
 
+async fn open_taken(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    // What the holder before us did we may not have heard of yet.
+    super::header::refresh(desk, slot).await?;
+    open_map(desk, slot).await?;
+    // The watch may have been lost meanwhile, and made anew.
+    follow_watch(desk, slot, &[LockState::Acquiring]).await
+}
+
 /// Takes the lock on the header.
 async fn take(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     loop {
-        desk.with(|s| s.check_alive(slot))?;
-        let (header, cookie, me) = desk.with(|s| {
-            let peer = s.peer(slot);
-            let image = s.image_mut(slot);
-            image.cookie = format!("{COOKIE_PREFIX}{}", peer.handle);
-            (image.header(), image.cookie.clone(), peer)
-        });
+        let (header, cookie, me) = desk.until(move |s| s.ready_to_take(slot)).await?;
         let info = lock_info(desk, header.clone()).await?;
         let Some((id, locker)) = info.lockers.first_key_value() else {
             let op = ObjectOp::new(header).call("lock", "lock", lock_take(&cookie, LOCK_TAG));
@@ -267,8 +296,26 @@ async fn blocklist(desk: &Desk, addr: &EntityAddr) -> Result<(), ClientError> {
     desk.newest_map().await
 }
 
-/// Lets go of the locks on object map and header.
+/// Lets go of the locks on object map and header, when the cookie is certain.
 async fn let_go(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    desk.until(move |s| {
+        let is_busy = std::mem::replace(&mut s.image_mut(slot).cookie_busy, true);
+        (!is_busy).then_some(())
+    })
+    .await;
+    let gone = unlock(desk, slot).await;
+    desk.with(|s| {
+        s.touched = true;
+        let image = s.image_mut(slot);
+        image.cookie_busy = false;
+        if gone.is_ok() {
+            image.cookie.clear();
+        }
+    });
+    gone
+}
+
+async fn unlock(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     let (header, cookie, map) = desk.with(|s| {
         let image = s.image_mut(slot);
         let map = image.map.take().map(|_| image.map_object(SnapId::HEAD));
@@ -313,22 +360,54 @@ pub async fn release(desk: &Desk, slot: usize) {
 
 /// The watch has another number now: so must the lock.
 pub async fn change_cookie(desk: &Desk, slot: usize) {
-    let change = desk.with(|s| {
-        let handle = s.peer(slot).handle;
-        let image = s.image_mut(slot);
-        let new = format!("{COOKIE_PREFIX}{handle}");
-        let op = ObjectOp::new(image.header())
-            .call("lock", "set_cookie", lock_set_cookie(&image.cookie, LOCK_TAG, &new))
-            .as_write();
-        (image.lock == LockState::Locked && image.cookie != new).then_some((op, new))
-    });
-    let Some((op, new)) = change else { return };
-    let result = desk.op(op).await;
-    desk.with(|s| match result {
-        Ok(_) => s.image_mut(slot).cookie = new,
+    let changed = follow_watch(desk, slot, &[LockState::Locked, LockState::Releasing]).await;
+    desk.with(|s| match changed {
+        Ok(()) => {}
         Err(error) if error.errno == Errno::EBLOCKLISTED => s.die(slot, &error),
         Err(error) => s.lock_is_lost(slot, &error),
     });
+}
+
+/// Gives the lock, which is in one of these states, the number of the watch that there is now.
+async fn follow_watch(
+    desk: &Desk,
+    slot: usize,
+    states: &'static [LockState],
+) -> Result<(), ClientError> {
+    while let Some(new) = desk.until(move |s| s.next_cookie(slot, states)).await {
+        let changed = set_cookie(desk, slot, &new).await;
+        desk.with(|s| {
+            s.touched = true;
+            let image = s.image_mut(slot);
+            image.cookie_busy = false;
+            if changed.is_ok() {
+                image.cookie = new;
+            }
+        });
+        changed?;
+    }
+    Ok(())
+}
+
+async fn set_cookie(desk: &Desk, slot: usize, new: &str) -> Result<(), ClientError> {
+    let (header, input, gid) = desk.with(|s| {
+        let image = s.image(slot);
+        (image.header(), lock_set_cookie(&image.cookie, LOCK_TAG, new), s.gid as i64)
+    });
+    loop {
+        let op = ObjectOp::new(header.clone()).call("lock", "set_cookie", input.clone());
+        match desk.op(op.as_write()).await {
+            Err(error) if error.errno == Errno::ETIMEDOUT => {}
+            clear => return clear.map(drop),
+        }
+        // It may have been done nevertheless.
+        desk.sleep(RETRY).await;
+        desk.with(|s| s.check_alive(slot))?;
+        let is_it = |id: &LockerId| id.name.num == gid && id.cookie == new;
+        if lock_info(desk, header.clone()).await.is_ok_and(|info| info.lockers.keys().any(is_it)) {
+            return Ok(());
+        }
+    }
 }
 
 // ---- the object map ----
@@ -393,4 +472,86 @@ async fn load_map(
     let input = denc::encode(&(objects, 0u8));
     desk.op(op.call("rbd", "object_map_resize", input).as_write()).await?;
     desk.op(load).await?.get(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::Stage;
+    use super::*;
+    use crate::outcome::{Outcome, RequestId};
+
+    /// The watch is lost, and another one asked for; the answer to that is left to the test.
+    fn lose_watch(stage: &mut Stage, slot: usize) -> RequestId {
+        let old = stage.with(|s| s.image(slot).watch.unwrap());
+        let lost = super::super::stage::error(Errno::ENOTCONN);
+        stage.complete(old, Outcome::WatchLost(lost));
+        let unwatch = stage.take("unwatch");
+        stage.ok(unwatch);
+        old
+    }
+
+    fn request_lock(stage: &mut Stage, slot: usize) {
+        let watch = stage.with(|s| s.image(slot).watch.unwrap());
+        let payload = Notice::RequestLock(Peer { gid: 1, handle: 1 }).encode();
+        stage.complete(watch, Outcome::Notified { notify_id: 1, notifier: 1, payload });
+    }
+
+    #[test]
+    fn the_lock_is_given_back_under_the_cookie_it_has() {
+        let mut stage = Stage::new();
+        let slot = stage.locked();
+        lose_watch(&mut stage, slot);
+        let watch = stage.take("watch");
+        stage.ok(watch);
+        let set = stage.take("lock.set_cookie");
+        request_lock(&mut stage, slot);
+        assert!(!stage.is_asked("rbd_header.1: lock.unlock"));
+        stage.ok(set);
+        let unlock = stage.until("rbd_header.1: lock.unlock");
+        let new = stage.with(|s| format!("auto {}", s.peer(slot).handle));
+        assert!(unlock.says(&new), "{unlock:?}");
+        stage.ok(unlock);
+        stage.serve();
+        assert!(stage.with(|s| s.image(slot).lock == LockState::Unlocked));
+    }
+
+    #[test]
+    fn a_lock_whose_watch_changed_while_it_was_taken_follows_it() {
+        let mut stage = Stage::new();
+        let slot = stage.open();
+        let lock =
+            stage.script(|desk| async move { super::super::maintain::lock(&desk, slot).await });
+        let load = stage.until("rbd.object_map_load");
+        let old = lose_watch(&mut stage, slot);
+        let watch = stage.take("watch");
+        stage.ok(watch);
+        assert!(!stage.is_asked("lock.set_cookie"), "there may be no lock yet");
+        stage.ok(load);
+        let set = stage.until("lock.set_cookie");
+        let new = stage.with(|s| s.peer(slot).handle);
+        assert!(set.says(&format!("auto {}", old.0)) && set.says(&format!("auto {new}")));
+        assert!(lock.borrow().is_none());
+        stage.ok(set);
+        stage.serve();
+        assert!(lock.take().unwrap().is_ok());
+    }
+
+    #[test]
+    fn nobody_takes_a_lock_without_a_watch() {
+        let mut stage = Stage::new();
+        let slot = stage.open();
+        lose_watch(&mut stage, slot);
+        let watch = stage.take("watch");
+        let lock =
+            stage.script(|desk| async move { super::super::maintain::lock(&desk, slot).await });
+        stage.serve();
+        assert!(stage.with(|s| s.image(slot).lock == LockState::Acquiring));
+        stage.ok(watch);
+        let take = stage.until("lock.lock");
+        let own = stage.with(|s| format!("auto {}", s.peer(slot).handle));
+        assert!(take.says(&own), "{take:?}");
+        stage.ok(take);
+        stage.serve();
+        assert!(lock.take().unwrap().is_ok());
+    }
 }

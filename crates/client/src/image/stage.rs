@@ -76,6 +76,15 @@ pub fn error(errno: Errno) -> ClientError {
     ClientError::new(errno, "a test's request", "")
 }
 
+impl Asked {
+    /// Whether these bytes are in the input of what is called.
+    pub fn says(&self, bytes: &str) -> bool {
+        let AskedKind::Op(op) = &self.kind else { return false };
+        let has = |data: &Bytes| data.windows(bytes.len()).any(|w| w == bytes.as_bytes());
+        op.ops.iter().any(|op| has(&op.indata))
+    }
+}
+
 impl Stage {
     /// An image of four objects with the default features will be found.
     pub fn new() -> Self {
@@ -163,15 +172,12 @@ impl Stage {
             Ask::Notify { .. } => ("notify".to_owned(), AskedKind::Notify),
             Ask::Watch(slot) => {
                 let id = self.new_id();
-                self.with(|s| {
-                    s.image_mut(slot).watch = Some(id);
-                    s.routes.insert(id, Route::Watch(slot, ticket));
-                });
+                self.with(|s| s.watch_begins(slot, id, ticket));
                 let asked = Asked { text: "watch".to_owned(), id, kind: AskedKind::Watch };
                 return self.asked.push_back(asked);
             }
             Ask::Unwatch(slot) => {
-                self.with(|s| s.image_mut(slot).watch = None);
+                self.with(|s| s.watch_ends(slot));
                 (
                     "unwatch".to_owned(),
                     AskedKind::Op(ObjectOp::new(self.with(|s| s.image(slot).header()))),

@@ -113,9 +113,13 @@ pub struct Image {
     /// Slot of the image that this one is a clone of.
     pub parent: Option<usize>,
     pub watch: Option<RequestId>,
+    /// The watch is registered, for all that is known.
+    pub watching: bool,
     pub lock: LockState,
-    /// Under which the lock is held.
+    /// Under which the lock is held, or was asked for; empty: the header has no lock of ours.
     pub cookie: String,
+    /// The lock is given another cookie, or back: one at a time.
+    pub cookie_busy: bool,
     /// Only under the lock.
     pub map: Option<ObjectMap>,
     pub map_busy: HashMap<u64, MapBusy>,
@@ -211,6 +215,11 @@ impl Image {
             Some(map) if self.map_is_valid() => map.may_exist(object),
             _ => true,
         }
+    }
+
+    /// Whether a lost watch is replaced: who closes the image has no use for one when the lock is gone.
+    pub fn needs_watch(&self) -> bool {
+        !self.closing || self.lock != LockState::Unlocked || !self.queue.is_empty()
     }
 
     /// Whether no change is on its way.
@@ -377,6 +386,22 @@ impl Shared {
 
     pub fn image_mut(&mut self, slot: usize) -> &mut Image {
         self.images.get_mut(slot).expect("the image is open")
+    }
+
+    /// The header of an image is about to be watched.
+    pub fn watch_begins(&mut self, slot: usize, watch: RequestId, ticket: Ticket) {
+        let image = self.image_mut(slot);
+        (image.watch, image.watching) = (Some(watch), false);
+        self.routes.insert(watch, Route::Watch(slot, ticket));
+    }
+
+    /// The watch of an image, which is about to end.
+    pub fn watch_ends(&mut self, slot: usize) -> Option<RequestId> {
+        let image = self.image_mut(slot);
+        image.watching = false;
+        let watch = image.watch.take()?;
+        self.routes.remove(&watch);
+        Some(watch)
     }
 
     /// An error about an image.

@@ -213,3 +213,37 @@ fn a_change_is_done_although_the_holder_dies() {
         assert_eq!(c.read(1, at_s, 0, 5000).unwrap(), [1; 5000][..]);
     }
 }
+
+/// What the header of an image says: the cookie of its lock, and the numbers of its watches.
+fn lock_and_watches(c: &mut Cluster, id: &str) -> (Option<u64>, Vec<u64>) {
+    let header = || ObjectOp::new(Object::new(c.pool, format!("rbd_header.{id}")));
+    let mut input = vec![1, 1, 12, 0, 0, 0, 8, 0, 0, 0];
+    input.extend(b"rbd_lock");
+    let (get, list) = (header().call("lock", "get_info", input), header().list_watchers());
+    let info = c.op(1, get).unwrap().bytes(0).unwrap();
+    let at = info.windows(5).position(|w| w == b"auto ");
+    let digits = |at: usize| info[at + 5..].iter().take_while(|b| b.is_ascii_digit()).copied();
+    let cookie = at.map(|at| String::from_utf8(digits(at).collect()).unwrap().parse().unwrap());
+    let watchers = c.op(1, list).unwrap().watchers(0).unwrap();
+    (cookie, watchers.iter().map(|w| w.cookie).collect())
+}
+
+/// Its peers would take it for dead, and shut it out.
+#[test]
+fn a_client_that_was_cut_off_while_it_took_the_lock_is_known_to_live() {
+    let (mut c, [a, b]) = shared(20);
+    let id = c.info(0, a).id;
+    let (host, osds) = (c.nodes[0], c.osds.clone());
+    osds.iter().for_each(|osd| c.world.set_cut(host, *osd, true));
+    let data = Bytes::from_static(b"late");
+    let late = c.act(0, |now, h| h.images.write(now, &mut h.client, a, 0, data)).unwrap();
+    c.pass(Duration::from_secs(60));
+    osds.iter().for_each(|osd| c.world.set_cut(host, *osd, false));
+    c.done(0, late).unwrap();
+    c.pass(Duration::from_secs(2));
+    let (cookie, watches) = lock_and_watches(&mut c, &id);
+    assert!(watches.contains(&cookie.unwrap()), "{cookie:?} {watches:?}");
+    c.write(1, b, 0, b"mine").unwrap();
+    assert!(!c.info(0, a).is_dead);
+    assert_eq!(c.read(0, a, 0, 4).unwrap(), b"mine"[..]);
+}
