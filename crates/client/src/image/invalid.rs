@@ -176,4 +176,17 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn what_waits_for_a_change_of_the_map_is_not_written_when_the_lock_is_lost() {
+        let mut stage = Stage::new();
+        let slot = stage.locked();
+        let writes = [(); 3].map(|()| stage.submit(slot, Kind::Write, 2, 100));
+        let map = stage.take(MAP);
+        stage.fail(map, Errno::EBUSY);
+        assert!(!stage.is_asked("data."), "{:?}", stage.asked);
+        for write in writes {
+            assert_eq!(stage.end(write), Some(Err(Errno::EBUSY)));
+        }
+    }
 }

@@ -213,9 +213,13 @@ impl Shared {
     pub fn map_changed(&mut self, slot: usize, object: u64, result: Result<(), ClientError>) {
         let Some(busy) = self.image_mut(slot).map_busy.remove(&object) else { return };
         self.touched = true;
-        self.go_on(busy.then, result);
+        self.go_on(busy.then, result.clone());
         for (new, current, then) in busy.queue {
-            self.change_map(slot, object, new, current, then);
+            match &result {
+                Ok(()) => self.change_map(slot, object, new, current, then),
+                // The map may be gone with the lock: no change would seem to be needed.
+                Err(error) => self.go_on(then, Err(error.clone())),
+            }
         }
     }
 
