@@ -356,7 +356,7 @@ async fn roll_back(desk: &Desk, slot: usize, snap: &Snap) -> Result<(), ClientEr
         Some(map) => claim_objects(desk, slot, map, &own, id, layout.objects(size)).await?,
         None => None,
     };
-    let objects = (0..layout.objects(size)).filter(move |object| match &known {
+    let objects = (0..layout.objects(size)).filter(|object| match &known {
         Some((head, snap)) => head.may_exist(*object) || snap.may_exist(*object),
         None => true,
     });
@@ -369,8 +369,15 @@ async fn roll_back(desk: &Desk, slot: usize, snap: &Snap) -> Result<(), ClientEr
     });
     desk.many(AT_A_TIME, ops, |answer| unless_missing(answer.map(drop))).await?;
     if let Some(map) = &map {
-        roll_map_back(desk, slot, map, own, id).await?;
-        super::lock::open_map(desk, slot).await?;
+        let is_done = roll_map_back(desk, slot, map, own, id).await?;
+        match known {
+            Some((_, snap)) if is_done && snap.len() >= layout.objects(size) => desk.with(|s| {
+                if let Some(map) = &mut s.image_mut(slot).map {
+                    *map = snap;
+                }
+            }),
+            _ => super::lock::open_map(desk, slot).await?,
+        }
     }
     Ok(())
 }
@@ -398,6 +405,12 @@ async fn claim_objects(
         if is_new(at) {
             let op = map_request(map.clone(), at, end, State::Exists, None);
             desk.op(op).await?;
+            // Also when it goes no further: what is stored says so now.
+            desk.with(|s| {
+                if let Some(map) = &mut s.image_mut(slot).map {
+                    map.change(at, end, State::Exists, None);
+                }
+            });
         }
         at = end;
     }
@@ -420,13 +433,14 @@ async fn known_objects(
     })
 }
 
+/// Whether the head's object map is the snapshot's now; if not, it is marked as invalid.
 async fn roll_map_back(
     desk: &Desk,
     slot: usize,
     map: &Object,
     own: Object,
     id: SnapId,
-) -> Result<(), ClientError> {
+) -> Result<bool, ClientError> {
     let read = desk.op(ObjectOp::new(own).read(0, 0)).await.and_then(|r| r.bytes(0));
     let written = match read {
         Ok(bytes) => {
@@ -439,11 +453,71 @@ async fn roll_map_back(
         }
     };
     match written {
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(true),
         Err(error) => {
             tracing::warn!(%error, "the object map could not be rolled back");
             invalidate_map(desk, slot, SnapId::HEAD).await?;
-            unless_blocklisted(error)
+            unless_blocklisted(error).map(|()| false)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Change;
+    use super::super::io::Kind;
+    use super::super::stage::{ORDER, Stage};
+    use super::*;
+    use types::UTime;
+
+    /// Adds a snapshot `s` of the whole image to its header.
+    fn add_snap(stage: &mut Stage) {
+        let id = SnapId(1);
+        stage.header.snapc.seq = id;
+        stage.header.snapc.snaps.push(id);
+        let info = SnapInfo {
+            id,
+            kind: SnapKind::User,
+            name: "s".to_owned(),
+            size: stage.header.size,
+            timestamp: UTime::ZERO,
+            child_count: 0,
+        };
+        stage.answers.push(("rbd.snapshot_get", denc::encode(&info)));
+        stage.answers.push(("rbd.get_protection_status", denc::encode(&UNPROTECTED)));
+    }
+
+    #[test]
+    fn what_a_rollback_brought_back_before_it_failed_can_be_discarded() {
+        let mut stage = Stage::new();
+        add_snap(&mut stage);
+        let slot = stage.locked();
+        // The head has nothing, the snapshot all.
+        stage.map = vec![State::Exists; 4];
+        let change = Change::SnapRollback("s".to_owned());
+        let rolled = stage
+            .script(|desk| async move { super::super::maintain::run(&desk, slot, change).await });
+        let third = stage.until("data.0000000000000002");
+        stage.fail(third, Errno::EIO);
+        stage.serve();
+        assert_eq!(rolled.take().unwrap().unwrap_err().errno, Errno::EIO);
+        let discard = stage.submit(slot, Kind::Discard, 1, 1 << ORDER);
+        stage.until("data.0000000000000001");
+        assert_eq!(stage.end(discard), None);
+    }
+
+    #[test]
+    fn a_rollback_that_is_done_leaves_the_map_of_the_snapshot() {
+        let mut stage = Stage::new();
+        add_snap(&mut stage);
+        let slot = stage.locked();
+        stage.map = vec![State::Exists, State::Nonexistent, State::Clean, State::Exists];
+        let change = Change::SnapRollback("s".to_owned());
+        let rolled = stage
+            .script(|desk| async move { super::super::maintain::run(&desk, slot, change).await });
+        stage.serve();
+        rolled.take().unwrap().unwrap();
+        let known = stage.with(|s| s.image(slot).map.clone()).unwrap();
+        assert_eq!((0..4).map(|o| known.get(o).unwrap()).collect::<Vec<_>>(), stage.map);
     }
 }
