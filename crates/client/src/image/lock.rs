@@ -29,6 +29,8 @@ pub const NOTIFY_S: u32 = 5;
 pub const RETRY: Duration = Duration::from_secs(1);
 /// A holder that said yes lets go in this time; then it is asked again.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Who closes an image tries so often to give back a lock that it may have.
+const MAX_GIVE_BACKS: u32 = 5;
 
 impl Shared {
     /// Begins to take the lock unless that is under way.
@@ -59,7 +61,29 @@ impl Shared {
             image.drop_map();
             image.refresh_needed = true;
             self.touched = true;
+            self.want_no_lock(slot);
         }
+    }
+
+    /// A lock that is not used may be on the header nevertheless, as an answer did not come: with a watch that lives
+    /// nobody would take it away, and without one we would be shut out for it.
+    fn want_no_lock(&mut self, slot: usize) {
+        if !self.image(slot).cookie.is_empty() {
+            self.spawn_for(slot, |desk| give_back(desk, slot));
+        }
+    }
+
+    /// Whether a lock that is not used can be given back; nobody else is at it then.
+    fn ready_to_give_back(&mut self, slot: usize) -> Option<bool> {
+        let image = self.image_mut(slot);
+        if image.lock != LockState::Unlocked || image.cookie.is_empty() || image.dead.is_some() {
+            return Some(false);
+        }
+        if image.cookie_busy || !image.is_drained() {
+            return None;
+        }
+        image.cookie_busy = true;
+        Some(true)
     }
 
     /// Who we are among those that have the image open.
@@ -78,11 +102,9 @@ impl Shared {
         }
         let peer = self.peer(slot);
         let image = self.image_mut(slot);
-        if !image.watching || image.cookie_busy {
-            return None;
-        }
-        image.cookie = format!("{COOKIE_PREFIX}{}", peer.handle);
-        Some(Ok((image.header(), image.cookie.clone(), peer)))
+        let is_ready = image.watching && !image.cookie_busy;
+        let cookie = format!("{COOKIE_PREFIX}{}", peer.handle);
+        is_ready.then(|| Ok((image.header(), cookie, peer)))
     }
 
     /// The cookie that the lock must have and has not, once nobody else is at it; nobody else is then.
@@ -126,6 +148,7 @@ async fn acquire_script(desk: Desk, slot: usize) {
                     s.die(slot, &error);
                 }
                 s.fail_queue(slot, &error, |kind| kind != Kind::Read);
+                s.want_no_lock(slot);
             }
         }
         s.run_queue(slot);
@@ -164,17 +187,14 @@ async fn take(desk: &Desk, slot: usize) -> Result<(), ClientError> {
         let (header, cookie, me) = desk.until(move |s| s.ready_to_take(slot)).await?;
         let info = lock_info(desk, header.clone()).await?;
         let Some((id, locker)) = info.lockers.first_key_value() else {
-            let op = ObjectOp::new(header).call("lock", "lock", lock_take(&cookie, LOCK_TAG));
-            match desk.op(op.as_write()).await {
-                Ok(_) => return Ok(()),
-                // It was ours already: an answer that got lost.
-                Err(e) if e.errno == Errno::EEXIST => return Ok(()),
+            match take_free(desk, slot, header, cookie).await {
                 Err(e) if e.errno == Errno::EBUSY => continue,
-                Err(e) => return Err(e),
+                clear => return clear,
             }
         };
         let ours = id.name.num == me.gid as i64;
         if ours && id.cookie == cookie {
+            desk.with(|s| s.image_mut(slot).cookie = cookie);
             return Ok(());
         }
         if !ours && desk.with(|s| s.image(slot).only_free_lock) {
@@ -189,6 +209,28 @@ async fn take(desk: &Desk, slot: usize) -> Result<(), ClientError> {
             ask_for_it(desk, slot, header, me).await?;
         } else {
             break_it(desk, header, &info, ours).await?;
+        }
+    }
+}
+
+/// Takes the lock that nobody seems to have.
+async fn take_free(
+    desk: &Desk,
+    slot: usize,
+    header: Object,
+    cookie: String,
+) -> Result<(), ClientError> {
+    let op = ObjectOp::new(header).call("lock", "lock", lock_take(&cookie, LOCK_TAG));
+    desk.with(|s| s.image_mut(slot).cookie = cookie);
+    match desk.op(op.as_write()).await {
+        Ok(_) => Ok(()),
+        // It was ours already: an answer that got lost.
+        Err(e) if e.errno == Errno::EEXIST => Ok(()),
+        // It may be ours yet.
+        Err(e) if e.errno == Errno::ETIMEDOUT => Err(e),
+        Err(e) => {
+            desk.with(|s| s.image_mut(slot).cookie.clear());
+            Err(e)
         }
     }
 }
@@ -303,7 +345,36 @@ async fn let_go(desk: &Desk, slot: usize) -> Result<(), ClientError> {
         (!is_busy).then_some(())
     })
     .await;
-    let gone = unlock(desk, slot).await;
+    unlock(desk, slot).await
+}
+
+/// Gives back a lock that is not used, if the header has it, until the answer is clear.
+async fn give_back(desk: Desk, slot: usize) {
+    for tries in 0.. {
+        if !desk.until(move |s| s.ready_to_give_back(slot)).await {
+            return;
+        }
+        let Err(error) = unlock(&desk, slot).await else { break };
+        if error.errno == Errno::EBLOCKLISTED {
+            return desk.with(|s| s.die(slot, &error));
+        }
+        tracing::warn!(%error, "the exclusive lock may still be there, and is to be given back");
+        if desk.with(|s| s.image(slot).closing) && tries >= MAX_GIVE_BACKS {
+            return;
+        }
+        desk.sleep(RETRY).await;
+    }
+    tell_released(&desk, slot).await;
+}
+
+async fn tell_released(desk: &Desk, slot: usize) {
+    let (header, peer) = desk.with(|s| (s.image(slot).header(), s.peer(slot)));
+    let _ = desk.notify(header, Notice::ReleasedLock(peer).encode(), NOTIFY_S).await;
+}
+
+/// The same when the cookie is ours to change; it is free afterwards.
+async fn unlock(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    let gone = unlock_both(desk, slot).await;
     desk.with(|s| {
         s.touched = true;
         let image = s.image_mut(slot);
@@ -315,7 +386,7 @@ async fn let_go(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     gone
 }
 
-async fn unlock(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+async fn unlock_both(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     let (header, cookie, map) = desk.with(|s| {
         let image = s.image_mut(slot);
         let map = image.map.take().map(|_| image.map_object(SnapId::HEAD));
@@ -347,14 +418,14 @@ pub async fn release(desk: &Desk, slot: usize) {
         if let Err(error) = let_go(desk, slot).await {
             tracing::warn!(%error, "the exclusive lock could not be given back");
         }
-        let (header, peer) = desk.with(|s| (s.image(slot).header(), s.peer(slot)));
-        let _ = desk.notify(header, Notice::ReleasedLock(peer).encode(), NOTIFY_S).await;
+        tell_released(desk, slot).await;
     }
     desk.with(|s| {
         s.touched = true;
         let image = s.image_mut(slot);
         image.lock = LockState::Unlocked;
         image.drop_map();
+        s.want_no_lock(slot);
     });
 }
 
@@ -553,5 +624,53 @@ mod tests {
         stage.ok(take);
         stage.serve();
         assert!(lock.take().unwrap().is_ok());
+    }
+
+    #[test]
+    fn a_lock_that_may_have_been_granted_later_is_given_back() {
+        let mut stage = Stage::new();
+        let slot = stage.open();
+        let take = |stage: &mut Stage| {
+            stage.script(|desk| async move { super::super::maintain::lock(&desk, slot).await })
+        };
+        let lock = take(&mut stage);
+        let asked = stage.until("lock.lock");
+        stage.fail(asked, Errno::ETIMEDOUT);
+        assert_eq!(lock.take().unwrap().unwrap_err().errno, Errno::ETIMEDOUT);
+        let own = stage.with(|s| format!("auto {}", s.peer(slot).handle));
+        let unlock = stage.take("lock.unlock");
+        assert!(unlock.says(&own), "{unlock:?}");
+        // Neither closes the image before it is certain that the lock is gone, nor takes the lock again.
+        let again = take(&mut stage);
+        let closed =
+            stage.script(|desk| async move { super::super::header::close(&desk, slot).await });
+        stage.serve();
+        stage.fail(unlock, Errno::ETIMEDOUT);
+        stage.serve();
+        assert!(again.take().unwrap().is_ok());
+        stage.pass(RETRY);
+        stage.serve();
+        assert!(closed.borrow().is_some());
+    }
+
+    #[test]
+    fn a_lock_that_may_not_have_been_given_back_is_so_again() {
+        let mut stage = Stage::new();
+        let slot = stage.locked();
+        stage.with(|s| s.image_mut(slot).map = None);
+        let closed =
+            stage.script(|desk| async move { super::super::header::close(&desk, slot).await });
+        for _ in 0..3 {
+            let unlock = stage.until("rbd_header.1: lock.unlock");
+            stage.fail(unlock, Errno::ETIMEDOUT);
+            let told = std::mem::take(&mut stage.asked);
+            told.into_iter().for_each(|asked| stage.ok(asked));
+            stage.pass(RETRY);
+        }
+        let unlock = stage.take("rbd_header.1: lock.unlock");
+        assert!(!stage.is_asked("unwatch"));
+        stage.ok(unlock);
+        stage.serve();
+        assert!(closed.borrow().is_some());
     }
 }
