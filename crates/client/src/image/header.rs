@@ -22,6 +22,8 @@ const MAX_TRIES: usize = 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
     Head,
+    /// The head, for who removes it: its parent, which may be gone, is not opened.
+    Alone,
     Name(String),
     Id(SnapId),
 }
@@ -107,9 +109,10 @@ pub async fn open(
     let header = Object::new(spec.pool, header_name(&id)).in_namespace(spec.nspace.clone());
     let title = format!("image {}", if name.is_empty() { &id } else { &name });
     let fixed = read_fixed(desk, &header, &title).await?;
-    let read_only = spec.read_only || at != At::Head;
+    let read_only = spec.read_only || !matches!(at, At::Head | At::Alone);
     let slot = desk.with(|s| {
-        let image = new_image(s.new_generation(), &spec, (id, name), fixed, read_only);
+        let mut image = new_image(s.new_generation(), &spec, (id, name), fixed, read_only);
+        image.alone = at == At::Alone;
         s.images.insert(image)
     });
     let opened = finish_open(desk, slot, at, depth).await;
@@ -141,6 +144,7 @@ fn new_image(
         only_free_lock: spec.only_free_lock,
         head: Header::default(),
         parent: None,
+        alone: false,
         watch: None,
         watching: false,
         lock: LockState::Unlocked,
@@ -255,7 +259,7 @@ fn find_snap(
     at: &At,
 ) -> Result<Option<SnapId>, ClientError> {
     let found = match at {
-        At::Head => return Ok(None),
+        At::Head | At::Alone => return Ok(None),
         At::Id(id) => head.snap(*id),
         At::Name(name) => head
             .snaps
@@ -327,15 +331,15 @@ async fn follow_parent(
     head: &Header,
     depth: usize,
 ) -> Result<Option<usize>, ClientError> {
-    let (old, old_spec, snap) = desk.with(|s| {
+    let (old, old_spec, snap, alone) = desk.with(|s| {
         let image = s.image(slot);
-        (image.parent, image.head.parent.clone(), image.snap)
+        (image.parent, image.head.parent.clone(), image.snap, image.alone)
     });
     let seen = match snap {
         None => head.overlap,
         Some(id) => head.snap(id).map_or(0, |s| s.overlap),
     };
-    let wanted = head.parent.clone().filter(|_| seen > 0);
+    let wanted = head.parent.clone().filter(|_| seen > 0 && !alone);
     if wanted.is_some() && wanted == old_spec && old.is_some() {
         return Ok(old);
     }
@@ -376,7 +380,9 @@ async fn open_parent(
     let opening: Opening = Box::pin(async move { open(&own, spec, at, depth + 1).await });
     opening.await.map_err(|e| {
         let title = desk.with(|s| s.image(slot).title());
-        ClientError { what: format!("opening the parent of {title}: {}", e.what), ..e }
+        // The image itself is there.
+        let errno = if e.errno == Errno::ENOENT { Errno::EIO } else { e.errno };
+        ClientError { what: format!("opening the parent of {title}: {}", e.what), errno, ..e }
     })
 }
 

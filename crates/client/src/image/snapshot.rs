@@ -176,7 +176,7 @@ pub async fn remove(
         let busy = || desk.with(|s| s.error(slot, Errno::EBUSY, "removing a snapshot of", why));
         return if was_there { Err(busy()) } else { Ok(()) };
     }
-    super::flatten::detach_if_last(desk, slot, id).await?;
+    let parent = super::flatten::detach_if_last(desk, slot, id).await?;
     unmap_snapshot(desk, slot, id).await?;
     unless_missing(desk.delete_snap(pool, id).await)?;
     desk.op(header_call(header, "snapshot_remove", id)).await?;
@@ -186,6 +186,9 @@ pub async fn remove(
         image.head.snaps.retain(|other| other.info.id != id);
         image.head_changes += 1;
     });
+    if let Some(parent) = parent {
+        super::flatten::remove_if_trashed(desk, &parent).await;
+    }
     Ok(())
 }
 

@@ -112,6 +112,8 @@ pub struct Image {
     pub head: Header,
     /// Slot of the image that this one is a clone of.
     pub parent: Option<usize>,
+    /// Its parent is not opened.
+    pub alone: bool,
     pub watch: Option<RequestId>,
     /// The watch is registered, for all that is known.
     pub watching: bool,
