@@ -164,6 +164,7 @@ fn new_image(
         user_ops: 0,
         user_bytes: 0,
         flushes: Default::default(),
+        lock_is_wanted: false,
         lock_news: 0,
         dead: None,
         closing: false,

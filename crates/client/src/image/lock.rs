@@ -43,13 +43,26 @@ impl Shared {
         }
     }
 
-    /// A peer wants the lock: what is under way is ended, then the lock goes.
+    /// A peer wants the lock: what is under way is ended, then the lock goes. What changes the image as a whole may
+    /// take long: until then it stays ours, and is written.
     pub fn hand_over(&mut self, slot: usize) {
         let image = self.image_mut(slot);
-        if image.lock == LockState::Locked {
+        image.lock_is_wanted = image.maintaining;
+        if image.lock == LockState::Locked && !image.maintaining {
             image.lock = LockState::Releasing;
             self.spawn_for(slot, |desk| release_script(desk, slot));
         }
+    }
+
+    /// The procedure that changed the image is over.
+    pub fn end_maintaining(&mut self, slot: usize) {
+        self.touched = true;
+        let image = self.image_mut(slot);
+        image.maintaining = false;
+        if std::mem::take(&mut image.lock_is_wanted) {
+            self.hand_over(slot);
+        }
+        self.run_queue(slot);
     }
 
     /// Somebody has broken our lock.

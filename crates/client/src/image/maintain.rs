@@ -89,11 +89,7 @@ pub async fn under_lock<T>(
     if let Err(error) = told {
         tracing::debug!(%error, "peers were not told of a changed header");
     }
-    desk.with(|s| {
-        s.touched = true;
-        s.image_mut(slot).maintaining = false;
-        s.run_queue(slot);
-    });
+    desk.with(|s| s.end_maintaining(slot));
     result
 }
 
@@ -101,11 +97,7 @@ pub async fn under_lock<T>(
 pub async fn lock(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     refuse_journal(desk, slot)?;
     hold(desk, slot).await?;
-    desk.with(|s| {
-        s.touched = true;
-        s.image_mut(slot).maintaining = false;
-        s.run_queue(slot);
-    });
+    desk.with(|s| s.end_maintaining(slot));
     Ok(())
 }
 

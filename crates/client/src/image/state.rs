@@ -143,6 +143,8 @@ pub struct Image {
     pub user_ops: usize,
     pub user_bytes: usize,
     pub flushes: super::flush::Flushes,
+    /// A peer is to have the lock when the procedure is over that changes the image.
+    pub lock_is_wanted: bool,
     /// Counts what peers said about the lock.
     pub lock_news: u64,
     /// Nothing goes any more, and why.

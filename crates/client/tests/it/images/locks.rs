@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, PATIENCE};
 use bytes::Bytes;
-use client::image::{Change, CreateImage, ImageOutcome, OpenImage};
+use client::image::{Change, CloneFormat, CloneImage, CreateImage, ImageOutcome, OpenImage};
 use client::{Object, ObjectOp};
 use std::time::Duration;
 use types::Errno;
@@ -246,4 +246,35 @@ fn a_client_that_was_cut_off_while_it_took_the_lock_is_known_to_live() {
     c.write(1, b, 0, b"mine").unwrap();
     assert!(!c.info(0, a).is_dead);
     assert_eq!(c.read(0, a, 0, 4).unwrap(), b"mine"[..]);
+}
+
+/// It takes minutes with large images.
+#[test]
+fn the_holder_goes_on_writing_while_it_flattens_though_a_peer_wants_the_lock() {
+    let mut c = Cluster::new(21, 3, 2);
+    let x = c.made(0, CreateImage { order: 12, ..CreateImage::new(c.pool, "x", 200 << 12) });
+    c.write(0, x, 0, &[3; 200 << 12]).unwrap();
+    c.change(0, x, Change::SnapCreate("s".into())).unwrap();
+    let clone = CloneImage {
+        parent: OpenImage::new(c.pool, "x").at_snap("s"),
+        child: CreateImage { order: 12, ..CreateImage::new(c.pool, "y", 0) },
+        format: CloneFormat::V2,
+    };
+    let id = c.act(0, |now, h| h.images.clone_image(now, &mut h.client, clone));
+    let ImageOutcome::Created(Ok(_)) = c.end(0, id) else { panic!() };
+    let a = c.open(0, OpenImage::new(c.pool, "y")).unwrap();
+    let b = c.open(1, OpenImage::new(c.pool, "y")).unwrap();
+    c.lock(0, a).unwrap();
+    let slow = c.osds[0];
+    c.world.set_slow_disks(slow, 50);
+    let flatten = c.act(0, |now, h| h.images.change(now, &mut h.client, a, Change::Flatten));
+    c.wait(PATIENCE, |c| c.hosts[0].borrow().images.progress(flatten));
+    let lock = c.act(1, |now, h| h.images.lock(now, &mut h.client, b));
+    c.pass(Duration::from_millis(20));
+    c.write(0, a, 0, b"meanwhile").unwrap();
+    assert!(!c.hosts[0].borrow().done.contains_key(&flatten), "it takes longer than that");
+    c.done(0, flatten).unwrap();
+    c.done(1, lock).unwrap();
+    assert!(c.info(1, b).is_locked && !c.info(0, a).is_locked);
+    assert_eq!(c.read(1, b, 0, 10).unwrap(), b"meanwhile\x03"[..]);
 }
