@@ -158,6 +158,7 @@ fn new_image(
         frozen: 0,
         refresh_needed: false,
         refreshing: false,
+        refresh_failures: (0, None),
         maintaining: false,
         writes_running: 0,
         ios_running: 0,
@@ -206,6 +207,7 @@ async fn refresh_to(
         image.refreshing = false;
         if let Err(error) = &result {
             image.refresh_needed = true;
+            image.refresh_failures = (image.refresh_failures.0 + 1, Some(error.clone()));
             match error.errno {
                 Errno::ENOENT | Errno::EBLOCKLISTED => s.die(slot, error),
                 _ => s.fail_queue(slot, error, |_| true),

@@ -121,8 +121,9 @@ async fn hold(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     if desk.with(|s| s.image(slot).read_only) {
         return Err(desk.with(|s| s.error(slot, Errno::EROFS, "change of", "opened for reading")));
     }
+    let failures = desk.with(|s| s.image(slot).refresh_failures.0);
     loop {
-        let step = desk.until(move |s| next_step(s, slot)).await;
+        let step = desk.until(move |s| next_step(s, slot, failures)).await;
         match step {
             Step::Held => return Ok(()),
             Step::Failed(error) => return Err(error),
@@ -145,7 +146,8 @@ async fn hold(desk: &Desk, slot: usize) -> Result<(), ClientError> {
 /// Why images with the feature journaling are not written.
 pub const JOURNALING: &str = "it has the feature journaling, which is not supported: disable it";
 
-fn next_step(s: &mut Shared, slot: usize) -> Option<Step> {
+/// `failures`: so often the header could not be read before.
+fn next_step(s: &mut Shared, slot: usize, failures: u64) -> Option<Step> {
     let image = s.image_mut(slot);
     if let Some(dead) = &image.dead {
         return Some(Step::Failed(dead.clone()));
@@ -154,6 +156,11 @@ fn next_step(s: &mut Shared, slot: usize) -> Option<Step> {
         return None;
     }
     if image.refresh_needed {
+        if let (count, Some(error)) = &image.refresh_failures
+            && *count != failures
+        {
+            return Some(Step::Failed(error.clone()));
+        }
         s.want_refresh(slot);
         return None;
     }
@@ -191,4 +198,27 @@ pub fn thaw(desk: &Desk, slot: usize) {
         s.image_mut(slot).frozen -= 1;
         s.run_queue(slot);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::Stage;
+    use super::*;
+
+    #[test]
+    fn a_header_that_cannot_be_read_ends_what_waits_for_it() {
+        let mut stage = Stage::new();
+        let slot = stage.locked();
+        stage.with(|s| s.image_mut(slot).refresh_needed = true);
+        let change = Change::SnapCreate("s".to_owned());
+        let made = stage.script(|desk| async move { run(&desk, slot, change).await });
+        let read = stage.until("rbd.get_snapcontext");
+        stage.fail(read, Errno::EIO);
+        assert_eq!(made.take().unwrap().unwrap_err().errno, Errno::EIO);
+        assert!(stage.asked.is_empty(), "{:?}", stage.asked);
+        // Once it can be read again, all is well.
+        let lock = stage.script(|desk| async move { lock(&desk, slot).await });
+        stage.serve();
+        assert!(lock.take().unwrap().is_ok());
+    }
 }

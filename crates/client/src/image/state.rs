@@ -134,6 +134,8 @@ pub struct Image {
     pub frozen: u32,
     pub refresh_needed: bool,
     pub refreshing: bool,
+    /// How often the header could not be read, and why the last time.
+    pub refresh_failures: (u64, Option<ClientError>),
     /// A procedure that changes the image runs.
     pub maintaining: bool,
     /// Requests begun and not ended: those that write, and all.
