@@ -125,6 +125,10 @@ impl Shared {
         if kind == Kind::Read {
             return Gate::Go;
         }
+        // By a header that was read when the lock was taken.
+        if let Some((errno, why)) = image.refusal() {
+            return Gate::Fail(self.error(slot, errno, "change of", why));
+        }
         if image.frozen > 0 {
             return Gate::Wait;
         }

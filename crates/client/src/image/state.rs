@@ -207,6 +207,20 @@ impl Image {
         Object::new(self.data_pool, name).in_namespace(self.nspace.clone())
     }
 
+    /// Why it is not written here, as far as the header is known.
+    pub fn refusal(&self) -> Option<(Errno, &'static str)> {
+        if self.read_only {
+            Some((Errno::EROFS, "it is opened for reading"))
+        } else if self.head.has(feature::NON_PRIMARY) {
+            Some((Errno::EROFS, "it mirrors another cluster's image, and is not primary"))
+        } else if self.head.has(feature::JOURNALING) {
+            let why = "it has the feature journaling, which is not supported: disable it";
+            Some((Errno::EOPNOTSUPP, why))
+        } else {
+            None
+        }
+    }
+
     pub fn needs_lock(&self) -> bool {
         self.head.has(feature::EXCLUSIVE_LOCK)
     }
