@@ -1,12 +1,13 @@
 //! Removing an image (`image/RemoveRequest.cc`).
 
-use super::format::{ParentSpec, header_name, map_name};
+use super::format::{GroupSpec, ParentSpec, header_name, map_name};
 use super::header::{At, close, open};
 use super::maintain::{freeze, thaw, under_lock};
 use super::script::{Desk, remove_object, unless_missing};
 use super::{ImageName, OpenImage, journal};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
+use crate::reply::OpReply;
 use types::{Errno, SnapId};
 
 /// Removes an image that has no snapshots and that nobody else has open.
@@ -69,6 +70,32 @@ async fn left_over_of(desk: &Desk, spec: &OpenImage, id: &str) -> Option<(String
     Some((id.to_owned(), name))
 }
 
+/// Members of groups, and mirrored images, are named elsewhere. librbd ends the mirroring by itself, when it has come
+/// to an end.
+async fn refuse_connected(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    let (header, mirroring, id) = desk.with(|s| {
+        let image = s.image(slot);
+        (image.header(), image.meta("rbd_mirroring".to_owned()), image.id.clone())
+    });
+    let forgiven = |result: Result<OpReply, ClientError>| match result {
+        Ok(reply) => Ok(Some(reply)),
+        Err(e) if matches!(e.errno, Errno::ENOENT | Errno::EOPNOTSUPP) => Ok(None),
+        Err(e) => Err(e),
+    };
+    let group = forgiven(desk.op(ObjectOp::new(header).call("rbd", "image_group_get", "")).await)?;
+    let group: Option<GroupSpec> = group.map(|reply| reply.get(0)).transpose()?;
+    let ask = ObjectOp::new(mirroring).call("rbd", "mirror_image_get", denc::encode(id.as_str()));
+    let mirrored = forgiven(desk.op(ask).await)?;
+    let (errno, why) = match (group, mirrored) {
+        (Some(group), _) if group.exists() => {
+            (Errno::EMLINK, "it is in a group: remove it there first")
+        }
+        (_, Some(_)) => (Errno::EBUSY, "it is mirrored: disable that first"),
+        _ => return Ok(()),
+    };
+    Err(desk.with(|s| s.error(slot, errno, "removing", why)))
+}
+
 /// Removes everything that the image has. What it was a clone of does not know it any more.
 async fn empty(desk: &Desk, slot: usize) -> Result<Option<ParentSpec>, ClientError> {
     let doing = "removing";
@@ -86,6 +113,7 @@ async fn empty(desk: &Desk, slot: usize) -> Result<Option<ParentSpec>, ClientErr
         let why = "somebody has it open, or did not close it in the last 30 s (see rbd status)";
         return Err(desk.with(|s| s.error(slot, Errno::EBUSY, doing, why)));
     }
+    refuse_connected(desk, slot).await?;
     freeze(desk, slot).await?;
     let size = desk.with(|s| s.image(slot).head.size);
     let trimmed = super::resize::trim(desk, slot, size, 0).await;
