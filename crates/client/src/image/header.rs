@@ -357,7 +357,7 @@ async fn follow_parent(
     if let Some(old) = old {
         // Reads of it may be under way.
         desk.with(|s| s.image_mut(slot).parent = None);
-        desk.with(|s| s.desk()).spawn({
+        desk.spawn({
             let desk = desk.clone();
             async move { close(&desk, old).await }
         });

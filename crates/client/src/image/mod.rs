@@ -48,6 +48,7 @@
     reason = "sizes and offsets are checked where they come in: layout::MAX_IMAGE_BYTES"
 )]
 
+mod cookie;
 mod copyup;
 mod create;
 mod create_types;

@@ -270,7 +270,7 @@ impl Images {
     }
 
     /// Waits for all writes submitted so far. [`ImageOutcome::Done`] follows.
-    pub fn flush(&mut self, _: Now, image: ImageId) -> ImageRequest {
+    pub fn flush(&mut self, image: ImageId) -> ImageRequest {
         let slot = match self.slot_of(image) {
             Ok(slot) => slot,
             Err(error) => return self.fail(ImageOutcome::Done(Err(error))),

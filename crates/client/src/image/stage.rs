@@ -36,7 +36,7 @@ pub struct Asked {
 
 #[derive(Debug)]
 enum AskedKind {
-    Op(ObjectOp),
+    Op(Box<ObjectOp>),
     Notify,
     Watch,
     Other,
@@ -163,7 +163,7 @@ impl Stage {
         let id = self.new_id();
         self.with(|s| s.routes.insert(id, route));
         let text = format!("{}: {}", op.object.name, parts(&op).join("+"));
-        self.asked.push_back(Asked { text, id, kind: AskedKind::Op(op) });
+        self.asked.push_back(Asked { text, id, kind: AskedKind::Op(Box::new(op)) });
     }
 
     fn list_ask(&mut self, ticket: Ticket, ask: Ask) {
@@ -180,7 +180,7 @@ impl Stage {
                 self.with(|s| s.watch_ends(slot));
                 (
                     "unwatch".to_owned(),
-                    AskedKind::Op(ObjectOp::new(self.with(|s| s.image(slot).header()))),
+                    AskedKind::Op(Box::new(ObjectOp::new(self.with(|s| s.image(slot).header())))),
                 )
             }
             other => (format!("{other:?}"), AskedKind::Other),

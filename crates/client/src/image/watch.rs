@@ -101,7 +101,7 @@ async fn watch_anew(desk: Desk, slot: usize) {
         }
         desk.sleep(RETRY).await;
     }
-    super::lock::change_cookie(&desk, slot).await;
+    super::cookie::change_cookie(&desk, slot).await;
     desk.with(|s| {
         s.image_mut(slot).refresh_needed = true;
         s.want_refresh(slot);

@@ -13,14 +13,10 @@ use std::collections::VecDeque;
 use types::{Errno, SnapId};
 
 impl Image {
-    /// How many bytes of the object the parent shows through, at the head.
-    pub fn object_overlap(&self, object: u64) -> u64 {
-        if self.parent.is_none() || self.head.overlap == 0 {
-            return 0;
-        }
-        let whole = self.layout.object_bytes();
-        let ranges = self.layout.ranges(object, 0, whole, self.head.overlap);
-        ranges.iter().map(|(_, len)| len).sum()
+    /// Whether the head shows the parent where the object has nothing.
+    pub fn shows_parent(&self, object: u64) -> bool {
+        // Of all bytes of an object its first one is the first in the image.
+        self.parent.is_some() && self.layout.in_image(object, 0).0 < self.head.overlap
     }
 }
 
@@ -62,7 +58,7 @@ impl Shared {
     pub fn discard_of(&self, slot: usize, piece: &Piece, keep_parent_hidden: bool) -> Discard {
         let image = self.image(slot);
         let whole = image.layout.object_bytes();
-        let has_parent = image.object_overlap(piece.object) > 0;
+        let has_parent = image.shows_parent(piece.object);
         if piece.at == 0 && piece.len == whole {
             if !(keep_parent_hidden && has_parent) {
                 Discard::Remove
@@ -82,7 +78,7 @@ impl Shared {
     pub fn change_object(&mut self, key: usize) {
         let Some(obj) = self.objs.get(key) else { return };
         let image = self.image(obj.slot);
-        let has_parent = image.object_overlap(obj.object) > 0;
+        let has_parent = image.shows_parent(obj.object);
         let full = obj.at == 0 && obj.len == image.layout.object_bytes();
         let copyup = has_parent && !(full && image.head.snapc.snaps.is_empty());
         let may_exist = image.may_exist(obj.object);

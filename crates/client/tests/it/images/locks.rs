@@ -166,7 +166,7 @@ fn a_flush_comes_after_the_writes_before_it_and_bounds_hold() {
         let data = Bytes::from_static(b"one too many");
         let busy = h.images.write(now, &mut h.client, a, 0, data.clone()).unwrap_err();
         assert_eq!(busy.0, data);
-        h.images.flush(now, a)
+        h.images.flush(a)
     });
     c.done(0, flush).unwrap();
     for id in ids {
