@@ -214,7 +214,7 @@ impl SyncClient {
     /// # Errors
     /// See [`SyncClient::open_image`].
     pub fn flush_image(&mut self, image: ImageId) -> Result<(), ClientError> {
-        self.done(move |now, _, images| images.flush(now, image))
+        self.done(move |_, _, images| images.flush(image))
     }
 
     fn ended(

@@ -38,6 +38,7 @@ errnos! {
     EFBIG = 27, "Beyond the largest object size.";
     ENOSPC = 28, "No space left.";
     EROFS = 30, "Read only.";
+    EMLINK = 31, "Others name it, too.";
     EDOM = 33, "Out of the function's domain.";
     ERANGE = 34, "Out of range.";
     ENAMETOOLONG = 36, "Name too long.";

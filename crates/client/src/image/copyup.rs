@@ -6,6 +6,7 @@
 //! then the object is filled with an empty snap context first, and changed by a second request.
 
 use super::format::feature;
+use super::invalid::invalidate_snapshot_maps;
 use super::io::{Owner, Then, Work};
 use super::layout::Layout;
 use super::object_map::State;
@@ -17,7 +18,7 @@ use crate::reply::OpReply;
 use bytes::{Bytes, BytesMut};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
-use types::{Errno, SnapId};
+use types::Errno;
 use wire::msg::SnapContext;
 
 /// A copyup on its way.
@@ -237,20 +238,18 @@ impl Shared {
         let Some(copyup) = self.copyup_list.get_mut(key) else { return };
         if copyup.stage == Stage::Mapping {
             let slot = copyup.slot;
-            let result = match answer {
+            return match answer {
+                Err(e) if e.errno == Errno::EBLOCKLISTED => self.copyup_mapped(key, Err(e)),
                 // A snapshot without an object map, or that was removed in the meantime.
                 Err(e) if e.errno != Errno::ENOENT => {
                     tracing::warn!(error = %e, "the object map of a snapshot cannot be changed");
-                    if e.errno == Errno::EBLOCKLISTED {
-                        Err(e)
-                    } else {
-                        self.invalidate_snapshot_maps(slot);
-                        Ok(())
-                    }
+                    self.spawn_for(slot, move |desk| async move {
+                        let marked = invalidate_snapshot_maps(&desk, slot).await;
+                        desk.with(|s| s.copyup_mapped(key, marked));
+                    });
                 }
-                _ => Ok(()),
+                _ => self.copyup_mapped(key, Ok(())),
             };
-            return self.copyup_mapped(key, result);
         }
         if let Err(error) = answer
             && error.errno != Errno::ENOENT
@@ -261,11 +260,6 @@ impl Shared {
         if copyup.left == 0 {
             self.copyup_over(key);
         }
-    }
-
-    fn invalidate_snapshot_maps(&mut self, slot: usize) {
-        let snaps: Vec<SnapId> = self.image(slot).head.snaps.iter().map(|s| s.info.id).collect();
-        snaps.into_iter().for_each(|snap| self.invalidate_map(slot, snap));
     }
 
     fn copyup_over(&mut self, key: usize) {

@@ -188,6 +188,8 @@ async fn attach(
                 let pool = parent.pool.0 as u64;
                 let input = (((pool, &parent.image_id), parent.snap), id);
                 desk.op(call(object("rbd_children".to_owned()), "add_child", input)).await?;
+                // Who lets it be removed looks for clones after it says so: one of us sees the other.
+                still_protected(desk, child, &parent_header, parent.snap).await?;
             }
             CloneFormat::V2 => {
                 let set = call(header.clone(), "op_features_set", (CLONE_CHILD, CLONE_CHILD));
@@ -205,6 +207,20 @@ async fn attach(
     Ok(())
 }
 
+async fn still_protected(
+    desk: &Desk,
+    child: &CreateImage,
+    parent_header: &Object,
+    snap: SnapId,
+) -> Result<(), ClientError> {
+    let op = ObjectOp::new(parent_header.clone());
+    let op = op.call("rbd", "get_protection_status", denc::encode(&snap));
+    match desk.op(op).await?.get::<u8>(0)? {
+        PROTECTED => Ok(()),
+        _ => Err(refuse(child, "the snapshot is not protected any more")),
+    }
+}
+
 /// What users have noted about the parent (`rbd image-meta`) is noted about the clone.
 async fn copy_metadata(desk: &Desk, from: &Object, to: Object) -> Result<(), ClientError> {
     const PAGE: u64 = 64;
@@ -220,6 +236,41 @@ async fn copy_metadata(desk: &Desk, from: &Object, to: Object) -> Result<(), Cli
         desk.op(call(to.clone(), "metadata_set", &page)).await?;
         if (page.len() as u64) < PAGE {
             return Ok(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::UNPROTECTING;
+    use super::super::stage::Stage;
+    use super::*;
+    use types::PoolId;
+
+    #[test]
+    fn a_snapshot_that_is_not_protected_any_more_gets_no_clone_of_format_1() {
+        for (protection, errno) in [(PROTECTED, None), (UNPROTECTING, Some(Errno::EINVAL))] {
+            let mut stage = Stage::new();
+            let child = CreateImage::new(PoolId(1), "y", 0);
+            let parent_header = Object::new(PoolId(1), "rbd_header.1");
+            let parent = ParentSpec {
+                pool: PoolId(1),
+                nspace: Default::default(),
+                image_id: "1".to_owned(),
+                snap: SnapId(1),
+            };
+            stage.answers.push(("rbd.get_protection_status", denc::encode(&protection)));
+            stage
+                .answers
+                .push(("rbd.metadata_list", denc::encode(&BTreeMap::<String, Bytes>::new())));
+            let attached = stage.script(|desk| async move {
+                attach(&desk, &child, "2", &parent, 1, CloneFormat::V1, parent_header).await
+            });
+            let add = stage.until("rbd_children: rbd.add_child");
+            assert!(!stage.is_asked("rbd.get_protection_status"));
+            stage.ok(add);
+            stage.serve();
+            assert_eq!(attached.take().unwrap().err().map(|e| e.errno), errno);
         }
     }
 }

@@ -47,7 +47,8 @@ pub async fn flatten(desk: &Desk, slot: usize) -> Result<(), ClientError> {
         let snaps = image.head.snaps.iter().any(|s| s.overlap > 0);
         (image.header(), image.head.has(feature::DEEP_FLATTEN), snaps)
     });
-    if deep || !snaps_have_parent {
+    let is_last = deep || !snaps_have_parent;
+    if is_last {
         detach(desk, slot, &spec).await?;
     }
     let op = ObjectOp::new(header).call("rbd", "parent_detach", "").as_write();
@@ -59,16 +60,23 @@ pub async fn flatten(desk: &Desk, slot: usize) -> Result<(), ClientError> {
         image.head_changes += 1;
         image.refresh_needed = true;
     });
+    if is_last {
+        remove_if_trashed(desk, &spec).await;
+    }
     Ok(())
 }
 
-/// The last snapshot that shows the parent is about to go: then the parent may go, too.
-pub async fn detach_if_last(desk: &Desk, slot: usize, snap: SnapId) -> Result<(), ClientError> {
+/// The last snapshot that shows the parent is about to go: then the parent, which this gives, may go, too.
+pub async fn detach_if_last(
+    desk: &Desk,
+    slot: usize,
+    snap: SnapId,
+) -> Result<Option<ParentSpec>, ClientError> {
     let spec = desk.with(|s| last_reference(s, slot, snap));
-    match spec {
-        Some(spec) => detach(desk, slot, &spec).await,
-        None => Ok(()),
+    if let Some(spec) = &spec {
+        detach(desk, slot, spec).await?;
     }
+    Ok(spec)
 }
 
 fn last_reference(s: &Shared, slot: usize, snap: SnapId) -> Option<ParentSpec> {
@@ -78,7 +86,8 @@ fn last_reference(s: &Shared, slot: usize, snap: SnapId) -> Option<ParentSpec> {
     head.parent.clone().filter(|_| shows && !others && head.overlap == 0)
 }
 
-/// Takes the image off its parent's list of clones, whichever of the two it is on.
+/// Takes the image off its parent's list of clones, whichever of the two it is on. The parent must stay as long as the
+/// image's header names it: else the image cannot be opened.
 pub async fn detach(desk: &Desk, slot: usize, parent: &ParentSpec) -> Result<(), ClientError> {
     let (child, own) = desk.with(|s| {
         let image = s.image(slot);
@@ -92,10 +101,7 @@ pub async fn detach(desk: &Desk, slot: usize, parent: &ParentSpec) -> Result<(),
     match desk.op(op).await {
         Ok(_) => {
             let told = Notice::HeaderUpdate.encode();
-            let _ = desk.notify(header.clone(), told, NOTIFY_S).await;
-            if let Err(error) = remove_if_trashed(desk, parent, header).await {
-                tracing::warn!(%error, "a removed snapshot stays though no clone needs it any more");
-            }
+            let _ = desk.notify(header, told, NOTIFY_S).await;
             return Ok(());
         }
         Err(e) if matches!(e.errno, Errno::ENOENT | Errno::EINVAL) => {}
@@ -108,13 +114,21 @@ pub async fn detach(desk: &Desk, slot: usize, parent: &ParentSpec) -> Result<(),
     unless_missing(desk.op(op).await).map(drop)
 }
 
-/// A snapshot that was removed, but was kept for its clones, goes with the last of them.
-async fn remove_if_trashed(
-    desk: &Desk,
-    parent: &ParentSpec,
-    header: Object,
-) -> Result<(), ClientError> {
-    let op = ObjectOp::new(header).call("rbd", "snapshot_get", denc::encode(&parent.snap));
+/// A snapshot that was removed, but was kept for its clones, goes with the last of them: when that does not name it
+/// any more.
+pub async fn remove_if_trashed(desk: &Desk, parent: &ParentSpec) {
+    match remove_trashed(desk, parent).await {
+        Err(error) if error.errno != Errno::ENOENT => {
+            tracing::warn!(%error, "a removed snapshot stays though no clone needs it any more");
+        }
+        _ => {}
+    }
+}
+
+async fn remove_trashed(desk: &Desk, parent: &ParentSpec) -> Result<(), ClientError> {
+    let header = Object::new(parent.pool, header_name(&parent.image_id));
+    let op = ObjectOp::new(header.in_namespace(parent.nspace.clone()));
+    let op = op.call("rbd", "snapshot_get", denc::encode(&parent.snap));
     let snap: SnapInfo = desk.op(op).await?.get(0)?;
     if snap.child_count > 0 || !matches!(snap.kind, SnapKind::Trash(_)) {
         return Ok(());

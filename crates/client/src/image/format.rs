@@ -128,6 +128,21 @@ pub struct ChildSpec {
     pub nspace: ByteString,
 }
 
+/// The group that an image is in: GroupSpec V(1,1).
+#[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct GroupSpec {
+    pub pool: PoolId,
+    pub group_id: String,
+}
+
+impl GroupSpec {
+    /// Whether there is one.
+    pub fn exists(&self) -> bool {
+        self.pool.0 >= 0 && !self.group_id.is_empty()
+    }
+}
+
 /// Name of the locks on headers and object maps.
 pub const LOCK_NAME: &str = "rbd_lock";
 /// Tag of locks that librbd takes by itself.

@@ -8,7 +8,7 @@ use super::state::{Header, Image, LockState, Shared, Snap};
 use super::{ImageName, OpenImage};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::pin::Pin;
 use types::{Errno, HashMap, PoolId, SnapId};
 use wire::msg::SnapContext;
@@ -22,6 +22,8 @@ const MAX_TRIES: usize = 20;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
     Head,
+    /// The head, for who removes it: its parent, which may be gone, is not opened.
+    Alone,
     Name(String),
     Id(SnapId),
 }
@@ -116,9 +118,10 @@ pub async fn open(
     let header = Object::new(spec.pool, header_name(&id)).in_namespace(spec.nspace.clone());
     let title = format!("image {}", if name.is_empty() { &id } else { &name });
     let fixed = read_fixed(desk, &header, &title).await?;
-    let read_only = spec.read_only || at != At::Head;
+    let read_only = spec.read_only || !matches!(at, At::Head | At::Alone);
     let slot = desk.with(|s| {
-        let image = new_image(s.new_generation(), &spec, (id, name), fixed, read_only);
+        let mut image = new_image(s.new_generation(), &spec, (id, name), fixed, read_only);
+        image.alone = at == At::Alone;
         s.images.insert(image)
     });
     let opened = finish_open(desk, slot, at, depth).await;
@@ -150,22 +153,28 @@ fn new_image(
         only_free_lock: spec.only_free_lock,
         head: Header::default(),
         parent: None,
+        alone: false,
         watch: None,
+        watching: false,
         lock: LockState::Unlocked,
         cookie: String::new(),
+        cookie_busy: false,
         map: None,
         map_busy: HashMap::default(),
+        unmarked: BTreeSet::new(),
         copyups: HashMap::default(),
         queue: VecDeque::new(),
         frozen: 0,
         refresh_needed: false,
         refreshing: false,
+        refresh_failures: (0, None),
         maintaining: false,
         writes_running: 0,
         ios_running: 0,
         user_ops: 0,
         user_bytes: 0,
         flushes: Default::default(),
+        lock_is_wanted: false,
         lock_news: 0,
         dead: None,
         closing: false,
@@ -207,6 +216,7 @@ async fn refresh_to(
         image.refreshing = false;
         if let Err(error) = &result {
             image.refresh_needed = true;
+            image.refresh_failures = (image.refresh_failures.0 + 1, Some(error.clone()));
             match error.errno {
                 Errno::ENOENT | Errno::EBLOCKLISTED => s.die(slot, error),
                 _ => s.fail_queue(slot, error, |_| true),
@@ -242,6 +252,7 @@ async fn read_and_apply(
                 return false;
             }
             image.head = head;
+            image.mark_unmarked();
             image.parent = parent;
             true
         });
@@ -260,7 +271,7 @@ fn find_snap(
     at: &At,
 ) -> Result<Option<SnapId>, ClientError> {
     let found = match at {
-        At::Head => return Ok(None),
+        At::Head | At::Alone => return Ok(None),
         At::Id(id) => head.snap(*id),
         At::Name(name) => head
             .snaps
@@ -332,15 +343,15 @@ async fn follow_parent(
     head: &Header,
     depth: usize,
 ) -> Result<Option<usize>, ClientError> {
-    let (old, old_spec, snap) = desk.with(|s| {
+    let (old, old_spec, snap, alone) = desk.with(|s| {
         let image = s.image(slot);
-        (image.parent, image.head.parent.clone(), image.snap)
+        (image.parent, image.head.parent.clone(), image.snap, image.alone)
     });
     let seen = match snap {
         None => head.overlap,
         Some(id) => head.snap(id).map_or(0, |s| s.overlap),
     };
-    let wanted = head.parent.clone().filter(|_| seen > 0);
+    let wanted = head.parent.clone().filter(|_| seen > 0 && !alone);
     if wanted.is_some() && wanted == old_spec && old.is_some() {
         return Ok(old);
     }
@@ -355,7 +366,7 @@ async fn follow_parent(
     if let Some(old) = old {
         // Reads of it may be under way.
         desk.with(|s| s.image_mut(slot).parent = None);
-        desk.with(|s| s.desk()).spawn({
+        desk.spawn({
             let desk = desk.clone();
             async move { close(&desk, old).await }
         });
@@ -381,7 +392,9 @@ async fn open_parent(
     let opening: Opening = Box::pin(async move { open(&own, spec, at, depth + 1).await });
     opening.await.map_err(|e| {
         let title = desk.with(|s| s.image(slot).title());
-        ClientError { what: format!("opening the parent of {title}: {}", e.what), ..e }
+        // The image itself is there.
+        let errno = if e.errno == Errno::ENOENT { Errno::EIO } else { e.errno };
+        ClientError { what: format!("opening the parent of {title}: {}", e.what), errno, ..e }
     })
 }
 
@@ -405,6 +418,8 @@ pub async fn close(desk: &Desk, slot: usize) {
     if locked {
         super::lock::release(desk, slot).await;
     }
+    // A lost watch may be replaced for as long as there is a lock.
+    desk.until(move |s| (s.image(slot).scripts == 0).then_some(())).await;
     if desk.with(|s| s.image(slot).watch.is_some())
         && let Err(error) = desk.unwatch(slot).await
     {

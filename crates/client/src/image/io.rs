@@ -125,6 +125,10 @@ impl Shared {
         if kind == Kind::Read {
             return Gate::Go;
         }
+        // By a header that was read when the lock was taken.
+        if let Some((errno, why)) = image.refusal() {
+            return Gate::Fail(self.error(slot, errno, "change of", why));
+        }
         if image.frozen > 0 {
             return Gate::Wait;
         }
@@ -231,14 +235,14 @@ impl Shared {
                 let from = (piece.image_at - offset) as usize;
                 let part = || data.slice(from..from + piece.len as usize);
                 let work = self.work(slot, kind, &piece, part);
-                self.begin_object(key, slot, &piece, work);
+                self.begin_object(key, slot, &piece, work, true);
             }
         } else {
             for run in layout.by_object(offset, len) {
                 let Some(first) = run.first() else { continue };
                 let whole = Piece { len: run.iter().map(|p| p.len).sum(), ..*first };
                 let work = self.work(slot, kind, &whole, || gather(&data, offset, &run));
-                self.begin_object(key, slot, &whole, work);
+                self.begin_object(key, slot, &whole, work, true);
             }
         }
         self.object_ended(key);
@@ -252,19 +256,8 @@ impl Shared {
         }
     }
 
-    /// Begins a request on an object that belongs to a request on the image.
-    fn begin_object(&mut self, io: usize, slot: usize, piece: &Piece, work: Work) {
-        self.begin_object_with(io, slot, piece, work, true);
-    }
-
-    fn begin_object_with(
-        &mut self,
-        io: usize,
-        slot: usize,
-        piece: &Piece,
-        work: Work,
-        keep_map: bool,
-    ) {
+    /// Begins a request on an object that belongs to a request on the image. `keep_map`: the object map follows.
+    fn begin_object(&mut self, io: usize, slot: usize, piece: &Piece, work: Work, keep_map: bool) {
         if let Some(io) = self.ios.get_mut(io) {
             io.left += 1;
         }
@@ -313,7 +306,7 @@ impl Shared {
         io.left = 1;
         let key = self.ios.insert(io);
         self.note_begun(key);
-        self.begin_object_with(key, slot, piece, work, keep_map);
+        self.begin_object(key, slot, piece, work, keep_map);
         self.object_ended(key);
         ticket
     }

@@ -176,6 +176,10 @@ mod tests {
             let p = l.piece(at, u64::MAX);
             assert_eq!(l.in_image(p.object, p.at), (at, p.len));
         }
+        for (object, end) in (0..5).flat_map(|o| [(o, 1), (o, 4096), (o, 8193), (o, 50_000)]) {
+            let has_some = !l.ranges(object, 0, l.object_bytes(), end).is_empty();
+            assert_eq!(l.in_image(object, 0).0 < end, has_some, "its first byte is the first");
+        }
         let bytes: u64 = l.by_object(100, 60_000).iter().flatten().map(|p| p.len).sum();
         assert_eq!(bytes, 60_000);
         assert!(l.by_object(0, 49_152).iter().all(|run| run.len() == 4));

@@ -6,10 +6,12 @@
 //! nothing it has sent can still be done, and only then its lock is broken. The object map has a lock
 //! of its own, which every change of the map asserts.
 
+use super::cookie::follow_watch;
 use super::format::{
-    COOKIE_PREFIX, FAST_DIFF_INVALID, LOCK_EXCLUSIVE, LOCK_TAG, LockInfo, Locker, LockerId,
-    MAP_INVALID, feature, lock_break, lock_name, lock_release, lock_set_cookie, lock_take,
+    COOKIE_PREFIX, LOCK_EXCLUSIVE, LOCK_TAG, LockInfo, Locker, LockerId, feature, lock_break,
+    lock_name, lock_release, lock_take,
 };
+use super::invalid::invalidate_map;
 use super::io::Kind;
 use super::notice::{Notice, Peer, result_of};
 use super::object_map::ObjectMap;
@@ -28,6 +30,8 @@ pub const NOTIFY_S: u32 = 5;
 pub const RETRY: Duration = Duration::from_secs(1);
 /// A holder that said yes lets go in this time; then it is asked again.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Who closes an image tries so often to give back a lock that it may have.
+const MAX_GIVE_BACKS: u32 = 5;
 
 impl Shared {
     /// Begins to take the lock unless that is under way.
@@ -40,13 +44,26 @@ impl Shared {
         }
     }
 
-    /// A peer wants the lock: what is under way is ended, then the lock goes.
+    /// A peer wants the lock: what is under way is ended, then the lock goes. What changes the image as a whole may
+    /// take long: until then it stays ours, and is written.
     pub fn hand_over(&mut self, slot: usize) {
         let image = self.image_mut(slot);
-        if image.lock == LockState::Locked {
+        image.lock_is_wanted = image.maintaining;
+        if image.lock == LockState::Locked && !image.maintaining {
             image.lock = LockState::Releasing;
             self.spawn_for(slot, |desk| release_script(desk, slot));
         }
+    }
+
+    /// The procedure that changed the image is over.
+    pub fn end_maintaining(&mut self, slot: usize) {
+        self.touched = true;
+        let image = self.image_mut(slot);
+        image.maintaining = false;
+        if std::mem::take(&mut image.lock_is_wanted) {
+            self.hand_over(slot);
+        }
+        self.run_queue(slot);
     }
 
     /// Somebody has broken our lock.
@@ -55,31 +72,32 @@ impl Shared {
         if image.lock == LockState::Locked {
             tracing::warn!(image = image.title(), %error, "the exclusive lock is lost");
             image.lock = LockState::Unlocked;
-            image.map = None;
+            image.drop_map();
             image.refresh_needed = true;
             self.touched = true;
+            self.want_no_lock(slot);
         }
     }
 
-    /// An object map cannot be trusted until it is made anew.
-    pub fn invalidate_map(&mut self, slot: usize, snap: SnapId) {
+    /// A lock that is not used may be on the header nevertheless, as an answer did not come: with a watch that lives
+    /// nobody would take it away, and without one we would be shut out for it.
+    fn want_no_lock(&mut self, slot: usize) {
+        if !self.image(slot).cookie.is_empty() {
+            self.spawn_for(slot, |desk| give_back(desk, slot));
+        }
+    }
+
+    /// Whether a lock that is not used can be given back; nobody else is at it then.
+    fn ready_to_give_back(&mut self, slot: usize) -> Option<bool> {
         let image = self.image_mut(slot);
-        let fast_diff = if image.head.has(feature::FAST_DIFF) { FAST_DIFF_INVALID } else { 0 };
-        let bits = MAP_INVALID | fast_diff;
-        let flags = match snap {
-            SnapId::HEAD => Some(&mut image.head.flags),
-            id => image.head.snaps.iter_mut().find(|s| s.info.id == id).map(|s| &mut s.flags),
-        };
-        let Some(flags) = flags.filter(|f| **f & bits != bits) else { return };
-        *flags |= bits;
-        image.head_changes += 1;
-        let input = denc::encode(&(bits, bits, snap));
-        let op = ObjectOp::new(image.header()).call("rbd", "set_flags", input).as_write();
-        self.spawn_for(slot, |desk| async move {
-            if let Err(error) = desk.op(op).await {
-                tracing::warn!(%error, "the object map cannot be marked as invalid");
-            }
-        });
+        if image.lock != LockState::Unlocked || image.cookie.is_empty() || image.dead.is_some() {
+            return Some(false);
+        }
+        if image.cookie_busy || !image.is_drained() {
+            return None;
+        }
+        image.cookie_busy = true;
+        Some(true)
     }
 
     /// Who we are among those that have the image open.
@@ -88,7 +106,22 @@ impl Shared {
         Peer { gid: self.gid, handle }
     }
 
-    fn check_alive(&self, slot: usize) -> Result<(), ClientError> {
+    /// Who takes the lock is watching: else it would be taken for dead. Header, cookie, and who we are.
+    fn ready_to_take(
+        &mut self,
+        slot: usize,
+    ) -> Option<Result<(Object, String, Peer), ClientError>> {
+        if let Err(dead) = self.check_alive(slot) {
+            return Some(Err(dead));
+        }
+        let peer = self.peer(slot);
+        let image = self.image_mut(slot);
+        let is_ready = image.watching && !image.cookie_busy;
+        let cookie = format!("{COOKIE_PREFIX}{}", peer.handle);
+        is_ready.then(|| Ok((image.header(), cookie, peer)))
+    }
+
+    pub fn check_alive(&self, slot: usize) -> Result<(), ClientError> {
         match &self.image(slot).dead {
             Some(dead) => Err(dead.clone()),
             None => Ok(()),
@@ -109,12 +142,13 @@ async fn acquire_script(desk: Desk, slot: usize) {
             }
             Err(error) => {
                 image.lock = LockState::Unlocked;
-                image.map = None;
+                image.drop_map();
                 image.lock_error = Some(error.clone());
                 if error.errno == Errno::EBLOCKLISTED {
                     s.die(slot, &error);
                 }
                 s.fail_queue(slot, &error, |kind| kind != Kind::Read);
+                s.want_no_lock(slot);
             }
         }
         s.run_queue(slot);
@@ -132,40 +166,35 @@ fn announce(s: &mut Shared, slot: usize, notice: Notice) {
 
 async fn acquire(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     take(desk, slot).await?;
-    // What the holder before us did we may not have heard of yet.
-    let opened = match super::header::refresh(desk, slot).await {
-        Ok(()) => open_map(desk, slot).await,
-        Err(error) => Err(error),
-    };
+    let opened = open_taken(desk, slot).await;
     if opened.is_err() {
         let _ = let_go(desk, slot).await;
     }
     opened
 }
 
+async fn open_taken(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    // What the holder before us did we may not have heard of yet.
+    super::header::refresh(desk, slot).await?;
+    open_map(desk, slot).await?;
+    // The watch may have been lost meanwhile, and made anew.
+    follow_watch(desk, slot, &[LockState::Acquiring]).await
+}
+
 /// Takes the lock on the header.
 async fn take(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     loop {
-        desk.with(|s| s.check_alive(slot))?;
-        let (header, cookie, me) = desk.with(|s| {
-            let peer = s.peer(slot);
-            let image = s.image_mut(slot);
-            image.cookie = format!("{COOKIE_PREFIX}{}", peer.handle);
-            (image.header(), image.cookie.clone(), peer)
-        });
+        let (header, cookie, me) = desk.until(move |s| s.ready_to_take(slot)).await?;
         let info = lock_info(desk, header.clone()).await?;
         let Some((id, locker)) = info.lockers.first_key_value() else {
-            let op = ObjectOp::new(header).call("lock", "lock", lock_take(&cookie, LOCK_TAG));
-            match desk.op(op.as_write()).await {
-                Ok(_) => return Ok(()),
-                // It was ours already: an answer that got lost.
-                Err(e) if e.errno == Errno::EEXIST => return Ok(()),
+            match take_free(desk, slot, header, cookie).await {
                 Err(e) if e.errno == Errno::EBUSY => continue,
-                Err(e) => return Err(e),
+                clear => return clear,
             }
         };
         let ours = id.name.num == me.gid as i64;
         if ours && id.cookie == cookie {
+            desk.with(|s| s.image_mut(slot).cookie = cookie);
             return Ok(());
         }
         if !ours && desk.with(|s| s.image(slot).only_free_lock) {
@@ -180,6 +209,28 @@ async fn take(desk: &Desk, slot: usize) -> Result<(), ClientError> {
             ask_for_it(desk, slot, header, me).await?;
         } else {
             break_it(desk, header, &info, ours).await?;
+        }
+    }
+}
+
+/// Takes the lock that nobody seems to have.
+async fn take_free(
+    desk: &Desk,
+    slot: usize,
+    header: Object,
+    cookie: String,
+) -> Result<(), ClientError> {
+    let op = ObjectOp::new(header).call("lock", "lock", lock_take(&cookie, LOCK_TAG));
+    desk.with(|s| s.image_mut(slot).cookie = cookie);
+    match desk.op(op.as_write()).await {
+        Ok(_) => Ok(()),
+        // It was ours already: an answer that got lost.
+        Err(e) if e.errno == Errno::EEXIST => Ok(()),
+        // It may be ours yet.
+        Err(e) if e.errno == Errno::ETIMEDOUT => Err(e),
+        Err(e) => {
+            desk.with(|s| s.image_mut(slot).cookie.clear());
+            Err(e)
         }
     }
 }
@@ -213,7 +264,7 @@ pub async fn is_held_by_another(desk: &Desk, slot: usize) -> bool {
     info.lockers.first_key_value().is_some_and(|(id, _)| !is_own(id))
 }
 
-async fn lock_info(desk: &Desk, object: Object) -> Result<LockInfo, ClientError> {
+pub async fn lock_info(desk: &Desk, object: Object) -> Result<LockInfo, ClientError> {
     let op = ObjectOp::new(object).call("lock", "get_info", lock_name());
     desk.op(op).await?.get(0)
 }
@@ -287,8 +338,55 @@ async fn blocklist(desk: &Desk, addr: &EntityAddr) -> Result<(), ClientError> {
     desk.newest_map().await
 }
 
-/// Lets go of the locks on object map and header.
+/// Lets go of the locks on object map and header, when the cookie is certain.
 async fn let_go(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    desk.until(move |s| {
+        let is_busy = std::mem::replace(&mut s.image_mut(slot).cookie_busy, true);
+        (!is_busy).then_some(())
+    })
+    .await;
+    unlock(desk, slot).await
+}
+
+/// Gives back a lock that is not used, if the header has it, until the answer is clear.
+async fn give_back(desk: Desk, slot: usize) {
+    for tries in 0.. {
+        if !desk.until(move |s| s.ready_to_give_back(slot)).await {
+            return;
+        }
+        let Err(error) = unlock(&desk, slot).await else { break };
+        if error.errno == Errno::EBLOCKLISTED {
+            return desk.with(|s| s.die(slot, &error));
+        }
+        tracing::warn!(%error, "the exclusive lock may still be there, and is to be given back");
+        if desk.with(|s| s.image(slot).closing) && tries >= MAX_GIVE_BACKS {
+            return;
+        }
+        desk.sleep(RETRY).await;
+    }
+    tell_released(&desk, slot).await;
+}
+
+async fn tell_released(desk: &Desk, slot: usize) {
+    let (header, peer) = desk.with(|s| (s.image(slot).header(), s.peer(slot)));
+    let _ = desk.notify(header, Notice::ReleasedLock(peer).encode(), NOTIFY_S).await;
+}
+
+/// The same when the cookie is ours to change; it is free afterwards.
+async fn unlock(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    let gone = unlock_both(desk, slot).await;
+    desk.with(|s| {
+        s.touched = true;
+        let image = s.image_mut(slot);
+        image.cookie_busy = false;
+        if gone.is_ok() {
+            image.cookie.clear();
+        }
+    });
+    gone
+}
+
+async fn unlock_both(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     let (header, cookie, map) = desk.with(|s| {
         let image = s.image_mut(slot);
         let map = image.map.take().map(|_| image.map_object(SnapId::HEAD));
@@ -320,34 +418,14 @@ pub async fn release(desk: &Desk, slot: usize) {
         if let Err(error) = let_go(desk, slot).await {
             tracing::warn!(%error, "the exclusive lock could not be given back");
         }
-        let (header, peer) = desk.with(|s| (s.image(slot).header(), s.peer(slot)));
-        let _ = desk.notify(header, Notice::ReleasedLock(peer).encode(), NOTIFY_S).await;
+        tell_released(desk, slot).await;
     }
     desk.with(|s| {
         s.touched = true;
         let image = s.image_mut(slot);
         image.lock = LockState::Unlocked;
-        image.map = None;
-    });
-}
-
-/// The watch has another number now: so must the lock.
-pub async fn change_cookie(desk: &Desk, slot: usize) {
-    let change = desk.with(|s| {
-        let handle = s.peer(slot).handle;
-        let image = s.image_mut(slot);
-        let new = format!("{COOKIE_PREFIX}{handle}");
-        let op = ObjectOp::new(image.header())
-            .call("lock", "set_cookie", lock_set_cookie(&image.cookie, LOCK_TAG, &new))
-            .as_write();
-        (image.lock == LockState::Locked && image.cookie != new).then_some((op, new))
-    });
-    let Some((op, new)) = change else { return };
-    let result = desk.op(op).await;
-    desk.with(|s| match result {
-        Ok(_) => s.image_mut(slot).cookie = new,
-        Err(error) if error.errno == Errno::EBLOCKLISTED => s.die(slot, &error),
-        Err(error) => s.lock_is_lost(slot, &error),
+        image.drop_map();
+        s.want_no_lock(slot);
     });
 }
 
@@ -405,7 +483,7 @@ async fn load_map(
         Err(e) => return Err(e),
     };
     // It is damaged or too short: it is kept from now on, but not trusted until it is made anew.
-    desk.with(|s| s.invalidate_map(slot, SnapId::HEAD));
+    invalidate_map(desk, slot, SnapId::HEAD).await?;
     let mut op = locked(ObjectOp::new(object));
     if begin_anew {
         op = op.truncate(0);
@@ -413,4 +491,58 @@ async fn load_map(
     let input = denc::encode(&(objects, 0u8));
     desk.op(op.call("rbd", "object_map_resize", input).as_write()).await?;
     desk.op(load).await?.get(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::Stage;
+    use super::*;
+
+    #[test]
+    fn a_lock_that_may_have_been_granted_later_is_given_back() {
+        let mut stage = Stage::new();
+        let slot = stage.open();
+        let take = |stage: &mut Stage| {
+            stage.script(|desk| async move { super::super::maintain::lock(&desk, slot).await })
+        };
+        let lock = take(&mut stage);
+        let asked = stage.until("lock.lock");
+        stage.fail(asked, Errno::ETIMEDOUT);
+        assert_eq!(lock.take().unwrap().unwrap_err().errno, Errno::ETIMEDOUT);
+        let own = stage.with(|s| format!("auto {}", s.peer(slot).handle));
+        let unlock = stage.take("lock.unlock");
+        assert!(unlock.says(&own), "{unlock:?}");
+        // Neither closes the image before it is certain that the lock is gone, nor takes the lock again.
+        let again = take(&mut stage);
+        let closed =
+            stage.script(|desk| async move { super::super::header::close(&desk, slot).await });
+        stage.serve();
+        stage.fail(unlock, Errno::ETIMEDOUT);
+        stage.serve();
+        assert!(again.take().unwrap().is_ok());
+        stage.pass(RETRY);
+        stage.serve();
+        assert!(closed.borrow().is_some());
+    }
+
+    #[test]
+    fn a_lock_that_may_not_have_been_given_back_is_so_again() {
+        let mut stage = Stage::new();
+        let slot = stage.locked();
+        stage.with(|s| s.image_mut(slot).map = None);
+        let closed =
+            stage.script(|desk| async move { super::super::header::close(&desk, slot).await });
+        for _ in 0..3 {
+            let unlock = stage.until("rbd_header.1: lock.unlock");
+            stage.fail(unlock, Errno::ETIMEDOUT);
+            let told = std::mem::take(&mut stage.asked);
+            told.into_iter().for_each(|asked| stage.ok(asked));
+            stage.pass(RETRY);
+        }
+        let unlock = stage.take("rbd_header.1: lock.unlock");
+        assert!(!stage.is_asked("unwatch"));
+        stage.ok(unlock);
+        stage.serve();
+        assert!(closed.borrow().is_some());
+    }
 }

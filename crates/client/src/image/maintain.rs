@@ -1,6 +1,6 @@
 //! Changes of an image as a whole: one at a time, under the lock, announced when they are done.
 
-use super::format::{SnapKind, feature};
+use super::format::SnapKind;
 use super::lock::NOTIFY_S;
 use super::notice::Notice;
 use super::script::Desk;
@@ -55,8 +55,10 @@ pub async fn run(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientE
 
 /// Does it.
 pub async fn run_here(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientError> {
-    refuse_journal(desk, slot)?;
-    under_lock(desk, slot, do_it(desk, slot, change)).await
+    refuse(desk, slot)?;
+    // Once more by the header as it is under the lock.
+    let done = async { refuse(desk, slot).map(|()| do_it(desk, slot, change))?.await };
+    under_lock(desk, slot, done).await
 }
 
 async fn do_it(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientError> {
@@ -89,24 +91,16 @@ pub async fn under_lock<T>(
     if let Err(error) = told {
         tracing::debug!(%error, "peers were not told of a changed header");
     }
-    desk.with(|s| {
-        s.touched = true;
-        s.image_mut(slot).maintaining = false;
-        s.run_queue(slot);
-    });
+    desk.with(|s| s.end_maintaining(slot));
     result
 }
 
 /// Takes the lock, if the image has one.
 pub async fn lock(desk: &Desk, slot: usize) -> Result<(), ClientError> {
-    refuse_journal(desk, slot)?;
+    refuse(desk, slot)?;
     hold(desk, slot).await?;
-    desk.with(|s| {
-        s.touched = true;
-        s.image_mut(slot).maintaining = false;
-        s.run_queue(slot);
-    });
-    Ok(())
+    desk.with(|s| s.end_maintaining(slot));
+    refuse(desk, slot)
 }
 
 /// What is to be done next to hold an image.
@@ -116,21 +110,20 @@ enum Step {
     Failed(ClientError),
 }
 
-/// A change that others must find in the image's journal we cannot make.
-fn refuse_journal(desk: &Desk, slot: usize) -> Result<(), ClientError> {
-    let refused = |s: &mut Shared| {
-        let is_journaled = s.image(slot).head.has(feature::JOURNALING);
-        is_journaled.then(|| s.error(slot, Errno::EOPNOTSUPP, "change of", JOURNALING))
-    };
-    desk.with(refused).map_or(Ok(()), Err)
+fn refuse(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    desk.with(|s| match s.image(slot).refusal() {
+        Some((errno, why)) => Err(s.error(slot, errno, "change of", why)),
+        None => Ok(()),
+    })
 }
 
 async fn hold(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     if desk.with(|s| s.image(slot).read_only) {
         return Err(desk.with(|s| s.error(slot, Errno::EROFS, "change of", "opened for reading")));
     }
+    let failures = desk.with(|s| s.image(slot).refresh_failures.0);
     loop {
-        let step = desk.until(move |s| next_step(s, slot)).await;
+        let step = desk.until(move |s| next_step(s, slot, failures)).await;
         match step {
             Step::Held => return Ok(()),
             Step::Failed(error) => return Err(error),
@@ -150,10 +143,8 @@ async fn hold(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     }
 }
 
-/// Why images with the feature journaling are not written.
-pub const JOURNALING: &str = "it has the feature journaling, which is not supported: disable it";
-
-fn next_step(s: &mut Shared, slot: usize) -> Option<Step> {
+/// `failures`: so often the header could not be read before.
+fn next_step(s: &mut Shared, slot: usize, failures: u64) -> Option<Step> {
     let image = s.image_mut(slot);
     if let Some(dead) = &image.dead {
         return Some(Step::Failed(dead.clone()));
@@ -162,6 +153,11 @@ fn next_step(s: &mut Shared, slot: usize) -> Option<Step> {
         return None;
     }
     if image.refresh_needed {
+        if let (count, Some(error)) = &image.refresh_failures
+            && *count != failures
+        {
+            return Some(Step::Failed(error.clone()));
+        }
         s.want_refresh(slot);
         return None;
     }
@@ -199,4 +195,53 @@ pub fn thaw(desk: &Desk, slot: usize) {
         s.image_mut(slot).frozen -= 1;
         s.run_queue(slot);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::feature;
+    use super::super::io::Kind;
+    use super::super::stage::Stage;
+    use super::*;
+
+    #[test]
+    fn a_header_that_cannot_be_read_ends_what_waits_for_it() {
+        let mut stage = Stage::new();
+        let slot = stage.locked();
+        stage.with(|s| s.image_mut(slot).refresh_needed = true);
+        let change = Change::SnapCreate("s".to_owned());
+        let made = stage.script(|desk| async move { run(&desk, slot, change).await });
+        let read = stage.until("rbd.get_snapcontext");
+        stage.fail(read, Errno::EIO);
+        assert_eq!(made.take().unwrap().unwrap_err().errno, Errno::EIO);
+        assert!(stage.asked.is_empty(), "{:?}", stage.asked);
+        // Once it can be read again, all is well.
+        let lock = stage.script(|desk| async move { lock(&desk, slot).await });
+        stage.serve();
+        assert!(lock.take().unwrap().is_ok());
+    }
+
+    #[test]
+    fn what_has_a_journal_or_is_not_primary_by_the_time_is_not_written() {
+        let cases =
+            [(feature::JOURNALING, Errno::EOPNOTSUPP), (feature::NON_PRIMARY, Errno::EROFS)];
+        for (new, errno) in cases {
+            let mut stage = Stage::new();
+            let slot = stage.open();
+            let write = stage.submit(slot, Kind::Write, 1, 100);
+            let change = Change::SnapCreate("s".to_owned());
+            let made = stage.script(|desk| async move { run_here(&desk, slot, change).await });
+            stage.header.features |= new;
+            let take = stage.until("lock.lock");
+            stage.ok(take);
+            while let Some(asked) = stage.asked.pop_front() {
+                assert!(!asked.text.contains("data.") && !asked.text.contains("add"), "{asked:?}");
+                stage.ok(asked);
+            }
+            assert_eq!(stage.end(write), Some(Err(errno)));
+            assert_eq!(made.take().unwrap().unwrap_err().errno, errno);
+            let write = stage.submit(slot, Kind::Write, 1, 100);
+            assert_eq!(stage.end(write), Some(Err(errno)));
+        }
+    }
 }

@@ -48,6 +48,7 @@
     reason = "sizes and offsets are checked where they come in: layout::MAX_IMAGE_BYTES"
 )]
 
+mod cookie;
 mod copyup;
 mod create;
 mod create_types;
@@ -57,6 +58,7 @@ mod flush;
 mod format;
 mod header;
 mod info;
+mod invalid;
 mod io;
 mod journal;
 mod layout;
@@ -71,6 +73,8 @@ mod resize;
 mod running;
 mod script;
 mod snapshot;
+#[cfg(test)]
+mod stage;
 mod state;
 mod trash;
 mod watch;

@@ -1,31 +1,38 @@
 //! Removing an image (`image/RemoveRequest.cc`).
 
-use super::format::{header_name, map_name};
+use super::format::{GroupSpec, ParentSpec, header_name, map_name};
 use super::header::{At, close, open};
 use super::maintain::{freeze, thaw, under_lock};
 use super::script::{Desk, remove_object, unless_missing};
 use super::{ImageName, OpenImage, journal};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
+use crate::reply::OpReply;
 use types::{Errno, SnapId};
 
 /// Removes an image that has no snapshots and that nobody else has open.
 pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
     let wanted = OpenImage { snap: None, read_only: false, ..spec.clone() };
-    let opened = Box::pin(open(desk, wanted, At::Head, 0)).await;
-    let (id, name) = match opened {
+    let opened = Box::pin(open(desk, wanted, At::Alone, 0)).await;
+    let (id, name, parent) = match opened {
         Ok(slot) => {
             let emptied = under_lock(desk, slot, empty(desk, slot)).await;
             let names = desk.with(|s| (s.image(slot).id.clone(), s.image(slot).name.clone()));
             close(desk, slot).await;
-            emptied?;
-            names
+            let parent = emptied?;
+            (names.0, names.1, parent)
         }
         // What an earlier removal left.
-        Err(error) if error.errno == Errno::ENOENT => match left_over(desk, &spec).await {
-            Some(names) => names,
-            None => return Err(error),
-        },
+        Err(error) if error.errno == Errno::ENOENT => {
+            let names = match &spec.image {
+                ImageName::Id(id) => left_over_of(desk, &spec, id).await,
+                _ => left_over(desk, &spec).await,
+            };
+            match names {
+                Some((id, name)) => (id, name, None),
+                None => return Err(error),
+            }
+        }
         Err(error) => return Err(error),
     };
     let object = |name: String| Object::new(spec.pool, name).in_namespace(spec.nspace.clone());
@@ -33,6 +40,9 @@ pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
     // Without the header nobody would find the rest.
     for left in [map_name(&id, SnapId::HEAD), header_name(&id)] {
         remove_object(desk, object(left)).await?;
+    }
+    if let Some(parent) = parent {
+        super::flatten::remove_if_trashed(desk, &parent).await;
     }
     if name.is_empty() {
         return Ok(());
@@ -57,8 +67,42 @@ async fn left_over(desk: &Desk, spec: &OpenImage) -> Option<(String, String)> {
     id.is_none_or(|id| *id == found).then(|| (found, name.clone()))
 }
 
-/// Removes everything that the image has.
-async fn empty(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+/// The same for one of this id, if it has a name.
+async fn left_over_of(desk: &Desk, spec: &OpenImage, id: &str) -> Option<(String, String)> {
+    let directory = Object::new(spec.pool, "rbd_directory").in_namespace(spec.nspace.clone());
+    let op = ObjectOp::new(directory).call("rbd", "dir_get_name", denc::encode(id));
+    let name = desk.op(op).await.and_then(|reply| reply.get(0)).ok()?;
+    Some((id.to_owned(), name))
+}
+
+/// Members of groups, and mirrored images, are named elsewhere. librbd ends the mirroring by itself, when it has come
+/// to an end.
+async fn refuse_connected(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    let (header, mirroring, id) = desk.with(|s| {
+        let image = s.image(slot);
+        (image.header(), image.meta("rbd_mirroring".to_owned()), image.id.clone())
+    });
+    let forgiven = |result: Result<OpReply, ClientError>| match result {
+        Ok(reply) => Ok(Some(reply)),
+        Err(e) if matches!(e.errno, Errno::ENOENT | Errno::EOPNOTSUPP) => Ok(None),
+        Err(e) => Err(e),
+    };
+    let group = forgiven(desk.op(ObjectOp::new(header).call("rbd", "image_group_get", "")).await)?;
+    let group: Option<GroupSpec> = group.map(|reply| reply.get(0)).transpose()?;
+    let ask = ObjectOp::new(mirroring).call("rbd", "mirror_image_get", denc::encode(id.as_str()));
+    let mirrored = forgiven(desk.op(ask).await)?;
+    let (errno, why) = match (group, mirrored) {
+        (Some(group), _) if group.exists() => {
+            (Errno::EMLINK, "it is in a group: remove it there first")
+        }
+        (_, Some(_)) => (Errno::EBUSY, "it is mirrored: disable that first"),
+        _ => return Ok(()),
+    };
+    Err(desk.with(|s| s.error(slot, errno, "removing", why)))
+}
+
+/// Removes everything that the image has. What it was a clone of does not know it any more.
+async fn empty(desk: &Desk, slot: usize) -> Result<Option<ParentSpec>, ClientError> {
     let doing = "removing";
     if desk.with(|s| !s.image(slot).head.snaps.is_empty()) {
         let why = "it has snapshots";
@@ -74,13 +118,15 @@ async fn empty(desk: &Desk, slot: usize) -> Result<(), ClientError> {
         let why = "somebody has it open, or did not close it in the last 30 s (see rbd status)";
         return Err(desk.with(|s| s.error(slot, Errno::EBUSY, doing, why)));
     }
+    refuse_connected(desk, slot).await?;
     freeze(desk, slot).await?;
     let size = desk.with(|s| s.image(slot).head.size);
     let trimmed = super::resize::trim(desk, slot, size, 0).await;
     thaw(desk, slot);
     trimmed?;
-    match desk.with(|s| s.image(slot).head.parent.clone()) {
-        Some(parent) => super::flatten::detach(desk, slot, &parent).await,
-        None => Ok(()),
+    let parent = desk.with(|s| s.image(slot).head.parent.clone());
+    if let Some(parent) = &parent {
+        super::flatten::detach(desk, slot, parent).await?;
     }
+    Ok(parent)
 }

@@ -6,8 +6,7 @@ use super::script::Desk;
 use super::state::{Shared, Work};
 use super::{
     Change, CloneImage, CreateImage, ImageBusy, ImageId, ImageOutcome, ImageRequest, Images,
-    ImagesConfig, OpenImage, TrashedImage, create, feature, header, layout, lists, maintain,
-    remove, trash,
+    ImagesConfig, OpenImage, TrashedImage, create, header, layout, lists, maintain, remove, trash,
 };
 use crate::client::Client;
 use crate::error::ClientError;
@@ -271,7 +270,7 @@ impl Images {
     }
 
     /// Waits for all writes submitted so far. [`ImageOutcome::Done`] follows.
-    pub fn flush(&mut self, _: Now, image: ImageId) -> ImageRequest {
+    pub fn flush(&mut self, image: ImageId) -> ImageRequest {
         let slot = match self.slot_of(image) {
             Ok(slot) => slot,
             Err(error) => return self.fail(ImageOutcome::Done(Err(error))),
@@ -366,12 +365,8 @@ impl Shared {
             (Errno::EINVAL, BEYOND)
         } else if kind == Kind::Read {
             return None;
-        } else if image.read_only {
-            (Errno::EROFS, "it is opened for reading")
-        } else if image.head.has(feature::JOURNALING) {
-            (Errno::EOPNOTSUPP, maintain::JOURNALING)
         } else {
-            return None;
+            image.refusal()?
         };
         let verb = if kind == Kind::Read { "read of" } else { "write to" };
         let what = format!("{verb} {len} bytes at {offset} of {}", image.title());

@@ -1,6 +1,7 @@
 //! Growing and shrinking (`operation/ResizeRequest.cc`, `operation/TrimRequest.cc`). Runs under the
 //! lock.
 
+use super::invalid::invalidate_map;
 use super::layout::MAX_IMAGE_BYTES;
 use super::maintain::{freeze, thaw};
 use super::object_map::State;
@@ -81,7 +82,7 @@ async fn resize_map(desk: &Desk, slot: usize, size: u64) -> Result<(), ClientErr
         Ok(_) => {}
         // The map says that something is there beyond the end; it has been wrong, then.
         Err(error) if error.errno == Errno::ESTALE => {
-            desk.with(|s| s.invalidate_map(slot, SnapId::HEAD));
+            invalidate_map(desk, slot, SnapId::HEAD).await?;
         }
         Err(error) => return Err(error),
     }
@@ -122,7 +123,7 @@ async fn change_range(
                 Err(e) if matches!(e.errno, Errno::EBLOCKLISTED | Errno::EBUSY) => return Err(e),
                 Err(error) => {
                     tracing::warn!(%error, "the object map is marked as invalid");
-                    desk.with(|s| s.invalidate_map(slot, SnapId::HEAD));
+                    invalidate_map(desk, slot, SnapId::HEAD).await?;
                 }
             }
             desk.with(|s| {

@@ -91,7 +91,7 @@ impl Drop for Images {
 }
 
 impl Shared {
-    fn on_completion(&mut self, completion: Completion) -> Option<Completion> {
+    pub(super) fn on_completion(&mut self, completion: Completion) -> Option<Completion> {
         let Completion { id, outcome } = completion;
         let route = match self.routes.get(&id).copied() {
             None => return Some(Completion { id, outcome }),
@@ -100,9 +100,9 @@ impl Shared {
         if let Route::Watch(slot, ticket) = route {
             match outcome {
                 Outcome::Watching(result) => {
-                    if result.is_err() {
-                        self.routes.remove(&id);
-                        self.image_mut(slot).watch = None;
+                    match &result {
+                        Ok(()) => self.image_mut(slot).watching = true,
+                        Err(_) => drop(self.watch_ends(slot)),
                     }
                     self.answer(ticket, Outcome::Watching(result));
                 }
@@ -165,16 +165,11 @@ impl Shared {
             Ask::WaitForMap(epoch) => client.wait_for_map(now, epoch),
             Ask::Watch(slot) => {
                 let id = client.watch(now, self.image(slot).header(), 0);
-                self.image_mut(slot).watch = Some(id);
-                self.routes.insert(id, Route::Watch(slot, ticket));
+                self.watch_begins(slot, id, ticket);
                 return Ok(());
             }
             Ask::Unwatch(slot) => {
-                let unwatched = self.image_mut(slot).watch.take().and_then(|watch| {
-                    self.routes.remove(&watch);
-                    client.unwatch(now, watch)
-                });
-                match unwatched {
+                match self.watch_ends(slot).and_then(|watch| client.unwatch(now, watch)) {
                     Some(id) => id,
                     None => {
                         self.answer(ticket, Outcome::Op(Ok(crate::reply::OpReply::default())));

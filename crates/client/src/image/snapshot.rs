@@ -1,6 +1,7 @@
 //! Snapshots of an image (`operation/Snapshot*Request.cc`). All run under the lock.
 
 use super::format::{PROTECTED, SnapInfo, SnapKind, UNPROTECTED, UNPROTECTING, feature};
+use super::invalid::invalidate_map;
 use super::lock::NOTIFY_S;
 use super::maintain::{freeze, thaw};
 use super::notice::{AsyncId, Notice};
@@ -98,6 +99,9 @@ fn note_added(s: &mut Shared, slot: usize, id: SnapId, name: String) {
     head.snapc.snaps.insert(0, id);
     let (flags, overlap) = (head.flags, head.overlap);
     head.snaps.push(Snap { info, flags, protection: UNPROTECTED, overlap });
+    if image.unmarked.contains(&SnapId::HEAD) {
+        image.unmarked.insert(id);
+    }
     image.head_changes += 1;
 }
 
@@ -115,19 +119,19 @@ async fn map_snapshot(desk: &Desk, slot: usize, id: SnapId) -> Result<(), Client
     let copied = match read {
         Ok(bytes) => desk.op(ObjectOp::new(own).write_full(bytes)).await.map(drop),
         Err(error) => {
-            desk.with(|s| s.invalidate_map(slot, SnapId::HEAD));
+            invalidate_map(desk, slot, SnapId::HEAD).await?;
             Err(error)
         }
     };
     if let Err(error) = copied {
         tracing::warn!(%error, "a snapshot has no object map");
-        desk.with(|s| s.invalidate_map(slot, id));
+        invalidate_map(desk, slot, id).await?;
         return unless_blocklisted(error);
     }
     if fast_diff {
         let op = locked(ObjectOp::new(head)).call("rbd", "object_map_snap_add", Bytes::new());
         if let Err(error) = desk.op(op.as_write()).await {
-            desk.with(|s| s.invalidate_map(slot, SnapId::HEAD));
+            invalidate_map(desk, slot, SnapId::HEAD).await?;
             return unless_blocklisted(error);
         }
         desk.with(|s| {
@@ -172,7 +176,7 @@ pub async fn remove(
         let busy = || desk.with(|s| s.error(slot, Errno::EBUSY, "removing a snapshot of", why));
         return if was_there { Err(busy()) } else { Ok(()) };
     }
-    super::flatten::detach_if_last(desk, slot, id).await?;
+    let parent = super::flatten::detach_if_last(desk, slot, id).await?;
     unmap_snapshot(desk, slot, id).await?;
     unless_missing(desk.delete_snap(pool, id).await)?;
     desk.op(header_call(header, "snapshot_remove", id)).await?;
@@ -182,6 +186,9 @@ pub async fn remove(
         image.head.snaps.retain(|other| other.info.id != id);
         image.head_changes += 1;
     });
+    if let Some(parent) = parent {
+        super::flatten::remove_if_trashed(desk, &parent).await;
+    }
     Ok(())
 }
 
@@ -216,12 +223,12 @@ async fn merge_map(
     let bytes = match desk.op(load).await.and_then(|r| r.bytes(0)) {
         Ok(bytes) if !invalid => bytes,
         Ok(_) => {
-            desk.with(|s| s.invalidate_map(slot, next));
+            invalidate_map(desk, slot, next).await?;
             return Ok(());
         }
         Err(error) if error.errno == Errno::ENOENT => return Ok(()),
         Err(error) => {
-            desk.with(|s| s.invalidate_map(slot, next));
+            invalidate_map(desk, slot, next).await?;
             return unless_blocklisted(error);
         }
     };
@@ -232,7 +239,7 @@ async fn merge_map(
     }
     let op = op.call("rbd", "object_map_snap_remove", bytes.clone()).as_write();
     if let Err(error) = desk.op(op).await {
-        desk.with(|s| s.invalidate_map(slot, next));
+        invalidate_map(desk, slot, next).await?;
         return unless_blocklisted(error);
     }
     if is_head && let Ok(snap) = denc::decode::<ObjectMap>(&bytes) {
@@ -352,7 +359,7 @@ async fn roll_back(desk: &Desk, slot: usize, snap: &Snap) -> Result<(), ClientEr
         Some(map) => claim_objects(desk, slot, map, &own, id, layout.objects(size)).await?,
         None => None,
     };
-    let objects = (0..layout.objects(size)).filter(move |object| match &known {
+    let objects = (0..layout.objects(size)).filter(|object| match &known {
         Some((head, snap)) => head.may_exist(*object) || snap.may_exist(*object),
         None => true,
     });
@@ -365,8 +372,15 @@ async fn roll_back(desk: &Desk, slot: usize, snap: &Snap) -> Result<(), ClientEr
     });
     desk.many(AT_A_TIME, ops, |answer| unless_missing(answer.map(drop))).await?;
     if let Some(map) = &map {
-        roll_map_back(desk, slot, map, own, id).await?;
-        super::lock::open_map(desk, slot).await?;
+        let is_done = roll_map_back(desk, slot, map, own, id).await?;
+        match known {
+            Some((_, snap)) if is_done && snap.len() >= layout.objects(size) => desk.with(|s| {
+                if let Some(map) = &mut s.image_mut(slot).map {
+                    *map = snap;
+                }
+            }),
+            _ => super::lock::open_map(desk, slot).await?,
+        }
     }
     Ok(())
 }
@@ -383,7 +397,7 @@ async fn claim_objects(
     objects: u64,
 ) -> Result<Option<(ObjectMap, ObjectMap)>, ClientError> {
     let Some((head, snap)) = known_objects(desk, slot, own, id).await else {
-        distrust_map(desk, slot).await?;
+        invalidate_map(desk, slot, SnapId::HEAD).await?;
         return Ok(None);
     };
     let is_new = |object: u64| !head.may_exist(object) && snap.may_exist(object);
@@ -394,21 +408,16 @@ async fn claim_objects(
         if is_new(at) {
             let op = map_request(map.clone(), at, end, State::Exists, None);
             desk.op(op).await?;
+            // Also when it goes no further: what is stored says so now.
+            desk.with(|s| {
+                if let Some(map) = &mut s.image_mut(slot).map {
+                    map.change(at, end, State::Exists, None);
+                }
+            });
         }
         at = end;
     }
     Ok(Some((head, snap)))
-}
-
-/// The same as `invalidate_map` does for the head, but it is certain afterwards.
-async fn distrust_map(desk: &Desk, slot: usize) -> Result<(), ClientError> {
-    let header = desk.with(|s| {
-        s.invalidate_map(slot, SnapId::HEAD);
-        s.image(slot).header()
-    });
-    let flags = desk.with(|s| s.image(slot).head.flags);
-    let input = (flags, flags, SnapId::HEAD);
-    desk.op(header_call(header, "set_flags", input)).await.map(drop)
 }
 
 async fn known_objects(
@@ -427,13 +436,14 @@ async fn known_objects(
     })
 }
 
+/// Whether the head's object map is the snapshot's now; if not, it is marked as invalid.
 async fn roll_map_back(
     desk: &Desk,
     slot: usize,
     map: &Object,
     own: Object,
     id: SnapId,
-) -> Result<(), ClientError> {
+) -> Result<bool, ClientError> {
     let read = desk.op(ObjectOp::new(own).read(0, 0)).await.and_then(|r| r.bytes(0));
     let written = match read {
         Ok(bytes) => {
@@ -441,16 +451,76 @@ async fn roll_map_back(
             desk.op(op).await.map(drop)
         }
         Err(error) => {
-            desk.with(|s| s.invalidate_map(slot, id));
+            invalidate_map(desk, slot, id).await?;
             Err(error)
         }
     };
     match written {
-        Ok(()) => Ok(()),
+        Ok(()) => Ok(true),
         Err(error) => {
             tracing::warn!(%error, "the object map could not be rolled back");
-            desk.with(|s| s.invalidate_map(slot, SnapId::HEAD));
-            unless_blocklisted(error)
+            invalidate_map(desk, slot, SnapId::HEAD).await?;
+            unless_blocklisted(error).map(|()| false)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Change;
+    use super::super::io::Kind;
+    use super::super::stage::{ORDER, Stage};
+    use super::*;
+    use types::UTime;
+
+    /// Adds a snapshot `s` of the whole image to its header.
+    fn add_snap(stage: &mut Stage) {
+        let id = SnapId(1);
+        stage.header.snapc.seq = id;
+        stage.header.snapc.snaps.push(id);
+        let info = SnapInfo {
+            id,
+            kind: SnapKind::User,
+            name: "s".to_owned(),
+            size: stage.header.size,
+            timestamp: UTime::ZERO,
+            child_count: 0,
+        };
+        stage.answers.push(("rbd.snapshot_get", denc::encode(&info)));
+        stage.answers.push(("rbd.get_protection_status", denc::encode(&UNPROTECTED)));
+    }
+
+    #[test]
+    fn what_a_rollback_brought_back_before_it_failed_can_be_discarded() {
+        let mut stage = Stage::new();
+        add_snap(&mut stage);
+        let slot = stage.locked();
+        // The head has nothing, the snapshot all.
+        stage.map = vec![State::Exists; 4];
+        let change = Change::SnapRollback("s".to_owned());
+        let rolled = stage
+            .script(|desk| async move { super::super::maintain::run(&desk, slot, change).await });
+        let third = stage.until("data.0000000000000002");
+        stage.fail(third, Errno::EIO);
+        stage.serve();
+        assert_eq!(rolled.take().unwrap().unwrap_err().errno, Errno::EIO);
+        let discard = stage.submit(slot, Kind::Discard, 1, 1 << ORDER);
+        stage.until("data.0000000000000001");
+        assert_eq!(stage.end(discard), None);
+    }
+
+    #[test]
+    fn a_rollback_that_is_done_leaves_the_map_of_the_snapshot() {
+        let mut stage = Stage::new();
+        add_snap(&mut stage);
+        let slot = stage.locked();
+        stage.map = vec![State::Exists, State::Nonexistent, State::Clean, State::Exists];
+        let change = Change::SnapRollback("s".to_owned());
+        let rolled = stage
+            .script(|desk| async move { super::super::maintain::run(&desk, slot, change).await });
+        stage.serve();
+        rolled.take().unwrap().unwrap();
+        let known = stage.with(|s| s.image(slot).map.clone()).unwrap();
+        assert_eq!((0..4).map(|o| known.get(o).unwrap()).collect::<Vec<_>>(), stage.map);
     }
 }

@@ -112,13 +112,21 @@ pub struct Image {
     pub head: Header,
     /// Slot of the image that this one is a clone of.
     pub parent: Option<usize>,
+    /// Its parent is not opened.
+    pub alone: bool,
     pub watch: Option<RequestId>,
+    /// The watch is registered, for all that is known.
+    pub watching: bool,
     pub lock: LockState,
-    /// Under which the lock is held.
+    /// Under which the lock is held, or was asked for; empty: the header has no lock of ours.
     pub cookie: String,
+    /// The lock is given another cookie, or back: one at a time.
+    pub cookie_busy: bool,
     /// Only under the lock.
     pub map: Option<ObjectMap>,
     pub map_busy: HashMap<u64, MapBusy>,
+    /// Object maps that are not trusted although the header does not say so yet.
+    pub unmarked: BTreeSet<SnapId>,
     pub copyups: HashMap<u64, usize>,
     /// Requests that wait for the lock, a refresh, or the end of what froze writes.
     pub queue: VecDeque<usize>,
@@ -126,6 +134,8 @@ pub struct Image {
     pub frozen: u32,
     pub refresh_needed: bool,
     pub refreshing: bool,
+    /// How often the header could not be read, and why the last time.
+    pub refresh_failures: (u64, Option<ClientError>),
     /// A procedure that changes the image runs.
     pub maintaining: bool,
     /// Requests begun and not ended: those that write, and all.
@@ -135,6 +145,8 @@ pub struct Image {
     pub user_ops: usize,
     pub user_bytes: usize,
     pub flushes: super::flush::Flushes,
+    /// A peer is to have the lock when the procedure is over that changes the image.
+    pub lock_is_wanted: bool,
     /// Counts what peers said about the lock.
     pub lock_news: u64,
     /// Nothing goes any more, and why.
@@ -195,6 +207,20 @@ impl Image {
         Object::new(self.data_pool, name).in_namespace(self.nspace.clone())
     }
 
+    /// Why it is not written here, as far as the header is known.
+    pub fn refusal(&self) -> Option<(Errno, &'static str)> {
+        if self.read_only {
+            Some((Errno::EROFS, "it is opened for reading"))
+        } else if self.head.has(feature::NON_PRIMARY) {
+            Some((Errno::EROFS, "it mirrors another cluster's image, and is not primary"))
+        } else if self.head.has(feature::JOURNALING) {
+            let why = "it has the feature journaling, which is not supported: disable it";
+            Some((Errno::EOPNOTSUPP, why))
+        } else {
+            None
+        }
+    }
+
     pub fn needs_lock(&self) -> bool {
         self.head.has(feature::EXCLUSIVE_LOCK)
     }
@@ -209,6 +235,11 @@ impl Image {
             Some(map) if self.map_is_valid() => map.may_exist(object),
             _ => true,
         }
+    }
+
+    /// Whether a lost watch is replaced: who closes the image has no use for one when the lock is gone.
+    pub fn needs_watch(&self) -> bool {
+        !self.closing || self.lock != LockState::Unlocked || !self.queue.is_empty()
     }
 
     /// Whether no change is on its way.
@@ -375,6 +406,22 @@ impl Shared {
 
     pub fn image_mut(&mut self, slot: usize) -> &mut Image {
         self.images.get_mut(slot).expect("the image is open")
+    }
+
+    /// The header of an image is about to be watched.
+    pub fn watch_begins(&mut self, slot: usize, watch: RequestId, ticket: Ticket) {
+        let image = self.image_mut(slot);
+        (image.watch, image.watching) = (Some(watch), false);
+        self.routes.insert(watch, Route::Watch(slot, ticket));
+    }
+
+    /// The watch of an image, which is about to end.
+    pub fn watch_ends(&mut self, slot: usize) -> Option<RequestId> {
+        let image = self.image_mut(slot);
+        image.watching = false;
+        let watch = image.watch.take()?;
+        self.routes.remove(&watch);
+        Some(watch)
     }
 
     /// An error about an image.

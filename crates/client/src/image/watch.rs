@@ -70,9 +70,10 @@ impl Shared {
         // Notifies may have been missed.
         image.refresh_needed = true;
         image.lock_news += 1;
-        let closing = image.closing;
+        image.watching = false;
+        let is_needed = image.needs_watch();
         self.touched = true;
-        if !closing {
+        if is_needed {
             self.spawn_for(slot, |desk| watch_anew(desk, slot));
         }
     }
@@ -93,14 +94,14 @@ async fn watch_anew(desk: Desk, slot: usize) {
                 s.die(slot, &error);
                 s.fail_queue(slot, &error, |kind| kind != Kind::Read);
             }
-            fatal || s.image(slot).closing || s.image(slot).dead.is_some()
+            fatal || !s.image(slot).needs_watch() || s.image(slot).dead.is_some()
         });
         if over {
             return;
         }
         desk.sleep(RETRY).await;
     }
-    super::lock::change_cookie(&desk, slot).await;
+    super::cookie::change_cookie(&desk, slot).await;
     desk.with(|s| {
         s.image_mut(slot).refresh_needed = true;
         s.want_refresh(slot);

@@ -13,14 +13,10 @@ use std::collections::VecDeque;
 use types::{Errno, SnapId};
 
 impl Image {
-    /// How many bytes of the object the parent shows through, at the head.
-    pub fn object_overlap(&self, object: u64) -> u64 {
-        if self.parent.is_none() || self.head.overlap == 0 {
-            return 0;
-        }
-        let whole = self.layout.object_bytes();
-        let ranges = self.layout.ranges(object, 0, whole, self.head.overlap);
-        ranges.iter().map(|(_, len)| len).sum()
+    /// Whether the head shows the parent where the object has nothing.
+    pub fn shows_parent(&self, object: u64) -> bool {
+        // Of all bytes of an object its first one is the first in the image.
+        self.parent.is_some() && self.layout.in_image(object, 0).0 < self.head.overlap
     }
 }
 
@@ -62,7 +58,7 @@ impl Shared {
     pub fn discard_of(&self, slot: usize, piece: &Piece, keep_parent_hidden: bool) -> Discard {
         let image = self.image(slot);
         let whole = image.layout.object_bytes();
-        let has_parent = image.object_overlap(piece.object) > 0;
+        let has_parent = image.shows_parent(piece.object);
         if piece.at == 0 && piece.len == whole {
             if !(keep_parent_hidden && has_parent) {
                 Discard::Remove
@@ -82,7 +78,7 @@ impl Shared {
     pub fn change_object(&mut self, key: usize) {
         let Some(obj) = self.objs.get(key) else { return };
         let image = self.image(obj.slot);
-        let has_parent = image.object_overlap(obj.object) > 0;
+        let has_parent = image.shows_parent(obj.object);
         let full = obj.at == 0 && obj.len == image.layout.object_bytes();
         let copyup = has_parent && !(full && image.head.snapc.snaps.is_empty());
         let may_exist = image.may_exist(obj.object);
@@ -189,36 +185,36 @@ impl Shared {
     }
 
     pub fn on_map(&mut self, slot: usize, object: u64, answer: Result<OpReply, ClientError>) {
-        let Some(busy) = self.image_mut(slot).map_busy.remove(&object) else { return };
-        let result = match answer {
+        let image = self.image_mut(slot);
+        let Some(busy) = image.map_busy.get(&object) else { return };
+        match answer {
             Ok(_) => {
-                if let Some(map) = &mut self.image_mut(slot).map {
+                if let Some(map) = &mut image.map {
                     map.change(object, object + 1, busy.new, busy.current);
                 }
-                Ok(())
+                self.map_changed(slot, object, Ok(()));
             }
-            Err(error) => self.map_failed(slot, error),
-        };
-        self.touched = true;
-        self.go_on(busy.then, result);
-        for (new, current, then) in busy.queue {
-            self.change_map(slot, object, new, current, then);
+            Err(error) if error.errno == Errno::EBLOCKLISTED => {
+                self.map_changed(slot, object, Err(error));
+            }
+            Err(error) if error.errno == Errno::EBUSY => {
+                self.lock_is_lost(slot, &error);
+                self.map_changed(slot, object, Err(error));
+            }
+            Err(error) => self.map_failed(slot, object, &error),
         }
     }
 
-    /// The object map could not be changed: from now on it is not to be trusted, unless it is the
-    /// lock that we have lost.
-    fn map_failed(&mut self, slot: usize, error: ClientError) -> Result<(), ClientError> {
-        match error.errno {
-            Errno::EBLOCKLISTED => Err(error),
-            Errno::EBUSY => {
-                self.lock_is_lost(slot, &error);
-                Err(error)
-            }
-            _ => {
-                tracing::warn!(%error, "the object map is marked as invalid");
-                self.invalidate_map(slot, SnapId::HEAD);
-                Ok(())
+    /// A change of the object map is over.
+    pub fn map_changed(&mut self, slot: usize, object: u64, result: Result<(), ClientError>) {
+        let Some(busy) = self.image_mut(slot).map_busy.remove(&object) else { return };
+        self.touched = true;
+        self.go_on(busy.then, result.clone());
+        for (new, current, then) in busy.queue {
+            match &result {
+                Ok(()) => self.change_map(slot, object, new, current, then),
+                // The map may be gone with the lock: no change would seem to be needed.
+                Err(error) => self.go_on(then, Err(error.clone())),
             }
         }
     }

@@ -173,6 +173,10 @@ impl Objecter {
         if let Some(view) = &mut self.view {
             linger.target.aim_at(view, true);
         }
+        if let Kind::Notify { notify_id, .. } = &mut linger.kind {
+            // It will be another one, and may be complete before its number is known.
+            *notify_id = None;
+        }
         let op = linger.operation(cookie);
         let target = Target::new(linger.target.aim.clone(), linger.target.flags);
         let is_watch = linger.is_watch();

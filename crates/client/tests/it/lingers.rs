@@ -249,6 +249,21 @@ fn a_notify_is_sent_anew_after_a_lost_connection_and_can_fail() {
 }
 
 #[test]
+fn a_notify_that_is_sent_anew_may_complete_before_its_number_is_known() {
+    let mut rig = Rig::new(3);
+    let (id, asked) = notifying(&mut rig);
+    rig.reply(&asked, |r| r.ops[0].outdata.push(denc::encode(&88u64)));
+    rig.hang_up(0);
+    rig.run_secs(1);
+    let again = rig.request(0);
+    say(&mut rig, 0, complete(id.0, 89, 0));
+    let Outcome::NotifyDone(Ok(result)) = rig.outcome(id) else { panic!() };
+    assert_eq!(result.replies.len(), 1);
+    rig.reply(&again, |r| r.ops[0].outdata.push(denc::encode(&89u64)));
+    assert!(rig.done().is_empty());
+}
+
+#[test]
 fn watches_of_an_osd_that_is_marked_down_go_to_the_next() {
     let mut rig = Rig::new(3);
     let (_, id, _) = watching(&mut rig);

@@ -4,6 +4,7 @@ use super::cluster::Cluster;
 use client::image::{
     Change, CloneFormat, CloneImage, CreateImage, ImageOutcome, OpenImage, SnapKind, feature,
 };
+use client::{Object, ObjectOp};
 use types::Errno;
 
 pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
@@ -127,4 +128,42 @@ fn clones_of_both_formats() {
         let left = c.objects(c.pool);
         assert!(left.iter().all(|o| ["rbd_directory", "rbd_children"].contains(&&**o)), "{left:?}");
     }
+}
+
+/// A group would name an image that is not there.
+#[test]
+fn a_member_of_a_group_and_a_mirrored_image_are_not_removed() {
+    let mut c = Cluster::new(9, 3, 1);
+    let x = c.made(0, small(&c, "x"));
+    c.write(0, x, 0, &pattern(10_000, 3)).unwrap();
+    let id = c.info(0, x).id;
+    c.close(0, x);
+    let pool = c.pool;
+    let call = |object: &str, method: &str, input: Vec<u8>| {
+        ObjectOp::new(Object::new(pool, object)).call("rbd", method, input).as_write()
+    };
+    let section = |v: u8, body: &[u8]| {
+        let mut bytes = vec![v, 1];
+        bytes.extend((body.len() as u32).to_le_bytes());
+        bytes.extend(body);
+        bytes
+    };
+    let text = |s: &str| [&(s.len() as u32).to_le_bytes()[..], s.as_bytes()].concat();
+    let header = format!("rbd_header.{id}");
+    let group = section(1, &[&pool.0.to_le_bytes()[..], &text("g")].concat());
+    let image = section(2, &[text("global"), vec![1, 0]].concat());
+    let is_refused = |c: &mut Cluster, errno: Errno| {
+        let error = c.remove(0, OpenImage::new(pool, "x")).unwrap_err();
+        assert_eq!(error.errno, errno, "{error}");
+        let x = c.open(0, OpenImage::new(pool, "x")).unwrap();
+        assert_eq!(c.read(0, x, 0, 10_000).unwrap(), pattern(10_000, 3));
+        c.close(0, x);
+    };
+    c.op(0, call(&header, "image_group_add", group.clone())).unwrap();
+    is_refused(&mut c, Errno::EMLINK);
+    c.op(0, call(&header, "image_group_remove", group)).unwrap();
+    c.op(0, call("rbd_mirroring", "mirror_image_set", [text(&id), image].concat())).unwrap();
+    is_refused(&mut c, Errno::EBUSY);
+    c.op(0, ObjectOp::new(Object::new(pool, "rbd_mirroring")).remove()).unwrap();
+    c.remove(0, OpenImage::new(pool, "x")).unwrap();
 }

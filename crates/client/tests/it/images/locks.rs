@@ -2,7 +2,7 @@
 
 use super::cluster::{Cluster, PATIENCE};
 use bytes::Bytes;
-use client::image::{Change, CreateImage, ImageOutcome, OpenImage};
+use client::image::{Change, CloneFormat, CloneImage, CreateImage, ImageOutcome, OpenImage};
 use client::{Object, ObjectOp};
 use std::time::Duration;
 use types::Errno;
@@ -166,7 +166,7 @@ fn a_flush_comes_after_the_writes_before_it_and_bounds_hold() {
         let data = Bytes::from_static(b"one too many");
         let busy = h.images.write(now, &mut h.client, a, 0, data.clone()).unwrap_err();
         assert_eq!(busy.0, data);
-        h.images.flush(now, a)
+        h.images.flush(a)
     });
     c.done(0, flush).unwrap();
     for id in ids {
@@ -212,4 +212,69 @@ fn a_change_is_done_although_the_holder_dies() {
         let at_s = c.open(1, OpenImage::new(c.pool, "x").at_snap("s")).unwrap();
         assert_eq!(c.read(1, at_s, 0, 5000).unwrap(), [1; 5000][..]);
     }
+}
+
+/// What the header of an image says: the cookie of its lock, and the numbers of its watches.
+fn lock_and_watches(c: &mut Cluster, id: &str) -> (Option<u64>, Vec<u64>) {
+    let header = || ObjectOp::new(Object::new(c.pool, format!("rbd_header.{id}")));
+    let mut input = vec![1, 1, 12, 0, 0, 0, 8, 0, 0, 0];
+    input.extend(b"rbd_lock");
+    let (get, list) = (header().call("lock", "get_info", input), header().list_watchers());
+    let info = c.op(1, get).unwrap().bytes(0).unwrap();
+    let at = info.windows(5).position(|w| w == b"auto ");
+    let digits = |at: usize| info[at + 5..].iter().take_while(|b| b.is_ascii_digit()).copied();
+    let cookie = at.map(|at| String::from_utf8(digits(at).collect()).unwrap().parse().unwrap());
+    let watchers = c.op(1, list).unwrap().watchers(0).unwrap();
+    (cookie, watchers.iter().map(|w| w.cookie).collect())
+}
+
+/// Its peers would take it for dead, and shut it out.
+#[test]
+fn a_client_that_was_cut_off_while_it_took_the_lock_is_known_to_live() {
+    let (mut c, [a, b]) = shared(20);
+    let id = c.info(0, a).id;
+    let (host, osds) = (c.nodes[0], c.osds.clone());
+    osds.iter().for_each(|osd| c.world.set_cut(host, *osd, true));
+    let data = Bytes::from_static(b"late");
+    let late = c.act(0, |now, h| h.images.write(now, &mut h.client, a, 0, data)).unwrap();
+    c.pass(Duration::from_secs(60));
+    osds.iter().for_each(|osd| c.world.set_cut(host, *osd, false));
+    c.done(0, late).unwrap();
+    c.pass(Duration::from_secs(2));
+    let (cookie, watches) = lock_and_watches(&mut c, &id);
+    assert!(watches.contains(&cookie.unwrap()), "{cookie:?} {watches:?}");
+    c.write(1, b, 0, b"mine").unwrap();
+    assert!(!c.info(0, a).is_dead);
+    assert_eq!(c.read(0, a, 0, 4).unwrap(), b"mine"[..]);
+}
+
+/// It takes minutes with large images.
+#[test]
+fn the_holder_goes_on_writing_while_it_flattens_though_a_peer_wants_the_lock() {
+    let mut c = Cluster::new(21, 3, 2);
+    let x = c.made(0, CreateImage { order: 12, ..CreateImage::new(c.pool, "x", 200 << 12) });
+    c.write(0, x, 0, &[3; 200 << 12]).unwrap();
+    c.change(0, x, Change::SnapCreate("s".into())).unwrap();
+    let clone = CloneImage {
+        parent: OpenImage::new(c.pool, "x").at_snap("s"),
+        child: CreateImage { order: 12, ..CreateImage::new(c.pool, "y", 0) },
+        format: CloneFormat::V2,
+    };
+    let id = c.act(0, |now, h| h.images.clone_image(now, &mut h.client, clone));
+    let ImageOutcome::Created(Ok(_)) = c.end(0, id) else { panic!() };
+    let a = c.open(0, OpenImage::new(c.pool, "y")).unwrap();
+    let b = c.open(1, OpenImage::new(c.pool, "y")).unwrap();
+    c.lock(0, a).unwrap();
+    let slow = c.osds[0];
+    c.world.set_slow_disks(slow, 50);
+    let flatten = c.act(0, |now, h| h.images.change(now, &mut h.client, a, Change::Flatten));
+    c.wait(PATIENCE, |c| c.hosts[0].borrow().images.progress(flatten));
+    let lock = c.act(1, |now, h| h.images.lock(now, &mut h.client, b));
+    c.pass(Duration::from_millis(20));
+    c.write(0, a, 0, b"meanwhile").unwrap();
+    assert!(!c.hosts[0].borrow().done.contains_key(&flatten), "it takes longer than that");
+    c.done(0, flatten).unwrap();
+    c.done(1, lock).unwrap();
+    assert!(c.info(1, b).is_locked && !c.info(0, a).is_locked);
+    assert_eq!(c.read(1, b, 0, 10).unwrap(), b"meanwhile\x03"[..]);
 }

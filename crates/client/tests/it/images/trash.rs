@@ -190,3 +190,76 @@ fn tasks_survive_the_mon() {
         c.write(0, y, 0, b"x").unwrap();
     }
 }
+
+/// Runs until a request of host 0 has removed the only snapshot of an image that host 1 has open, and not for long
+/// after that.
+fn until_snapshot_is_gone(c: &mut Cluster, x: ImageId) {
+    for _ in 0..200_000 {
+        if c.info(1, x).snaps.is_empty() {
+            return;
+        }
+        c.pass(Duration::from_micros(5));
+    }
+    panic!("it stays");
+}
+
+/// What a clone names must be there: else nobody could open it.
+#[test]
+fn a_removed_snapshot_stays_until_its_last_clone_has_forgotten_it() {
+    for flatten in [true, false] {
+        let mut c = Cluster::new(17, 3, 2);
+        let (x, y) = clone(&mut c);
+        c.change(0, x, Change::SnapRemove("s".into(), SnapKind::User)).unwrap();
+        c.close(0, x);
+        let x = c.open(1, OpenImage::new(c.pool, "x")).unwrap();
+        assert_eq!(c.info(1, x).snaps.len(), 1);
+        let spec = OpenImage::new(c.pool, "y");
+        if flatten {
+            c.act(0, |now, h| h.images.change(now, &mut h.client, y, Change::Flatten));
+        } else {
+            c.close(0, y);
+            c.act(0, |now, h| h.images.remove(now, &mut h.client, spec.clone()));
+        }
+        until_snapshot_is_gone(&mut c, x);
+        c.restart_host(0);
+        if flatten {
+            let y = c.open(0, spec.clone()).unwrap();
+            assert_eq!(c.read(0, y, 0, 100_000).unwrap(), pattern(100_000, 3));
+            c.close(0, y);
+            c.pass(Duration::from_secs(60));
+        }
+        c.close(1, x);
+        c.remove(0, spec).unwrap();
+        c.pass(Duration::from_secs(60));
+        c.remove(0, OpenImage::new(c.pool, "x")).unwrap();
+        let left = c.objects(c.pool);
+        assert!(left.iter().all(|o| ["rbd_directory", "rbd_children"].contains(&&**o)), "{left:?}");
+    }
+}
+
+#[test]
+fn a_clone_whose_parent_is_gone_is_there_and_can_be_removed() {
+    let mut c = Cluster::new(18, 3, 1);
+    let (x, y) = clone(&mut c);
+    c.write(0, y, 0, &pattern(50_000, 4)).unwrap();
+    let (parent, id) = (c.info(0, x).id, c.info(0, y).id);
+    c.close(0, x);
+    c.close(0, y);
+    let header = Object::new(c.pool, format!("rbd_header.{parent}"));
+    c.op(0, ObjectOp::new(header).remove()).unwrap();
+    let spec = OpenImage::new(c.pool, "y");
+    assert_eq!(c.open(0, spec.clone()).unwrap_err().errno, Errno::EIO);
+    c.remove(0, spec).unwrap();
+    let left = c.objects(c.pool);
+    assert!(left.iter().all(|o| !o.contains(&id)), "{left:?}");
+    // One whose header is gone is removed by its id, too.
+    let z = c.made(0, small(&c, "z"));
+    let id = c.info(0, z).id;
+    c.close(0, z);
+    let header = Object::new(c.pool, format!("rbd_header.{id}"));
+    c.op(0, ObjectOp::new(header).remove()).unwrap();
+    c.remove(0, OpenImage::by_id(c.pool, &id)).unwrap();
+    let left = c.objects(c.pool);
+    assert!(left.iter().all(|o| !o.contains(&id) && o != "rbd_id.z"), "{left:?}");
+    assert_eq!(c.remove(0, OpenImage::by_id(c.pool, &id)).unwrap_err().errno, Errno::ENOENT);
+}
