@@ -10,6 +10,8 @@ use crate::tree::node::{Node, PagePtr};
 use bytes::Bytes;
 use io::BLOCK_BYTES;
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::Arc;
 use types::ObjectKey;
 
@@ -49,7 +51,7 @@ pub(crate) enum Want {
 /// operation is run again from its beginning.
 #[derive(Debug)]
 pub struct Miss {
-    pub(crate) wants: Vec<Want>,
+    pub(crate) wants: WantList,
     /// The answer is known already: the operation fails.
     pub(crate) problem: Option<StoreError>,
     /// The store's epoch when it was found: later, the places may be something else.
@@ -67,7 +69,7 @@ impl Miss {
             // One of them is stale: fetching gives nothing, and the operation finds out anew.
             self.epoch = u64::MAX;
         }
-        self.wants.extend(other.wants);
+        self.wants.merge(other.wants);
         self.problem = self.problem.take().or(other.problem);
         self.once &= other.once;
         self.partly |= other.partly;
@@ -95,10 +97,69 @@ impl Miss {
     }
 }
 
+/// What must be read, each node of the tree once: many rows are in one.
+#[derive(Debug, Default)]
+pub(crate) struct WantList {
+    wants: Vec<Want>,
+    /// The nodes among them, where there are more than [`FEW`].
+    known: Option<Box<Known>>,
+}
+
+/// Boxed, since each answer has room for a miss, and hardly any has so many nodes.
+#[derive(Debug, Default)]
+struct Known(BTreeSet<PagePtr>);
+
+/// So many are looked through for one that is known.
+const FEW: usize = 16;
+
+impl Deref for WantList {
+    type Target = [Want];
+
+    fn deref(&self) -> &[Want] {
+        &self.wants
+    }
+}
+
+impl IntoIterator for WantList {
+    type Item = Want;
+    type IntoIter = std::vec::IntoIter<Want>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.wants.into_iter()
+    }
+}
+
+impl WantList {
+    pub fn push(&mut self, want: Want) {
+        match want {
+            Want::Page(ptr) if self.knows(ptr) => {}
+            want => self.wants.push(want),
+        }
+    }
+
+    /// Whether a node is among them; if not, it is going to be.
+    fn knows(&mut self, ptr: PagePtr) -> bool {
+        let mut known = self.wants.iter().filter_map(|want| match want {
+            Want::Page(ptr) => Some(*ptr),
+            _ => None,
+        });
+        if self.wants.len() <= FEW {
+            return known.any(|known| known == ptr);
+        }
+        let all = self.known.get_or_insert_with(|| Box::new(Known(known.collect())));
+        !all.0.insert(ptr)
+    }
+
+    fn merge(&mut self, other: WantList) {
+        other.into_iter().for_each(|want| self.push(want));
+    }
+}
+
 /// Collects what is missing, so that one fetch gets all of it.
 #[derive(Debug, Default)]
 pub(crate) struct Wants {
-    pub wants: Vec<Want>,
+    pub wants: WantList,
+    /// The answer is known already: the operation fails.
     pub problem: Option<StoreError>,
     /// What is kept in memory is not looked at.
     pub from_disk: bool,
@@ -110,6 +171,8 @@ pub(crate) struct Wants {
     at_hand: Vec<u32>,
 }
 
+/// Nodes that are asked for together when values of many are wanted: others want the disk, too.
+const MAX_PAGES: usize = 256;
 /// Blocks in memory between two that are wanted are read with them, up to so many: one read of all takes
 /// less than two.
 const MAX_AT_HAND: usize = 16;
@@ -129,16 +192,16 @@ impl Wants {
         self.wants.is_empty() && self.problem.is_none()
     }
 
+    /// Whether there is enough for one fetch.
+    pub fn is_full(&self) -> bool {
+        self.wants.len() >= MAX_PAGES
+    }
+
     /// Adds what the tree lacks.
     pub fn tree(&mut self, miss: TreeMiss) {
         match miss {
             TreeMiss::Pages(ptrs) => {
-                for ptr in ptrs {
-                    let known = |w: &Want| matches!(w, Want::Page(p) if *p == ptr);
-                    if !self.wants.iter().any(known) {
-                        self.wants.push(Want::Page(ptr));
-                    }
-                }
+                ptrs.into_iter().for_each(|ptr| self.wants.push(Want::Page(ptr)));
             }
             TreeMiss::Damaged { block, what } => self.damaged(block, what),
         }
@@ -152,7 +215,7 @@ impl Wants {
     /// Adds a block of an object that is in its place on the device.
     pub fn data(&mut self, object: &ObjectKey, offset: u64, step: u64, slot: Slot) {
         if self.follows(object, offset, step, slot)
-            && let Some(Want::Data { crcs, .. }) = self.wants.last_mut()
+            && let Some(Want::Data { crcs, .. }) = self.wants.wants.last_mut()
         {
             crcs.extend(self.at_hand.drain(..));
             crcs.push(slot.crc);
@@ -185,7 +248,7 @@ impl Wants {
 
     /// Adds a block of which an outline knows where it is, and its brief checksum.
     pub fn outlined(&mut self, id: ShardId, place: u64, crc: BriefCrc) {
-        if let Some(Want::Outlined { shard, start, crcs }) = self.wants.last_mut()
+        if let Some(Want::Outlined { shard, start, crcs }) = self.wants.wants.last_mut()
             && *shard == id
             && *start + crcs.len() as u64 == place
         {
@@ -204,7 +267,8 @@ impl Wants {
 
     /// Adds what another part of the operation lacks.
     pub fn merge(&mut self, other: Miss) {
-        self.wants.extend(other.wants);
+        self.at_hand.clear();
+        self.wants.merge(other.wants);
         self.problem = self.problem.take().or(other.problem);
     }
 }

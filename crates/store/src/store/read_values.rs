@@ -110,6 +110,9 @@ impl Store {
         let mut wants = Wants::default();
         let mut out = Vec::with_capacity(keys.len());
         for key in keys {
+            if wants.is_full() {
+                break;
+            }
             match self.value_of(onode.id, Kind::Omap, key) {
                 Ok(value) => out.push(value),
                 Err(miss) => wants.merge(miss),
@@ -185,6 +188,9 @@ impl Store {
         let mut out = Vec::with_capacity(rows.len());
         let mut wants = Wants::default();
         for (key, row) in rows {
+            if wants.is_full() {
+                break;
+            }
             let name = match keys::parse(&key) {
                 Ok(Parsed::Attr { name, .. } | Parsed::Omap { name, .. }) => name,
                 _ => return Err(self.damaged("a row with an impossible key")),

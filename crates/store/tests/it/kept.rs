@@ -186,3 +186,23 @@ fn whatever_is_kept_nobody_reads_what_was_before() {
     println!("{kept} blocks from memory, {read} from the disk");
     assert!(kept > rounds * 50 && read > rounds * 100);
 }
+
+/// Each leaf is asked for once, however many of its rows are.
+#[test]
+fn many_values_of_few_leaves_are_few_reads() {
+    let config = Config { page_cache_bytes: 1 << 20, ..tiny_config() };
+    let mut rig = Rig::new(3, &[16 << 20], &config);
+    let name = |n: u64| bytes::Bytes::copy_from_slice(format!("{:08}", n * 7919 % 1000).as_bytes());
+    let names: Vec<_> = (0..1000).map(name).collect();
+    let mut txn = Transaction::new(0);
+    txn.omap_set(&key(1), names.iter().map(|name| (name.clone(), vec![1; 40].into())).collect());
+    rig.commit(&txn);
+    rig.sleep();
+    rig.store.drop_caches();
+    let before = rig.store.counters().nodes_read;
+    let values = rig.run(|s, _| s.omap_get(&key(1), &names)).unwrap().unwrap();
+    assert!(values.iter().all(Option::is_some));
+    let read = rig.store.counters().nodes_read - before;
+    // 1,000 rows of 64 bytes.
+    assert!(read > 10 && read < 40, "{read} nodes");
+}
