@@ -29,7 +29,7 @@ const WINDOW_BLOCKS: u64 = 32;
 /// Regions that are searched for one allocation before what was seen so far is taken.
 const SEARCH_REGIONS: usize = 64;
 
-/// What a block was taken from the free ones for.
+/// What is known of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Region {
     /// Free blocks.
@@ -100,11 +100,6 @@ impl Allocator {
         alloc
     }
 
-    /// Takes blocks for good: superblocks and log.
-    pub fn take_fixed(&mut self, start: u64, len: u64) {
-        self.take(start, len);
-    }
-
     /// Blocks that can be given out, for data or for nodes.
     pub fn free_blocks(&self) -> u64 {
         self.free + self.pages.spare()
@@ -130,7 +125,8 @@ impl Allocator {
         (self.dirty.len() + self.frozen.len()) as u64
     }
 
-    fn take(&mut self, start: u64, len: u64) {
+    /// Takes blocks; for good, if nobody gives them back: superblocks and log.
+    pub fn take(&mut self, start: u64, len: u64) {
         self.used.set(start, len);
         self.free -= len;
         self.each_region(start, len, |region, n| region.free -= n);
@@ -441,7 +437,7 @@ mod tests {
     #[test]
     fn long_runs_come_in_one_piece_and_all_space_can_be_had() {
         let mut a = Allocator::new(20_000);
-        a.take_fixed(0, 16);
+        a.take(0, 16);
         let runs = a.alloc(1024).unwrap();
         assert_eq!(runs.len(), 1);
         let left = a.free_blocks();
@@ -498,11 +494,11 @@ mod tests {
     #[test]
     fn loading_gives_back_the_same_state() {
         let mut a = Allocator::new(20_000);
-        a.take_fixed(0, 16);
+        a.take(0, 16);
         let run = a.alloc(9000).unwrap()[0];
         a.freeze();
         let mut b = Allocator::new(20_000);
-        b.take_fixed(0, 16);
+        b.take(0, 16);
         while let Some((region, row)) = a.pop_frozen() {
             assert!(b.load_region(region, &decode_bitmap(&row.unwrap()).unwrap()));
         }
