@@ -29,7 +29,7 @@ const WINDOW_BLOCKS: u64 = 32;
 /// Regions that are searched for one allocation before what was seen so far is taken.
 const SEARCH_REGIONS: usize = 64;
 
-/// What a block was taken from the free ones for.
+/// What is known of a region.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Region {
     /// Free blocks.
@@ -44,9 +44,29 @@ impl Region {
     const EMPTY: Region =
         Region { free: REGION_BLOCKS as u16, longest: REGION_BLOCKS as u16, no_window: false };
 
-    fn may_have_window(self) -> bool {
-        !self.no_window && u64::from(self.longest.min(self.free)) >= WINDOW_BLOCKS
+    /// No free run is longer.
+    fn bound(self) -> u16 {
+        self.longest.min(self.free)
     }
+
+    fn may_have_window(self) -> bool {
+        !self.no_window && u64::from(self.bound()) >= WINDOW_BLOCKS
+    }
+}
+
+/// Regions that are passed over together: of large devices there are hundreds of thousands.
+const GROUP_REGIONS: usize = 256;
+
+/// What is known of all regions of a group. It is brought up to date when it is looked at.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    /// No free run is longer.
+    longest: u16,
+    may_have_window: bool,
+}
+
+impl Group {
+    const EMPTY: Group = Group { longest: REGION_BLOCKS as u16, may_have_window: true };
 }
 
 /// The allocator.
@@ -55,6 +75,7 @@ pub(crate) struct Allocator {
     used: Bits,
     data: Bits,
     regions: Vec<Region>,
+    groups: Vec<Group>,
     free: u64,
     data_blocks: u64,
     /// Region where the last long run was found.
@@ -83,6 +104,7 @@ impl Allocator {
             used: Bits::new(regions * REGION_BLOCKS),
             data: Bits::new(regions * REGION_BLOCKS),
             regions: vec![Region::EMPTY; regions as usize],
+            groups: vec![Group::EMPTY; (regions as usize).div_ceil(GROUP_REGIONS)],
             free: regions * REGION_BLOCKS,
             data_blocks: 0,
             cursor: 0,
@@ -98,11 +120,6 @@ impl Allocator {
             alloc.take(total, rest);
         }
         alloc
-    }
-
-    /// Takes blocks for good: superblocks and log.
-    pub fn take_fixed(&mut self, start: u64, len: u64) {
-        self.take(start, len);
     }
 
     /// Blocks that can be given out, for data or for nodes.
@@ -130,7 +147,8 @@ impl Allocator {
         (self.dirty.len() + self.frozen.len()) as u64
     }
 
-    fn take(&mut self, start: u64, len: u64) {
+    /// Takes blocks; for good, if nobody gives them back: superblocks and log.
+    pub fn take(&mut self, start: u64, len: u64) {
         self.used.set(start, len);
         self.free -= len;
         self.each_region(start, len, |region, n| region.free -= n);
@@ -144,6 +162,26 @@ impl Allocator {
             region.longest = region.free;
             region.no_window = false;
         });
+        for region in region_of(start)..=region_of(start + len - 1) {
+            let group = &mut self.groups[region / GROUP_REGIONS];
+            group.longest = group.longest.max(self.regions[region].longest);
+            group.may_have_window = true;
+        }
+    }
+
+    /// If a group of regions begins here and none of them is what `may_do` asks for, how many they are.
+    fn pass_over(&mut self, region: usize, may_do: impl Fn(Group) -> bool) -> Option<usize> {
+        if !region.is_multiple_of(GROUP_REGIONS) {
+            return None;
+        }
+        let group = &mut self.groups[region / GROUP_REGIONS];
+        let end = self.regions.len().min(region + GROUP_REGIONS);
+        if may_do(*group) {
+            let regions = &self.regions[region..end];
+            group.longest = regions.iter().map(|r| r.bound()).max().unwrap_or(0);
+            group.may_have_window = regions.iter().any(|r| r.may_have_window());
+        }
+        (!may_do(*group)).then_some(end - region)
     }
 
     fn each_region(&mut self, start: u64, len: u64, f: impl Fn(&mut Region, u16)) {
@@ -206,14 +244,21 @@ impl Allocator {
     fn find(&mut self, want: u16) -> Option<Run> {
         let count = self.regions.len();
         let mut best: Option<Run> = None;
-        let mut searched = 0;
-        for i in 0..count {
+        let (mut searched, mut i) = (0, 0);
+        while i < count {
             let region = (self.cursor + i) % count;
-            let bound = self.regions[region].longest.min(self.regions[region].free);
-            if bound == 0 || best.is_some_and(|b| b.len >= u32::from(bound)) {
+            // Runs of less are not looked for.
+            let least = match best {
+                None => 1,
+                Some(best) if searched < SEARCH_REGIONS => best.len + 1,
+                Some(best) => u32::from(want).max(best.len + 1),
+            };
+            if let Some(n) = self.pass_over(region, |group| u32::from(group.longest) >= least) {
+                i += n;
                 continue;
             }
-            if bound < want && best.is_some() && searched >= SEARCH_REGIONS {
+            i += 1;
+            if u32::from(self.regions[region].bound()) < least {
                 continue;
             }
             searched += 1;
@@ -276,9 +321,14 @@ impl Allocator {
     pub fn alloc_in_window(&mut self, at: u64, len: u64) -> Option<Run> {
         assert!(at + len <= WINDOW_BLOCKS, "a window is 32 blocks");
         let count = self.regions.len();
-        let mut searched = 0;
-        for i in 0..count {
+        let (mut searched, mut i) = (0, 0);
+        while i < count {
             let region = (self.window + i) % count;
+            if let Some(n) = self.pass_over(region, |group| group.may_have_window) {
+                i += n;
+                continue;
+            }
+            i += 1;
             if !self.regions[region].may_have_window() {
                 continue;
             }
@@ -441,7 +491,7 @@ mod tests {
     #[test]
     fn long_runs_come_in_one_piece_and_all_space_can_be_had() {
         let mut a = Allocator::new(20_000);
-        a.take_fixed(0, 16);
+        a.take(0, 16);
         let runs = a.alloc(1024).unwrap();
         assert_eq!(runs.len(), 1);
         let left = a.free_blocks();
@@ -498,11 +548,11 @@ mod tests {
     #[test]
     fn loading_gives_back_the_same_state() {
         let mut a = Allocator::new(20_000);
-        a.take_fixed(0, 16);
+        a.take(0, 16);
         let run = a.alloc(9000).unwrap()[0];
         a.freeze();
         let mut b = Allocator::new(20_000);
-        b.take_fixed(0, 16);
+        b.take(0, 16);
         while let Some((region, row)) = a.pop_frozen() {
             assert!(b.load_region(region, &decode_bitmap(&row.unwrap()).unwrap()));
         }
@@ -513,5 +563,33 @@ mod tests {
         b.finish_load().unwrap();
         assert_eq!(b.data_blocks(), 8995);
         assert_eq!(b.free_blocks(), a.free_blocks() + 5);
+    }
+
+    /// Of large devices there are hundreds of thousands of regions.
+    #[test]
+    fn regions_that_are_known_to_be_of_no_use_are_not_looked_at_one_by_one() {
+        let regions = 64 * GROUP_REGIONS;
+        let mut a = Allocator::new(regions as u64 * REGION_BLOCKS);
+        // Every second block is taken.
+        a.used.words_mut().fill(0x5555_5555_5555_5555);
+        a.regions.iter_mut().for_each(|region| region.free = REGION_BLOCKS as u16 / 2);
+        a.free /= 2;
+        for _ in 0..regions / SEARCH_REGIONS {
+            assert_eq!(a.find(8).unwrap().len, 1);
+            assert_eq!(a.alloc_in_window(0, 1), None);
+        }
+        let groups = (0..regions).step_by(GROUP_REGIONS);
+        for first in groups {
+            let longer = a.pass_over(first, |group| group.longest > 1);
+            let window = a.pass_over(first, |group| group.may_have_window);
+            assert_eq!((longer, window), (Some(GROUP_REGIONS), Some(GROUP_REGIONS)));
+        }
+        // What is freed far away is found.
+        let far = (regions as u64 - 3) * REGION_BLOCKS;
+        (1..32).step_by(2).for_each(|at| a.take(far + at, 1));
+        a.give_back(far, 32);
+        a.cursor = 0;
+        assert_eq!(a.alloc_in_window(5, 1), Some(Run::new(far + 5, 1)));
+        assert_eq!(a.find(8), Some(Run::new(far + 6, 26)));
     }
 }

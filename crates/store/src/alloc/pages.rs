@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn nodes_stand_together_and_give_everything_back() {
         let mut a = Allocator::new(10_000);
-        a.take_fixed(0, 3);
+        a.take(0, 3);
         let pages: Vec<u64> = (0..300).map(|_| a.alloc_page(1).unwrap()).collect();
         assert!(pages.windows(2).filter(|w| w[0] + 1 == w[1]).count() >= 298);
         let long = a.alloc_page(16).unwrap();
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn the_last_block_can_hold_a_node_and_spare_blocks_can_hold_data() {
         let mut a = Allocator::new(2000);
-        a.take_fixed(0, 3);
+        a.take(0, 3);
         let page = a.alloc_page(1).unwrap();
         let left = a.free_blocks();
         assert_eq!(left, 1996);

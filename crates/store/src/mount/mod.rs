@@ -485,11 +485,11 @@ impl Mount {
 /// An allocator with the fixed areas taken.
 pub(crate) fn fresh_allocator(sb: &Superblock) -> Allocator {
     let mut alloc = Allocator::new(sb.total_blocks);
-    alloc.take_fixed(0, HEAD_BLOCKS);
+    alloc.take(0, HEAD_BLOCKS);
     if sb.wal.dev == 0 {
-        alloc.take_fixed(sb.wal.base, sb.wal.blocks);
+        alloc.take(sb.wal.base, sb.wal.blocks);
     }
-    alloc.take_fixed(sb.total_blocks - TAIL_BLOCKS, TAIL_BLOCKS);
+    alloc.take(sb.total_blocks - TAIL_BLOCKS, TAIL_BLOCKS);
     alloc
 }
 

@@ -4,7 +4,7 @@
 //! the one its extent keeps.
 
 use super::inflight::{DATA, MAX_IO_BLOCKS};
-use super::miss::{Fetched, Miss, ReadSet, Want, Wants};
+use super::miss::{Fetched, Miss, ReadSet, Want};
 use super::outlines::BriefCrc;
 use super::{Ended, Life, Store, StoreEvent};
 use crate::codec::block_crc;
@@ -65,15 +65,12 @@ impl Store {
             return;
         }
         self.counters.fetches += 1;
-        let result = match miss.wants.problem.take().or_else(|| self.impossible(&miss.wants.wants))
-        {
+        let result = match miss.problem.take().or_else(|| self.impossible(&miss.wants)) {
             Some(problem) => Err(problem),
             // What it names may have moved: the operation finds out by running again.
-            None if miss.epoch != self.epoch || self.is_stale(&miss.wants.wants) => {
-                Ok(ReadSet::new())
-            }
+            None if miss.epoch != self.epoch || self.is_stale(&miss.wants) => Ok(ReadSet::new()),
             None => {
-                self.start_fetch(miss.wants, waiter, fx);
+                self.start_fetch(miss, waiter, fx);
                 return;
             }
         };
@@ -109,13 +106,13 @@ impl Store {
             .map(|block| StoreError::BadMetadata { block, what })
     }
 
-    fn start_fetch(&mut self, wants: Wants, waiter: u64, fx: &mut Effects) {
+    fn start_fetch(&mut self, miss: Miss, waiter: u64, fx: &mut Effects) {
         let id = self.fetches.next;
         self.fetches.next += 1;
         let since = self.now;
-        let keep = !wants.once && self.keeps(&wants.wants);
+        let keep = !miss.once && self.keeps(&miss.wants);
         let mut fetch = Fetch { waiter, left: 0, set: ReadSet::new(), error: None, since, keep };
-        for want in wants.wants {
+        for want in miss.wants {
             match want {
                 Want::Page(ptr) => match self.rows.pages.get(ptr) {
                     Some(node) => fetch.set.pages.push(node),

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use io::BLOCK_BYTES;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::Arc;
 use types::ObjectKey;
 
@@ -50,9 +51,15 @@ pub(crate) enum Want {
 /// operation is run again from its beginning.
 #[derive(Debug)]
 pub struct Miss {
-    pub(crate) wants: Wants,
+    pub(crate) wants: WantList,
+    /// The answer is known already: the operation fails.
+    pub(crate) problem: Option<StoreError>,
     /// The store's epoch when it was found: later, the places may be something else.
     pub(crate) epoch: u64,
+    /// What is fetched is not kept in memory for others.
+    pub(crate) once: bool,
+    /// Some of what was wanted is kept in memory.
+    pub(crate) partly: bool,
 }
 
 impl Miss {
@@ -62,18 +69,20 @@ impl Miss {
             // One of them is stale: fetching gives nothing, and the operation finds out anew.
             self.epoch = u64::MAX;
         }
-        self.wants.once &= other.wants.once;
         self.wants.merge(other.wants);
+        self.problem = self.problem.take().or(other.problem);
+        self.once &= other.once;
+        self.partly |= other.partly;
     }
 
     /// The same for one who will not read it again: what is fetched is not kept in memory for others.
     pub fn not_kept(self) -> Miss {
-        Miss { wants: Wants { once: true, ..self.wants }, ..self }
+        Miss { once: true, ..self }
     }
 
     /// Bytes of data that it fetches.
     pub fn bytes(&self) -> usize {
-        let blocks = self.wants.wants.iter().map(|want| match want {
+        let blocks = self.wants.iter().map(|want| match want {
             Want::Page(_) => 0,
             Want::Data { crcs, .. } => crcs.len(),
             Want::Outlined { crcs, .. } => crcs.len(),
@@ -84,16 +93,72 @@ impl Miss {
 
     /// How many reads it stands for.
     pub fn reads(&self) -> usize {
-        self.wants.wants.len()
+        self.wants.len()
+    }
+}
+
+/// What must be read, each node of the tree once: many rows are in one.
+#[derive(Debug, Default)]
+pub(crate) struct WantList {
+    wants: Vec<Want>,
+    /// The nodes among them, where there are more than [`FEW`].
+    known: Option<Box<Known>>,
+}
+
+/// Boxed, since each answer has room for a miss, and hardly any has so many nodes.
+#[derive(Debug, Default)]
+struct Known(BTreeSet<PagePtr>);
+
+/// So many are looked through for one that is known.
+const FEW: usize = 16;
+
+impl Deref for WantList {
+    type Target = [Want];
+
+    fn deref(&self) -> &[Want] {
+        &self.wants
+    }
+}
+
+impl IntoIterator for WantList {
+    type Item = Want;
+    type IntoIter = std::vec::IntoIter<Want>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.wants.into_iter()
+    }
+}
+
+impl WantList {
+    pub fn push(&mut self, want: Want) {
+        match want {
+            Want::Page(ptr) if self.knows(ptr) => {}
+            want => self.wants.push(want),
+        }
+    }
+
+    /// Whether a node is among them; if not, it is going to be.
+    fn knows(&mut self, ptr: PagePtr) -> bool {
+        let mut known = self.wants.iter().filter_map(|want| match want {
+            Want::Page(ptr) => Some(*ptr),
+            _ => None,
+        });
+        if self.wants.len() <= FEW {
+            return known.any(|known| known == ptr);
+        }
+        let all = self.known.get_or_insert_with(|| Box::new(Known(known.collect())));
+        !all.0.insert(ptr)
+    }
+
+    fn merge(&mut self, other: WantList) {
+        other.into_iter().for_each(|want| self.push(want));
     }
 }
 
 /// Collects what is missing, so that one fetch gets all of it.
 #[derive(Debug, Default)]
 pub(crate) struct Wants {
-    pub wants: Vec<Want>,
-    /// The nodes among them, where there are more than [`FEW`].
-    pages: BTreeSet<PagePtr>,
+    pub wants: WantList,
     /// The answer is known already: the operation fails.
     pub problem: Option<StoreError>,
     /// What is kept in memory is not looked at.
@@ -106,8 +171,6 @@ pub(crate) struct Wants {
     at_hand: Vec<u32>,
 }
 
-/// So many are looked through for one that is known.
-const FEW: usize = 16;
 /// Nodes that are asked for together when values of many are wanted: others want the disk, too.
 const MAX_PAGES: usize = 256;
 /// Blocks in memory between two that are wanted are read with them, up to so many: one read of all takes
@@ -137,28 +200,10 @@ impl Wants {
     /// Adds what the tree lacks.
     pub fn tree(&mut self, miss: TreeMiss) {
         match miss {
-            TreeMiss::Pages(ptrs) => ptrs.into_iter().for_each(|ptr| self.page(ptr)),
-            TreeMiss::Damaged { block, what } => self.damaged(block, what),
-        }
-    }
-
-    /// Adds a node, once: many rows are in one.
-    fn page(&mut self, ptr: PagePtr) {
-        let page = |want: &Want| match want {
-            Want::Page(ptr) => Some(*ptr),
-            _ => None,
-        };
-        let mut known = self.wants.iter().filter_map(page);
-        let is_known = if self.wants.len() <= FEW {
-            known.any(|known| known == ptr)
-        } else {
-            if self.pages.is_empty() {
-                self.pages.extend(known);
+            TreeMiss::Pages(ptrs) => {
+                ptrs.into_iter().for_each(|ptr| self.wants.push(Want::Page(ptr)));
             }
-            !self.pages.insert(ptr)
-        };
-        if !is_known {
-            self.wants.push(Want::Page(ptr));
+            TreeMiss::Damaged { block, what } => self.damaged(block, what),
         }
     }
 
@@ -170,7 +215,7 @@ impl Wants {
     /// Adds a block of an object that is in its place on the device.
     pub fn data(&mut self, object: &ObjectKey, offset: u64, step: u64, slot: Slot) {
         if self.follows(object, offset, step, slot)
-            && let Some(Want::Data { crcs, .. }) = self.wants.last_mut()
+            && let Some(Want::Data { crcs, .. }) = self.wants.wants.last_mut()
         {
             crcs.extend(self.at_hand.drain(..));
             crcs.push(slot.crc);
@@ -203,7 +248,7 @@ impl Wants {
 
     /// Adds a block of which an outline knows where it is, and its brief checksum.
     pub fn outlined(&mut self, id: ShardId, place: u64, crc: BriefCrc) {
-        if let Some(Want::Outlined { shard, start, crcs }) = self.wants.last_mut()
+        if let Some(Want::Outlined { shard, start, crcs }) = self.wants.wants.last_mut()
             && *shard == id
             && *start + crcs.len() as u64 == place
         {
@@ -221,16 +266,10 @@ impl Wants {
     }
 
     /// Adds what another part of the operation lacks.
-    pub fn merge(&mut self, other: Wants) {
+    pub fn merge(&mut self, other: Miss) {
         self.at_hand.clear();
-        for want in other.wants {
-            match want {
-                Want::Page(ptr) => self.page(ptr),
-                other => self.wants.push(other),
-            }
-        }
+        self.wants.merge(other.wants);
         self.problem = self.problem.take().or(other.problem);
-        self.partly |= other.partly;
     }
 }
 

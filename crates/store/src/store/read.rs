@@ -73,7 +73,8 @@ struct Extents {
 
 impl Store {
     pub(super) fn miss(&self, wants: Wants) -> Miss {
-        Miss { wants, epoch: self.epoch }
+        let Wants { wants, problem, once, partly, .. } = wants;
+        Miss { wants, problem, epoch: self.epoch, once, partly }
     }
 
     pub(super) fn damaged(&self, what: &'static str) -> Miss {
@@ -281,7 +282,7 @@ impl Store {
         match self.read_for(object, (offset, len), fetched, Wants::default()) {
             // One long read costs no more than to read what lies between the blocks in memory, and its
             // buffer has the length of others, which can be used again.
-            Err(miss) if miss.wants.partly && len > LONG_BLOCKS * BLOCK => {
+            Err(miss) if miss.partly && len > LONG_BLOCKS * BLOCK => {
                 self.read_for(object, (offset, len), fetched, Wants::from_disk())
             }
             result => result,

@@ -115,7 +115,7 @@ impl Store {
             }
             match self.value_of(onode.id, Kind::Omap, key) {
                 Ok(value) => out.push(value),
-                Err(miss) => wants.merge(miss.wants),
+                Err(miss) => wants.merge(miss),
             }
         }
         if wants.is_empty() { Ok(Some(out)) } else { Err(self.miss(wants)) }
@@ -197,7 +197,7 @@ impl Store {
             };
             match self.value(id, kind, name, &row) {
                 Ok(value) => out.push((Bytes::copy_from_slice(name), value)),
-                Err(miss) => wants.merge(miss.wants),
+                Err(miss) => wants.merge(miss),
             }
         }
         if wants.is_empty() { Ok(out) } else { Err(self.miss(wants)) }
