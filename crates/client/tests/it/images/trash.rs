@@ -67,6 +67,26 @@ fn a_removed_snapshot_goes_with_its_last_clone() {
     assert!(left.iter().all(|o| ["rbd_directory", "rbd_children"].contains(&&**o)), "{left:?}");
 }
 
+/// Moves an image to the trash, until a time.
+fn to_trash(c: &mut Cluster, name: &str, id: &str, until_s: u32) -> Trashed {
+    let trashed = Trashed {
+        source: 0,
+        name: name.to_owned(),
+        deletion_time: UTime::ZERO,
+        deferment_end_time: UTime { sec: until_s, nsec: 0 },
+        state: 0,
+    };
+    let pool = c.pool;
+    let object = |name: &str| ObjectOp::new(Object::new(pool, name));
+    let add = object("rbd_trash").call("rbd", "trash_add", denc::encode(&(id, &trashed)));
+    let leave = object("rbd_directory").call("rbd", "dir_remove_image", denc::encode(&(name, id)));
+    let unname = object(&format!("rbd_id.{name}")).remove();
+    for op in [add.as_write(), leave.as_write(), unname] {
+        c.op(0, op).unwrap();
+    }
+    trashed
+}
+
 #[test]
 fn an_image_leaves_the_trash_when_its_time_is_over() {
     let mut c = Cluster::new(13, 3, 1);
@@ -83,21 +103,9 @@ fn an_image_leaves_the_trash_when_its_time_is_over() {
         c.done(0, id).map_err(|e| e.errno)
     };
     assert_eq!(remove(&mut c, &now), Err(Errno::ENOENT));
-    let trashed = Trashed {
-        source: 0,
-        name: "x".to_owned(),
-        deletion_time: UTime::ZERO,
-        deferment_end_time: UTime { sec: u32::MAX, nsec: 0 },
-        state: 0,
-    };
+    let trashed = to_trash(&mut c, "x", &id, u32::MAX);
     let pool = c.pool;
     let object = |name: &str| ObjectOp::new(Object::new(pool, name));
-    let add = object("rbd_trash").call("rbd", "trash_add", denc::encode(&(&id, &trashed)));
-    let leave = object("rbd_directory").call("rbd", "dir_remove_image", denc::encode(&("x", &id)));
-    let unname = object("rbd_id.x").remove();
-    for op in [add.as_write(), leave.as_write(), unname] {
-        c.op(0, op).unwrap();
-    }
     assert_eq!(remove(&mut c, &now), Err(Errno::EPERM));
     // Somebody uses it: it can be restored.
     let by_id = c.open(0, OpenImage::by_id(c.pool, &id)).unwrap();
@@ -237,8 +245,7 @@ fn a_removed_snapshot_stays_until_its_last_clone_has_forgotten_it() {
     }
 }
 
-#[test]
-fn a_clone_whose_parent_is_gone_is_there_and_can_be_removed() {
+fn remove_without_parent(in_trash: bool) {
     let mut c = Cluster::new(18, 3, 1);
     let (x, y) = clone(&mut c);
     c.write(0, y, 0, &pattern(50_000, 4)).unwrap();
@@ -249,10 +256,32 @@ fn a_clone_whose_parent_is_gone_is_there_and_can_be_removed() {
     c.op(0, ObjectOp::new(header).remove()).unwrap();
     let spec = OpenImage::new(c.pool, "y");
     assert_eq!(c.open(0, spec.clone()).unwrap_err().errno, Errno::EIO);
-    c.remove(0, spec).unwrap();
+    if in_trash {
+        to_trash(&mut c, "y", &id, 0);
+        let (pool, nspace) = (c.pool, ByteString::default());
+        let trashed = TrashedImage { pool, nspace, id: id.clone(), force: false };
+        let removal = c.act(0, |now, h| h.images.remove_from_trash(now, &mut h.client, trashed));
+        c.done(0, removal).unwrap();
+    } else {
+        c.remove(0, spec).unwrap();
+    }
     let left = c.objects(c.pool);
     assert!(left.iter().all(|o| !o.contains(&id)), "{left:?}");
-    // One whose header is gone is removed by its id, too.
+}
+
+#[test]
+fn a_clone_whose_parent_is_gone_is_there_and_can_be_removed() {
+    remove_without_parent(false);
+}
+
+#[test]
+fn a_clone_whose_parent_is_gone_leaves_the_trash_with_its_data() {
+    remove_without_parent(true);
+}
+
+#[test]
+fn an_image_whose_header_is_gone_is_removed_by_its_id() {
+    let mut c = Cluster::new(18, 3, 1);
     let z = c.made(0, small(&c, "z"));
     let id = c.info(0, z).id;
     c.close(0, z);
