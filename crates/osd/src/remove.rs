@@ -2,7 +2,7 @@
 //! few objects at a time.
 
 use crate::daemon::{Daemon, Waiter};
-use crate::host::{Then, account, meta_object, put_meta, sequencer};
+use crate::host::{PgHost, Then, account, meta_object, put_meta, sequencer};
 use crate::object::{ObjectMeta, key_range};
 use crate::trim::{own_indexes, remove_rows_of};
 use io::Effects;
@@ -39,14 +39,34 @@ impl Removal {
 }
 
 impl Daemon {
-    pub(crate) fn begin_removal(&mut self, pgid: PgId, fx: &mut Effects) {
+    /// Takes a PG, and its requests, out of everything that the OSD has under way: it is removed, or goes
+    /// into another one.
+    pub(crate) fn forget_pg(&mut self, pgid: PgId, fx: &mut Effects) -> Option<PgHost> {
         self.drop_ops(pgid);
+        let host = self.pgs.remove(&pgid);
+        self.forget_places(pgid, fx);
+        for pgs in [
+            &mut self.recovering,
+            &mut self.recovered,
+            &mut self.urgent,
+            &mut self.giving_up,
+            &mut self.trimming,
+            &mut self.recounting,
+        ] {
+            pgs.remove(&pgid);
+        }
+        self.scrubs.forget(pgid);
+        self.leases.forget(pgid);
+        host
+    }
+
+    pub(crate) fn begin_removal(&mut self, pgid: PgId, fx: &mut Effects) {
         if let Some(host) = self.pgs.get_mut(&pgid).filter(|h| h.is_splitting()) {
             host.doomed = true;
+            self.drop_ops(pgid);
             return;
         }
-        self.forget_places(pgid, fx);
-        let Some(mut host) = self.pgs.remove(&pgid) else { return };
+        let Some(mut host) = self.forget_pg(pgid, fx) else { return };
         // Nobody waits any more for what still had to be written.
         let unwritten = host.queue.iter().flat_map(|queued| &queued.then);
         self.in_hand.replica -= unwritten.map(Then::replica_bytes).sum::<usize>();
@@ -66,8 +86,7 @@ impl Daemon {
         self.go_on_removing(pgid, fx);
     }
 
-    /// Goes on with removals that were under way when the OSD stopped: PGs that are stored, but whose
-    /// pool is gone.
+    /// The next step of a removal.
     pub(crate) fn go_on_removing(&mut self, pgid: PgId, fx: &mut Effects) {
         let Some(removal) = self.removals.get_mut(&pgid) else { return };
         if removal.records_left {
