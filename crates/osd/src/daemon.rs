@@ -16,7 +16,7 @@ use crate::lease::Leases;
 use crate::links::{MonLink, PeerLinks, Sessions};
 use crate::mapstate::Maps;
 use crate::memory::{Beyond, InHand};
-use crate::op::ClientOp;
+use crate::op::Ops;
 use crate::options::Limits;
 use crate::pace::{Held, Pacer};
 use crate::perf::Perf;
@@ -123,7 +123,7 @@ pub struct Daemon {
     pub(crate) recounting: BTreeSet<PgId>,
     pub(crate) removals: BTreeMap<PgId, Removal>,
     pub(crate) disk_bench: Option<Box<DiskBench>>,
-    pub(crate) ops: HashMap<OpId, Box<ClientOp>>,
+    pub(crate) ops: Ops,
     pub(crate) last_op: u64,
     /// What came with requests that are in flight.
     pub(crate) in_hand: InHand,
