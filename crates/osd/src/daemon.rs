@@ -16,7 +16,7 @@ use crate::lease::Leases;
 use crate::links::{MonLink, PeerLinks, Sessions};
 use crate::mapstate::Maps;
 use crate::memory::{Beyond, InHand};
-use crate::op::ClientOp;
+use crate::op::Ops;
 use crate::options::Limits;
 use crate::pace::{Held, Pacer};
 use crate::perf::Perf;
@@ -26,6 +26,7 @@ use crate::reserve::Places;
 use crate::scrub::Scrubs;
 use crate::space::{Injected, Space};
 use crate::tracker::History;
+use crate::watch::Expired;
 use io::disk::DiskDone;
 use io::net::NetEvent;
 use io::{Effects, Event, Now, Rng};
@@ -72,6 +73,8 @@ pub enum Waiter {
     GiveUp(PgId),
     /// Trimming snapshots.
     Trim(PgId),
+    /// Removing a watch that timed out.
+    Watch(PgId, Box<Expired>),
     /// Scrub of a PG: its number of this fetch.
     Scrub(PgId, u64),
     /// The check of the OSD's own records: its number of this fetch.
@@ -120,7 +123,7 @@ pub struct Daemon {
     pub(crate) recounting: BTreeSet<PgId>,
     pub(crate) removals: BTreeMap<PgId, Removal>,
     pub(crate) disk_bench: Option<Box<DiskBench>>,
-    pub(crate) ops: HashMap<OpId, Box<ClientOp>>,
+    pub(crate) ops: Ops,
     pub(crate) last_op: u64,
     /// What came with requests that are in flight.
     pub(crate) in_hand: InHand,
@@ -411,6 +414,7 @@ impl Daemon {
             Waiter::Removal(pgid) => self.removal_fetched(pgid, result, fx),
             Waiter::GiveUp(pgid) => self.give_up_fetched(pgid, result),
             Waiter::Trim(pgid) => self.trim_fetched(pgid, result),
+            Waiter::Watch(pgid, watch) => self.watch_fetched(pgid, watch, result, fx),
             Waiter::Scrub(pgid, id) => self.scrub_fetched(pgid, id, result, fx),
             Waiter::OwnRecords(id) => self.own_records_fetched(id, result),
             Waiter::Recount(pgid) => self.recount_fetched(pgid, result),
@@ -445,6 +449,7 @@ impl Daemon {
                 | Waiter::Recount(..)
                 | Waiter::GiveUp(_)
                 | Waiter::OwnRecords(_)
+                | Waiter::Watch(..)
                 | Waiter::Scrub(..) => {}
             }
         }

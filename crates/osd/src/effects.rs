@@ -1,12 +1,12 @@
 //! What a request asks for beside its answer: watches and notifies.
 
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Waiter};
 use crate::host::{OpId, Source};
-use crate::ops::{self, Reader, Scene, Sender, WatchEffect};
-use crate::watch::{NewNotify, WatchKey, WatchOut};
+use crate::ops::{self, Finished, Reader, Scene, Sender, Stop, WatchEffect};
+use crate::watch::{Expired, NewNotify, WatchOut};
 use io::Effects;
 use std::time::Duration;
-use store::ReadSet;
+use store::{ReadSet, StoreError, SubmitError};
 use types::{Errno, HObject, PgId};
 use wire::msg::op::{Watch, watch_op};
 use wire::msg::{MOsdOp, OpCode, OsdOp};
@@ -27,15 +27,16 @@ impl Daemon {
         let now = self.now.mono;
         let op = self.ops.get(&id)?;
         let (link, from, head) = (op.link, op.sender.name, op.head());
-        let open = self.sessions.get(link).is_some();
+        let connected = self.sessions.get(link).is_some().then_some(link);
         self.load_watches(pgid, &head);
         let watches = &mut self.pgs.get_mut(&pgid)?.watches;
         let mut out = Vec::new();
         let mut failed = None;
         for effect in effects {
             match effect {
-                WatchEffect::Connect(w) if open => watches.connect(now, &head, &w, link, &mut out),
-                WatchEffect::Connect(w) => watches.load(now, &head, &[w]),
+                WatchEffect::Connect(w) => {
+                    watches.connect(now, &head, &w, connected, &mut out);
+                }
                 WatchEffect::Remove { cookie } => watches.remove(&head, (from, cookie), &mut out),
                 WatchEffect::Ping { cookie } => {
                     if !watches.ping(now, &head, (from, cookie), link) {
@@ -89,20 +90,30 @@ impl Daemon {
         for item in out {
             match item {
                 WatchOut::Send(link, message) => self.msgr.send(link, message),
-                WatchOut::Expired(object, key) => self.expire_watch(pgid, object, key, fx),
+                WatchOut::Expired(expired) => {
+                    self.expire_watch(pgid, Box::new(expired), &ReadSet::new(), fx);
+                }
             }
         }
     }
 
     /// Removes a watch by a logged write, as its client would.
-    fn expire_watch(&mut self, pgid: PgId, object: HObject, key: WatchKey, fx: &mut Effects) {
+    fn expire_watch(
+        &mut self,
+        pgid: PgId,
+        expired: Box<Expired>,
+        reads: &ReadSet,
+        fx: &mut Effects,
+    ) {
         let (snaps, compression) =
             (self.maps.pool_snaps(pgid.pool), self.maps.pool_compression(pgid.pool));
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let (object, key) = (&expired.object, expired.key);
         let usable = host.pg.accepts_io()
-            && host.pg.readiness(&object) == pg::Readiness::Ready
+            && host.pg.readiness(object) == pg::Readiness::Ready
             && host.queue.is_empty()
-            && !host.scrub.holds(&object);
+            && !host.scrub.holds(object)
+            && host.watches.is_expired(&expired);
         if !usable {
             // It is asked for again when its (renewed) deadline comes.
             return;
@@ -113,7 +124,6 @@ impl Daemon {
             ops: [OsdOp::new(OpCode::WATCH, unwatch)].into_iter().collect(),
             ..MOsdOp::default()
         };
-        let reads = ReadSet::new();
         let scene = Scene {
             request: &request,
             head_key: &request.object.head().to_key(),
@@ -126,18 +136,45 @@ impl Daemon {
             now: self.now.wall,
             next_notify_id: 0,
         };
-        let reader = Reader { store: &self.store, set: &reads };
-        let Ok(finished) = ops::run(reader, &scene, crate::host::sequencer(pgid)) else { return };
-        let gone = match finished.change {
-            None => true,
-            Some(change) => {
-                self.own_write(pgid, *change, object.clone(), &reads, Source::Watch, fx).is_ok()
+        let reader = Reader { store: &self.store, set: reads };
+        let written = match ops::run(reader, &scene, crate::host::sequencer(pgid)) {
+            Ok(Finished { change: None, .. }) => Ok(()),
+            Ok(Finished { change: Some(change), .. }) => {
+                self.own_write(pgid, *change, object.clone(), reads, Source::Watch, fx)
             }
+            Err(Stop::Miss(miss)) => Err(SubmitError::Miss(miss)),
+            Err(_) => return,
         };
+        match written {
+            Ok(()) => {}
+            Err(SubmitError::Miss(miss)) => {
+                self.fetch(miss, Waiter::Watch(pgid, expired), fx);
+                return;
+            }
+            Err(_) => return,
+        }
         let mut out = Vec::new();
-        if gone && let Some(host) = self.pgs.get_mut(&pgid) {
-            host.watches.remove(&object, key, &mut out);
+        if let Some(host) = self.pgs.get_mut(&pgid) {
+            host.watches.remove(object, key, &mut out);
         }
         self.send_watch_out(pgid, out, fx);
+    }
+
+    /// What the removal of a watch lacked is here.
+    pub(crate) fn watch_fetched(
+        &mut self,
+        pgid: PgId,
+        expired: Box<Expired>,
+        result: Result<ReadSet, StoreError>,
+        fx: &mut Effects,
+    ) {
+        match result {
+            Ok(reads) => self.expire_watch(pgid, expired, &reads, fx),
+            Err(why) => {
+                tracing::error!("osd.{}: {}: {why}", self.cfg.id, expired.object);
+                self.perf.read_errors += 1;
+                self.metadata_is_damaged(pgid, &why, fx);
+            }
+        }
     }
 }

@@ -116,6 +116,12 @@ impl Leases {
             || self.waiting.range(first..).next().is_some_and(|((p, _), _)| *p == pgid)
     }
 
+    /// A PG is not here any more.
+    pub fn forget(&mut self, pgid: PgId) {
+        self.waiting.retain(|(p, _), _| *p != pgid);
+        self.waiting_pgs.remove(&pgid);
+    }
+
     /// Gives a promise.
     pub fn give(&mut self, to: OsdId, now: Mono) {
         self.given.insert(to, now.after(LEASE + MARGIN));

@@ -45,8 +45,7 @@ impl Daemon {
         }
         let mut gone: Vec<(PgId, PgHost)> = Vec::new();
         for source in sources {
-            self.drop_ops(*source);
-            gone.extend(self.pgs.remove(source).map(|host| (*source, host)));
+            gone.extend(self.forget_pg(*source, fx).map(|host| (*source, host)));
         }
         let versions = old.and_then(|_| merged_versions(sources, new));
         let Some(host) = self.pgs.get_mut(&pgid) else { return };

@@ -99,12 +99,12 @@ impl Daemon {
                 return;
             }
             let Some(&id) = queue.waiting.front() else { return };
-            let Some(op) = self.ops.get_mut(&id) else {
+            let Some(op) = self.ops.get(&id) else {
                 queue.waiting.pop_front();
                 continue;
             };
             if op.class.writes && queue.parked > 0 {
-                queue.parked -= self.read_room.make_way(head, op.link);
+                queue.parked -= self.read_room.make_way(head, op.link, &self.ops);
             }
             let blocked = if op.class.writes {
                 queue.reading > queue.parked || (op.class.reads && queue.writing > 0)
@@ -115,7 +115,7 @@ impl Daemon {
             let held = op.class.writes && host.scrub.holds(head);
             let held = held && !host.scrub.give_way(now, settings);
             if blocked || held || !host.queue.is_empty() {
-                op.trace.mark(self.now.mono, Mark::WaitingForObject);
+                self.mark_op(id, Mark::WaitingForObject);
                 return;
             }
             let usable = match host.pg.readiness(head) {
@@ -131,7 +131,7 @@ impl Daemon {
             };
             if !usable {
                 hit(Probe::MissingWaited);
-                op.trace.mark(self.now.mono, Mark::WaitingForRecovery);
+                self.mark_op(id, Mark::WaitingForRecovery);
                 self.want_object(pgid, head, fx);
                 return;
             }

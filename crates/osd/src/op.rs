@@ -15,7 +15,7 @@ use io::Effects;
 use maps::{OsdMapFlags, PgIdExt, PoolFlags};
 use peer::mapping;
 use store::ReadSet;
-use types::{Errno, HObject, ObjectKey, OsdId, PgId, ReqId};
+use types::{Errno, HObject, HashMap, ObjectKey, OsdId, PgId, ReqId};
 use wire::LinkId;
 use wire::msg::{MOsdOp, MOsdOpReply, Message, OpCode, Payload, flags};
 
@@ -67,6 +67,9 @@ pub struct ClientOp {
     /// A write in flight: what is answered when it is committed.
     pub answer: Option<Answer>,
 }
+
+/// All requests.
+pub type Ops = HashMap<OpId, Box<ClientOp>>;
 
 impl ClientOp {
     /// The object whose queue it stands in.

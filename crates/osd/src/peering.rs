@@ -136,7 +136,7 @@ impl Daemon {
         let map = self.maps.current().clone();
         let pgid = create.pgid;
         let leads = mapping(&map, pgid).acting_primary == Some(self.cfg.id);
-        if !leads || self.pgs.contains_key(&pgid) || self.removals.contains_key(&pgid) {
+        if !leads || self.pgs.contains_key(&pgid) || self.removal_of(pgid, fx).is_some() {
             return;
         }
         let Some(first) = self.maps.get(epoch).cloned() else { return };
@@ -168,7 +168,7 @@ impl Daemon {
         let pgid = msg.pgid;
         let (me, here) = (self.cfg.id, self.pgs.contains_key(&pgid));
         tracing::trace!("osd.{me}: pg {pgid} ({here}) from osd.{from}: {:?}", msg.body);
-        if let Some(removal) = self.removal_of(pgid) {
+        if let Some(removal) = self.removal_of(pgid, fx) {
             removal.hold(from, msg);
             return;
         }

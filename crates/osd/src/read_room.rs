@@ -12,7 +12,7 @@
 
 use crate::daemon::Daemon;
 use crate::host::OpId;
-use crate::op::Origin;
+use crate::op::{Ops, Origin};
 use crate::tracker::Mark;
 use io::Effects;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,6 +40,13 @@ struct Waiting {
     bytes: usize,
     head: HObject,
     link: LinkId,
+}
+
+impl Waiting {
+    /// Whether it still waits: it is not over, and did not begin anew.
+    fn is_current(&self, ops: &Ops) -> bool {
+        ops.get(&self.op).is_some_and(|op| op.attempt == self.attempt)
+    }
 }
 
 /// Reads of clients: those under way, and those that wait.
@@ -113,8 +120,8 @@ impl ReadRoom {
 
     /// A client writes an object: its own reads of it that wait go first. How many no write may pass
     /// any more.
-    pub fn make_way(&mut self, head: &HObject, link: LinkId) -> u32 {
-        let own = |w: &Waiting| w.link == link && w.head == *head;
+    pub fn make_way(&mut self, head: &HObject, link: LinkId, ops: &Ops) -> u32 {
+        let own = |w: &Waiting| w.link == link && w.head == *head && w.is_current(ops);
         let before = self.next.len();
         for line in self.lines.iter_mut().chain(self.stuck.get_mut(&link)) {
             if line.iter().any(own) {

@@ -181,10 +181,7 @@ impl Daemon {
 
     /// Keeps the list of PGs that have something to recover.
     pub(crate) fn note_recovering(&mut self, pgid: PgId) {
-        let Some(host) = self.pgs.get_mut(&pgid) else {
-            self.recovering.remove(&pgid);
-            return;
-        };
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let leads = host.started && host.pg.is_primary();
         let before = host.need;
         host.need = if leads { host.pg.need() } else { Need::Nothing };

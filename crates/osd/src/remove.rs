@@ -2,11 +2,12 @@
 //! few objects at a time.
 
 use crate::daemon::{Daemon, Waiter};
-use crate::host::{Then, account, meta_object, put_meta, sequencer};
+use crate::host::{PgHost, Then, account, meta_object, put_meta, sequencer};
 use crate::object::{ObjectMeta, key_range};
 use crate::trim::{own_indexes, remove_rows_of};
 use io::Effects;
 use pg::{MetaOp, PgMsg};
+use std::collections::VecDeque;
 use store::{ObjectStat, ReadSet, StoreError, SubmitError, Transaction};
 use types::{ObjectKey, OsdId, PgId};
 
@@ -19,34 +20,69 @@ pub struct Removal {
     first: ObjectKey,
     end: ObjectKey,
     reads: ReadSet,
-    /// First of all the records say that this copy is worth nothing: what is half removed must never
-    /// be taken for a whole copy after a crash.
-    mark: Option<MetaOp>,
-    /// Objects are gone; only the records are left.
-    records_left: bool,
-    held: Vec<(OsdId, PgMsg)>,
+    step: Step,
+    held: VecDeque<(OsdId, PgMsg)>,
     /// Snapshot indexes that go with it.
     indexes: Vec<ObjectKey>,
 }
 
+/// What is to be done next.
+#[derive(Debug)]
+enum Step {
+    /// First of all the records say that this copy is worth nothing: what is half removed must never
+    /// be taken for a whole copy after a crash.
+    Mark(MetaOp),
+    /// Objects go; with the last of them the records, so that an unfinished removal is found again.
+    Objects,
+    /// Nothing: something cannot be read. It is tried again when the OSD starts, or ends when the PG comes
+    /// back.
+    Stuck,
+    /// The records go, and the objects stay: the PG comes back as a copy that is to be filled, and that
+    /// finds them.
+    Records,
+    /// It is done.
+    Over,
+}
+
 impl Removal {
-    /// Keeps a message until the old copy is gone.
+    /// Keeps a message until the old copy is gone. The newest count.
     pub fn hold(&mut self, from: OsdId, msg: PgMsg) {
-        if self.held.len() < HELD_MESSAGES {
-            self.held.push((from, msg));
+        if self.held.len() >= HELD_MESSAGES {
+            self.held.pop_front();
         }
+        self.held.push_back((from, msg));
     }
 }
 
 impl Daemon {
-    pub(crate) fn begin_removal(&mut self, pgid: PgId, fx: &mut Effects) {
+    /// Takes a PG, and its requests, out of everything that the OSD has under way: it is removed, or goes
+    /// into another one.
+    pub(crate) fn forget_pg(&mut self, pgid: PgId, fx: &mut Effects) -> Option<PgHost> {
         self.drop_ops(pgid);
+        let host = self.pgs.remove(&pgid);
+        self.forget_places(pgid, fx);
+        for pgs in [
+            &mut self.recovering,
+            &mut self.recovered,
+            &mut self.urgent,
+            &mut self.giving_up,
+            &mut self.trimming,
+            &mut self.recounting,
+        ] {
+            pgs.remove(&pgid);
+        }
+        self.scrubs.forget(pgid);
+        self.leases.forget(pgid);
+        host
+    }
+
+    pub(crate) fn begin_removal(&mut self, pgid: PgId, fx: &mut Effects) {
         if let Some(host) = self.pgs.get_mut(&pgid).filter(|h| h.is_splitting()) {
             host.doomed = true;
+            self.drop_ops(pgid);
             return;
         }
-        self.forget_places(pgid, fx);
-        let Some(mut host) = self.pgs.remove(&pgid) else { return };
+        let Some(mut host) = self.forget_pg(pgid, fx) else { return };
         // Nobody waits any more for what still had to be written.
         let unwritten = host.queue.iter().flat_map(|queued| &queued.then);
         self.in_hand.replica -= unwritten.map(Then::replica_bytes).sum::<usize>();
@@ -57,30 +93,33 @@ impl Daemon {
             first,
             end,
             reads: ReadSet::new(),
-            mark: Some(host.pg.info_record()),
-            records_left: false,
-            held: Vec::new(),
+            step: Step::Mark(host.pg.info_record()),
+            held: VecDeque::new(),
             indexes: own_indexes(pgid, pg_num),
         };
         self.removals.insert(pgid, removal);
         self.go_on_removing(pgid, fx);
     }
 
-    /// Goes on with removals that were under way when the OSD stopped: PGs that are stored, but whose
-    /// pool is gone.
+    /// The next step of a removal.
     pub(crate) fn go_on_removing(&mut self, pgid: PgId, fx: &mut Effects) {
         let Some(removal) = self.removals.get_mut(&pgid) else { return };
-        if removal.records_left {
-            self.end_removal(pgid, fx);
-            return;
-        }
         let mut txn = Transaction::new(sequencer(pgid));
         txn.account = account(pgid);
         txn.may_use_reserve = true;
-        if let Some(mark) = &removal.mark {
-            put_meta(&mut txn, &meta_object(pgid).to_key(), [mark.clone()]);
-            self.submit_removal(pgid, txn, false, fx);
-            return;
+        let records = meta_object(pgid).to_key();
+        match &removal.step {
+            Step::Objects => {}
+            Step::Mark(mark) => {
+                put_meta(&mut txn, &records, [mark.clone()]);
+                return self.submit_removal(pgid, txn, Step::Objects, fx);
+            }
+            Step::Records => {
+                txn.remove(&records);
+                return self.submit_removal(pgid, txn, Step::Over, fx);
+            }
+            Step::Stuck => return,
+            Step::Over => return self.end_removal(pgid, fx),
         }
         let at_once = self.limits.remove_objects;
         let listed = match self.store.list(&removal.first, &removal.end, at_once) {
@@ -96,17 +135,18 @@ impl Daemon {
         }
         let last = listed.len() < at_once;
         if last {
-            // The records go with the last objects, so that an unfinished removal is found again.
             for index in &removal.indexes {
                 txn.remove(index);
             }
-            txn.remove(&meta_object(pgid).to_key());
+            txn.remove(&records);
         }
-        self.submit_removal(pgid, txn, last, fx);
+        let next = if last { Step::Over } else { Step::Objects };
+        self.submit_removal(pgid, txn, next, fx);
     }
 
-    /// The removal that deletes objects of a PG: of the PG itself, or of one it was split from.
-    pub(crate) fn removal_of(&mut self, pgid: PgId) -> Option<&mut Removal> {
+    /// The removal that deletes objects of a PG that comes back: of the PG itself, or of one it was split
+    /// from.
+    pub(crate) fn removal_of(&mut self, pgid: PgId, fx: &mut Effects) -> Option<&mut Removal> {
         if self.removals.is_empty() {
             return None;
         }
@@ -115,16 +155,20 @@ impl Daemon {
         let same = |p: &PgId, r: &Removal| {
             *p == pgid || (p.pool == pgid.pool && r.first < end && first < r.end)
         };
-        self.removals.iter_mut().find(|(p, r)| same(p, r)).map(|(_, r)| r)
+        let (&of, removal) = self.removals.iter_mut().find(|(p, r)| same(p, r))?;
+        if matches!(removal.step, Step::Stuck) {
+            removal.step = Step::Records;
+            self.go_on_removing(of, fx);
+        }
+        self.removals.get_mut(&of)
     }
 
-    fn submit_removal(&mut self, pgid: PgId, txn: Transaction, last: bool, fx: &mut Effects) {
+    fn submit_removal(&mut self, pgid: PgId, txn: Transaction, next: Step, fx: &mut Effects) {
         let Some(removal) = self.removals.get_mut(&pgid) else { return };
         match self.store.submit(self.now, &txn, &removal.reads) {
             Ok(id) => {
                 removal.reads = ReadSet::new();
-                removal.mark = None;
-                removal.records_left = last;
+                removal.step = next;
                 self.durable.insert(id, [Then::Removed(pgid)].into());
             }
             Err(SubmitError::Miss(miss)) => self.fetch(miss, Waiter::Removal(pgid), fx),
@@ -150,9 +194,13 @@ impl Daemon {
                 self.go_on_removing(pgid, fx);
             }
             Err(why) => {
-                // Its space stays lost until the store is made anew; nothing else depends on it.
                 tracing::error!("osd.{}: pg {pgid} cannot be removed: {why}", self.cfg.id);
                 self.perf.read_errors += 1;
+                let comes_back = !removal.held.is_empty();
+                let tried_all = matches!(removal.step, Step::Records);
+                removal.step = if comes_back && !tried_all { Step::Records } else { Step::Stuck };
+                removal.reads = ReadSet::new();
+                self.go_on_removing(pgid, fx);
             }
         }
     }

@@ -22,13 +22,17 @@ use bytes::Bytes;
 use io::Effects;
 use maps::{PgIdExt, SnapSet};
 use pg::{Readiness, StateBits};
+use std::time::Duration;
 use store::{Miss, OmapRange, ReadSet, StoreError, SubmitError, Transaction};
-use types::{HObject, ObjectKey, PgId, PoolId, SnapId};
+use types::{HObject, Mono, ObjectKey, PgId, PoolId, SnapId};
 use wire::msg::MOsdOp;
 
 /// Snapshot indexes of a pool. Transactions of several PGs that change the same object wait for each
 /// other, so there are more of them than an OSD usually has PGs of a pool.
 const INDEXES: u32 = 256;
+
+/// What could not be read is tried again after so long, in seconds.
+const RETRY_S: u64 = 60;
 
 /// The index with the rows of clones of this hash.
 pub fn index_of(pool: PoolId, hash: u32) -> ObjectKey {
@@ -115,6 +119,8 @@ pub struct Trimmer {
     empty_indexes: usize,
     /// It has something to do, and may.
     pub active: bool,
+    /// It does not take a place before: something could not be read.
+    not_before: Mono,
 }
 
 impl Trimmer {
@@ -128,6 +134,12 @@ impl Trimmer {
         if self.current != snap {
             (self.current, self.empty_indexes, self.reads) = (snap, 0, ReadSet::new());
         }
+    }
+
+    /// Something cannot be read: others have its place until then.
+    fn put_off(&mut self, until: Mono) {
+        (self.active, self.waiting, self.not_before) = (false, false, until);
+        self.turn_to(None);
     }
 
     /// Its writes are forgotten, with all others of the PG.
@@ -207,7 +219,7 @@ impl Daemon {
                 continue;
             }
             if !host.trimmer.active {
-                if active >= self.limits.trim_pgs {
+                if active >= self.limits.trim_pgs || host.trimmer.not_before > self.now.mono {
                     continue;
                 }
                 active += 1;
@@ -391,8 +403,9 @@ impl Daemon {
             Err(why) => {
                 tracing::error!("osd.{}: pg {pgid} cannot be trimmed: {why}", self.cfg.id);
                 self.perf.read_errors += 1;
-                host.trimmer.active = false;
-                self.trimming.remove(&pgid);
+                host.trimmer.put_off(self.now.mono.after(Duration::from_secs(RETRY_S)));
+                host.dirty = true;
+                self.report_soon();
             }
         }
     }

@@ -62,7 +62,18 @@ pub enum WatchOut {
     /// Send a message to a client.
     Send(LinkId, OutMessage),
     /// Remove a watch from the object: it timed out.
-    Expired(HObject, WatchKey),
+    Expired(Expired),
+}
+
+/// A watch that timed out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expired {
+    /// Of this object.
+    pub object: HObject,
+    /// This one.
+    pub key: WatchKey,
+    /// When it is asked for again; another time once its client has come back.
+    again: Mono,
 }
 
 /// All watches and notifies of a PG.
@@ -113,22 +124,24 @@ impl Watches {
         self.objects.retain(|object, _| keep(object));
     }
 
-    /// A client watches (again), on this connection. Notifies that wait for it are told again: what
-    /// the last connection took along may not have arrived (`Watch::connect`).
+    /// A client watches (again), on this connection; `None`: it has left meanwhile. Notifies that wait for
+    /// it are told again: what the last connection took along may not have arrived (`Watch::connect`).
     pub fn connect(
         &mut self,
         now: Mono,
         object: &HObject,
         w: &StoredWatch,
-        link: LinkId,
+        link: Option<LinkId>,
         out: &mut Vec<WatchOut>,
     ) {
         let timeout = Duration::from_secs(u64::from(w.timeout_s));
-        let watch = Watch { timeout, link: Some(link), deadline: now.after(timeout) };
+        let watch = Watch { timeout, link, deadline: now.after(timeout) };
         let state = self.objects.entry(object.clone()).or_default();
         let key = (w.watcher, w.cookie);
         let before = state.watches.insert(key, watch);
-        if before.is_none_or(|w| w.link != Some(link)) {
+        if let Some(link) = link
+            && before.is_none_or(|w| w.link != Some(link))
+        {
             let waiting = state.notifies.iter().filter(|(_, n)| n.waiting.contains(&key));
             out.extend(waiting.map(|(id, n)| n.tell(*id, w.cookie, link)));
         }
@@ -263,11 +276,19 @@ impl Watches {
                 if watch.deadline <= now {
                     // Asked for once; the removal itself comes back through `remove`.
                     watch.deadline = now.after(watch.timeout.max(RECONNECT_GRACE));
-                    out.push(WatchOut::Expired(object.clone(), *key));
+                    let again = watch.deadline;
+                    let expired = Expired { object: object.clone(), key: *key, again };
+                    out.push(WatchOut::Expired(expired));
                 }
             }
             self.forget_if_idle(&object);
         }
+    }
+
+    /// Whether a watch that timed out is still there, and nothing was heard of its client since.
+    pub fn is_expired(&self, expired: &Expired) -> bool {
+        let watch = self.objects.get(&expired.object).and_then(|o| o.watches.get(&expired.key));
+        watch.is_some_and(|w| w.deadline == expired.again)
     }
 
     fn forget_if_idle(&mut self, object: &HObject) {
@@ -354,8 +375,8 @@ mod tests {
     #[test]
     fn a_notify_completes_when_all_watchers_answered() {
         let (mut w, mut out) = (Watches::default(), Vec::new());
-        w.connect(Mono(0), &object(), &stored(1, 10), A, &mut out);
-        w.connect(Mono(0), &object(), &stored(2, 20), B, &mut out);
+        w.connect(Mono(0), &object(), &stored(1, 10), Some(A), &mut out);
+        w.connect(Mono(0), &object(), &stored(2, 20), Some(B), &mut out);
         w.notify(Mono(0), &object(), notify(9), &mut out);
         assert_eq!(events(&out), [(A, WatchEvent::Notify, 0), (B, WatchEvent::Notify, 0)]);
         out.clear();
@@ -377,7 +398,7 @@ mod tests {
     #[test]
     fn watchers_that_do_not_answer_are_named_and_expire() {
         let (mut w, mut out) = (Watches::default(), Vec::new());
-        w.connect(Mono(0), &object(), &stored(2, 20), B, &mut out);
+        w.connect(Mono(0), &object(), &stored(2, 20), Some(B), &mut out);
         w.notify(Mono(0), &object(), notify(9), &mut out);
         w.link_closed(Mono(0), B);
         assert!(!w.ping(Mono(0), &object(), key(2, 20), B));
@@ -386,22 +407,49 @@ mod tests {
         assert_eq!(events(&out), [(A, WatchEvent::NotifyComplete, -110)]);
         out.clear();
         w.tick(Mono(0).after(Duration::from_secs(30)), &mut out);
-        assert_eq!(out, [WatchOut::Expired(object(), key(2, 20))]);
+        let [WatchOut::Expired(expired)] = &out[..] else { panic!("{out:?}") };
+        assert_eq!((&expired.object, expired.key), (&object(), key(2, 20)));
+        let expired = expired.clone();
+        assert!(w.is_expired(&expired));
         w.remove(&object(), key(2, 20), &mut out);
+        assert!(!w.is_expired(&expired));
         assert_eq!(w.next_deadline(), None);
+    }
+
+    #[test]
+    fn a_watcher_that_left_before_its_watch_was_committed_expires() {
+        let (mut w, mut out) = (Watches::default(), Vec::new());
+        w.connect(Mono(0), &object(), &stored(1, 10), Some(A), &mut out);
+        w.connect(Mono(0), &object(), &stored(2, 20), None, &mut out);
+        w.notify(Mono(0), &object(), notify(9), &mut out);
+        assert_eq!(events(&out), [(A, WatchEvent::Notify, 0)]);
+        out.clear();
+        let end = Mono(0).after(Duration::from_secs(30));
+        assert!(w.ping(Mono(1), &object(), key(1, 10), A));
+        w.tick(end, &mut out);
+        let expired: Vec<_> = out
+            .iter()
+            .filter_map(|o| if let WatchOut::Expired(e) = o { Some(e) } else { None })
+            .collect();
+        assert_eq!(expired.iter().map(|e| e.key).collect::<Vec<_>>(), [key(2, 20)]);
+        // It comes back while it is being removed.
+        let expired = expired[0].clone();
+        w.connect(end, &object(), &stored(2, 20), Some(B), &mut out);
+        assert!(w.ping(end.after(Duration::from_secs(1)), &object(), key(2, 20), B));
+        assert!(!w.is_expired(&expired));
     }
 
     #[test]
     fn a_watcher_that_comes_back_is_told_what_waits_for_it() {
         let (mut w, mut out) = (Watches::default(), Vec::new());
-        w.connect(Mono(0), &object(), &stored(2, 20), B, &mut out);
+        w.connect(Mono(0), &object(), &stored(2, 20), Some(B), &mut out);
         w.notify(Mono(0), &object(), notify(9), &mut out);
         w.link_closed(Mono(0), B);
         out.clear();
         const AGAIN: LinkId = LinkId(3);
-        w.connect(Mono(0), &object(), &stored(2, 20), AGAIN, &mut out);
+        w.connect(Mono(0), &object(), &stored(2, 20), Some(AGAIN), &mut out);
         // Once for each connection.
-        w.connect(Mono(0), &object(), &stored(2, 20), AGAIN, &mut out);
+        w.connect(Mono(0), &object(), &stored(2, 20), Some(AGAIN), &mut out);
         assert_eq!(events(&out), [(AGAIN, WatchEvent::Notify, 0)]);
         out.clear();
         w.ack(&object(), 9, key(2, 20), Bytes::new(), &mut out);
@@ -411,7 +459,7 @@ mod tests {
     #[test]
     fn removing_the_object_tells_watchers_and_notifiers() {
         let (mut w, mut out) = (Watches::default(), Vec::new());
-        w.connect(Mono(0), &object(), &stored(2, 20), B, &mut out);
+        w.connect(Mono(0), &object(), &stored(2, 20), Some(B), &mut out);
         w.notify(Mono(0), &object(), notify(9), &mut out);
         out.clear();
         w.disconnect_all(&object(), &mut out);

@@ -5,7 +5,7 @@ mod net;
 use crate::disk::SimDisk;
 use crate::work::Work;
 use bytes::Bytes;
-use io::disk::{DiskDone, DiskOp, DiskToken, WriteMode};
+use io::disk::{DiskDone, DiskError, DiskOp, DiskToken, WriteMode};
 use io::kv::ClusterStore;
 use io::net::{CloseReason, ConnId, ListenId, NetEvent};
 use io::{Core, Effects, Event, Exit, Now, Rng};
@@ -97,6 +97,8 @@ struct Node {
     /// What its wall clock is ahead.
     skew: Duration,
     bad_disk: Option<BadDisk>,
+    /// Nothing can be read from its disks.
+    unreadable: bool,
     /// Its disks take so many times as long.
     slow: u64,
     work: Work,
@@ -129,6 +131,8 @@ pub struct World {
     /// Hash over all events: two runs of a seed are the same run if it is the same.
     fingerprint: u64,
 }
+
+const EIO: i32 = 5;
 
 /// Steps at one moment after which it counts as an endless loop.
 const MAX_STILL: u64 = 1_000_000;
@@ -181,6 +185,7 @@ impl World {
             exit: None,
             skew: Duration::ZERO,
             bad_disk: None,
+            unreadable: false,
             slow: 1,
             work: Work::default(),
         });
@@ -287,6 +292,11 @@ impl World {
     /// Makes the first disk of a machine a bad one, or a good one again.
     pub fn set_bad_disk(&mut self, node: NodeId, bad: Option<BadDisk>) {
         self.nodes[node.0].bad_disk = bad;
+    }
+
+    /// From the disks of a machine nothing can be read any more, or again.
+    pub fn set_unreadable(&mut self, node: NodeId, unreadable: bool) {
+        self.nodes[node.0].unreadable = unreadable;
     }
 
     /// The disks of a machine take so many times as long from now on; 1: as ever.
@@ -574,6 +584,7 @@ impl World {
         let disk = &mut n.disks[device];
         let mut went_wrong = None;
         let result = match op {
+            DiskOp::Read { .. } if n.unreadable => Err(DiskError::Os(EIO)),
             DiskOp::Read { offset, len, .. } => disk.read(offset, len),
             DiskOp::Write { offset, data, mode, .. } => {
                 let durable = mode == WriteMode::Durable;

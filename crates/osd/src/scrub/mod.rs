@@ -150,6 +150,11 @@ impl Scrubs {
         !self.busy.is_empty() || !self.injected.is_empty() || self.wake.is_some()
     }
 
+    /// A PG is not here any more.
+    pub fn forget(&mut self, pgid: PgId) {
+        self.busy.remove(&pgid);
+    }
+
     fn wake_at(&mut self, at: Mono) {
         self.wake = Some(self.wake.map_or(at, |w| w.min(at)));
     }

@@ -308,6 +308,48 @@ fn reads_that_wait_for_their_client_outlast_an_interval() {
     check_unstuck(&mut c);
 }
 
+/// A read that waited for room begins anew with its PG, and waits once more: it is one that a write of its
+/// client must not pass, not two.
+#[test]
+fn a_read_that_waits_again_after_an_interval_counts_once() {
+    let mut c = small_cluster();
+    // Reads of PGs that nothing happens to, for a long time.
+    c.on_mon(|m| m.create_pool(2, "alone", 1, 1, 8));
+    c.wait_clean();
+    let others = (0..).map(|i| object(2, &format!("o{i}")));
+    let mut all: Vec<HObject> =
+        others.filter(|o| c.client.borrow().primary_of(o) == OsdId(0)).take(40).collect();
+    let target = objects(&c, 1, OsdId(0), true).remove(0);
+    all.push(target.clone());
+    start_writes(&mut c, &all);
+    c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
+    c.crash(0);
+    c.run_until(Duration::from_secs(60), |c| c.mon.borrow().map.is_down(OsdId(0)));
+    c.start(0);
+    c.run_until(Duration::from_secs(60), |c| c.client.borrow().primary_of(&target) == OsdId(0));
+    c.wait_clean();
+    let slow = c.osds[0];
+    c.world.set_slow_disks(slow, 20_000);
+    let request = |c: &mut Cluster, o: &HObject| {
+        c.on_client(|c| c.request(o.clone(), vec![read(0, MIB)], false))
+    };
+    let tids: Vec<u64> = all.iter().map(|o| request(&mut c, o)).collect();
+    c.pass(Duration::from_millis(100));
+    c.crash(1);
+    let pgid = c.client.borrow().pg_of(&target);
+    c.run_until(Duration::from_secs(60), |c| {
+        let stats = &c.mon.borrow().stats[&pgid];
+        pg::StateBits(stats.state).has(pg::StateBits::ACTIVE) && stats.acting.len() == 2
+    });
+    c.on_client(|c| c.request(target.clone(), vec![write_full(b"new")], true));
+    c.pass(Duration::from_secs(1));
+    c.world.set_slow_disks(slow, 1);
+    c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
+    let client = c.client.borrow();
+    let bytes = |tid| output(&client.done[tid], 0).len() as u64;
+    assert!(tids.iter().all(|tid| bytes(tid) == MIB));
+}
+
 #[test]
 fn writes_pass_the_reads_of_another_client_that_is_stuck() {
     // Of a read in two parts each one may have to wait.

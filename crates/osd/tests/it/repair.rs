@@ -1,5 +1,6 @@
 //! Damaged blocks: found when they are read, and repaired from another copy while the client waits.
 
+use crate::admin::ask;
 use crate::basic::{read, with_pool, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, output};
@@ -227,4 +228,35 @@ fn what_was_changed_is_put_upon_a_damaged_copy() {
         }
         assert_reads(&mut c, &target, &wanted);
     }
+}
+
+/// What is left of a PG cannot be read when it is to be removed; later the PG comes back.
+#[test]
+fn a_pg_that_could_not_be_removed_can_come_back() {
+    let mut c = Cluster::new(1, 3, &Default::default());
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 4));
+    // It has copies, and does not lead: who leads has all in memory.
+    c.on_mon(|m| m.set_affinity(OsdId(0), 0));
+    c.wait_clean();
+    for i in 0..400 {
+        let target = object(1, &format!("{i}{}", "x".repeat(1000)));
+        c.on_client(|cl| cl.request(target, vec![write_full(b"data")], true));
+    }
+    c.run_until(MINUTE, |c| c.client.borrow().outstanding() == 0);
+    let node = c.osds[0];
+    c.world.stop(node);
+    c.run_until(MINUTE, |c| c.world.exit_of(node).is_some());
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(0)));
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_up(OsdId(0)));
+    c.wait_clean();
+    c.on_mon(|m| m.set_weight(OsdId(0), 0));
+    c.world.set_unreadable(node, true);
+    c.pass(MINUTE);
+    c.wait_clean();
+    c.world.set_unreadable(node, false);
+    let errors = ask(&mut c, 0, "perf dump")["osd"]["read_errors"].clone();
+    assert_eq!(errors, 1);
+    c.on_mon(|m| m.set_weight(OsdId(0), 0x10000));
+    c.pass(Duration::from_secs(1));
+    c.wait_clean();
 }

@@ -453,3 +453,33 @@ fn the_record_is_kept() {
     assert!(state(&c, pgid).has(StateBits::INCONSISTENT));
     assert_eq!(c.client.borrow().primary_of(&target), OsdId(members[0]));
 }
+
+/// A pool is deleted while it recovers: that does not keep the other PGs from being scrubbed.
+#[test]
+fn a_pool_that_is_gone_is_not_recovered_for_ever() {
+    let mut options = never();
+    options.insert("osd_deep_scrub_interval".into(), "5".into());
+    let mut c = cluster(13, 3, &options);
+    c.on_mon(|m| m.create_pool(2, "gone", 3, 1, 4));
+    c.wait_clean();
+    c.off[2] = true;
+    c.crash(2);
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(2)));
+    for i in 0..20 {
+        let target = object(2, &format!("o{i}"));
+        assert_eq!(c.call(target, vec![write_full(b"new")], true).result, 0);
+    }
+    c.on_mon(|m| m.set_flags(maps::OsdMapFlags::NORECOVER));
+    c.start(2);
+    let pgs = |pool| (0..4).map(move |seed| PgId::new(types::PoolId(pool), seed));
+    let waits = |c: &Cluster, pgid| {
+        let (state, stats) = (state(c, pgid), &c.mon.borrow().stats);
+        state.has(StateBits::DEGRADED) && stats[&pgid].acting.len() == 3
+    };
+    c.run_until(MINUTE, |c| pgs(2).all(|pgid| waits(c, pgid)));
+    c.on_mon(|m| m.delete_pool(2));
+    c.on_mon(|m| m.set_flags(maps::OsdMapFlags::NONE));
+    c.pass(Duration::from_secs(2));
+    let before: Vec<_> = pgs(1).map(|pgid| record(&c, pgid).changes).collect();
+    c.run_until(MINUTE, |c| pgs(1).zip(&before).all(|(p, n)| record(c, p).changes > *n));
+}

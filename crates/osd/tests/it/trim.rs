@@ -72,3 +72,38 @@ fn what_was_deleted_is_listed_while_a_snapshot_has_it() {
     c.wait_trimmed(PoolId(1));
     assert_eq!(list(&mut c, 1, 2), [""; 0]);
 }
+
+/// What cannot be read at the moment is trimmed later, and another PG takes its place meanwhile.
+#[test]
+fn what_cannot_be_read_is_trimmed_later() {
+    let mut c = Cluster::new(7, 3, &Options::new());
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+    c.wait_clean();
+    let target = |i: usize| object(1, &format!("{i}{}", "x".repeat(1000)));
+    for snaps in [&[][..], &[1]] {
+        let seq = SnapId(snaps.first().copied().unwrap_or(0));
+        for i in 0..400 {
+            let snapc = SnapContext { seq, snaps: snaps.iter().map(|s| SnapId(*s)).collect() };
+            let kind = wire::msg::flags::WRITE;
+            c.on_client(|cl| cl.request_with(target(i), vec![write_full(b"x")], kind, snapc));
+        }
+        c.run_until(PATIENCE, |c| c.client.borrow().outstanding() == 0);
+    }
+    let primary = c.client.borrow().primary_of(&target(0)).0 as usize;
+    let node = c.osds[primary];
+    c.world.stop(node);
+    c.run_until(PATIENCE, |c| c.world.exit_of(node).is_some());
+    let leads = |c: &Cluster| c.client.borrow().primary_of(&target(0)).0 as usize == primary;
+    c.run_until(PATIENCE, |c| !leads(c));
+    c.run_until(PATIENCE, |c| leads(c));
+    c.wait_clean();
+    c.world.set_unreadable(node, true);
+    c.on_mon(|m| m.remove_snap(1, SnapId(1)));
+    c.pass(Duration::from_secs(2));
+    c.world.set_unreadable(node, false);
+    let errors = crate::admin::ask(&mut c, primary as i32, "perf dump")["osd"]["read_errors"].clone();
+    assert_eq!(errors, 1);
+    c.run_until(Duration::from_secs(120), |c| {
+        c.mon.borrow().map.removed_snaps_queue.get(&PoolId(1)).is_none_or(|q| q.is_empty())
+    });
+}
