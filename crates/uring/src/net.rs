@@ -23,6 +23,8 @@ pub(crate) struct Listener {
     pub id: ListenId,
     pub socket: Socket,
     pub is_unix: bool,
+    /// The last connection could not be accepted.
+    pub fails: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

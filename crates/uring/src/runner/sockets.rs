@@ -16,9 +16,16 @@ use std::time::Duration;
 
 /// A send of up to so many bytes completes while it is submitted, or not at all: sockets buffer more.
 const SHORT_SEND_BYTES: usize = 32 << 10;
+/// After a connection could not be accepted, it is tried again after so long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Of a receive: wait until there is something, without looking first (`IORING_RECVSEND_POLL_FIRST` in
 /// io_uring.h).
 const POLL_FIRST: u16 = 1;
+
+/// Whether an operation ended before it did anything.
+pub(super) fn is_to_be_repeated(result: i32) -> bool {
+    result == -libc::EINTR || result == -libc::EAGAIN
+}
 
 impl Runner {
     pub(super) fn net_op(&mut self, now: Now, op: NetOp) -> Result<(), RunError> {
@@ -68,7 +75,7 @@ impl Runner {
         match listen(addr) {
             Ok((fd, got)) => {
                 let is_unix = matches!(addr, ListenAddr::Unix(_));
-                let listener = Listener { id, socket: Socket { fd }, is_unix };
+                let listener = Listener { id, socket: Socket { fd }, is_unix, fails: false };
                 let index = self.listeners.insert(listener);
                 self.arm_accept(index)?;
                 self.pending.push_back(Event::Net(NetEvent::Listening { listen: id, addr: got }));
@@ -81,21 +88,36 @@ impl Runner {
         Ok(())
     }
 
-    fn arm_accept(&mut self, listener: Index) -> Result<(), RunError> {
+    pub(super) fn arm_accept(&mut self, listener: Index) -> Result<(), RunError> {
         let fd = ring_types::Fd(self.listeners[listener].socket.fd.as_raw_fd());
         let entry = opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build();
         self.push(entry, Slot::Accept { listener })
     }
 
+    /// Waits for connections again, after a while.
+    fn arm_accept_later(&mut self, listener: Index) -> Result<(), RunError> {
+        let after = Box::new(ring_types::Timespec::from(ACCEPT_PAUSE));
+        let at: *const ring_types::Timespec = &*after;
+        let entry = opcode::Timeout::new(at).build();
+        self.push(entry, Slot::AcceptPause { listener, _after: after })
+    }
+
     pub(super) fn accepted(&mut self, listener: Index, d: Done) -> Result<Option<Event>, RunError> {
+        let failed = d.result < 0;
+        let failed_before = std::mem::replace(&mut self.listeners[listener].fails, failed);
+        if failed {
+            // Most likely out of descriptors: who connects waits, and those who are connected go on.
+            if !failed_before {
+                let error = std::io::Error::from_raw_os_error(-d.result);
+                tracing::warn!("a connection could not be accepted, it is tried again: {error}");
+            }
+            if !d.more {
+                self.arm_accept_later(listener)?;
+            }
+            return Ok(None);
+        }
         if !d.more {
             self.arm_accept(listener)?;
-        }
-        if d.result < 0 {
-            // Most likely out of descriptors: the peer is refused, others go on.
-            let error = std::io::Error::from_raw_os_error(-d.result);
-            tracing::warn!("a connection could not be accepted: {error}");
-            return Ok(None);
         }
         // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
         let fd = unsafe { OwnedFd::from_raw_fd(d.result) };
@@ -162,7 +184,8 @@ impl Runner {
         Some(Event::Net(NetEvent::Connected { conn: self.conns[index].id, local }))
     }
 
-    /// How many bytes a receive brought, or what the core hears of the connection instead.
+    /// How many bytes a receive brought (none: it is to be repeated), or what the core hears of the
+    /// connection instead.
     fn receive_ended(&mut self, index: Index, d: Done) -> Result<usize, Option<Event>> {
         let (conn, result) = (&mut self.conns[index], d.result);
         conn.in_flight -= 1;
@@ -172,7 +195,11 @@ impl Runner {
             self.reap(index);
             return Err(None);
         }
-        usize::try_from(result).ok().filter(|n| *n > 0).ok_or_else(|| self.ended(index, result))
+        match usize::try_from(result) {
+            Ok(n) if n > 0 => Ok(n),
+            _ if is_to_be_repeated(result) => Ok(0),
+            _ => Err(self.ended(index, result)),
+        }
     }
 
     pub(super) fn received(
@@ -192,7 +219,7 @@ impl Runner {
         let data = conn.received(buf, n);
         let id = conn.id;
         self.dirty.push(index);
-        Some(Event::Net(NetEvent::Received { conn: id, data }))
+        (n > 0).then_some(Event::Net(NetEvent::Received { conn: id, data }))
     }
 
     pub(super) fn filled(
@@ -246,10 +273,6 @@ impl Runner {
     }
 
     fn ended(&mut self, index: Index, result: i32) -> Option<Event> {
-        if result == -libc::EINTR || result == -libc::EAGAIN {
-            self.dirty.push(index);
-            return None;
-        }
         let why = if result == 0 { CloseReason::Eof } else { CloseReason::Os(-result) };
         self.broken(index, why)
     }
@@ -372,5 +395,33 @@ impl Runner {
         let len = u32::try_from(spare.len()).unwrap_or(u32::MAX);
         let entry = opcode::Recv::new(fd, spare.as_mut_ptr().cast(), len).ioprio(how).build();
         self.push(entry, Slot::Recv { conn: index, buf })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::Options;
+
+    /// A receive into a buffer that a signal cuts off, and one of bytes.
+    #[test]
+    fn a_receive_that_is_cut_off_is_repeated() {
+        let mut runner = Runner::new(Vec::new(), None, &Options::default()).expect("a ring");
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let index = runner.add_conn(ConnId(1), ours.into(), Stage::Open);
+        for result in [-libc::EINTR, -libc::EAGAIN] {
+            let done = Done { key: 0, result, more: false, has_rest: false };
+            let conn = &mut runner.conns[index];
+            (conn.receiving, conn.in_flight) = (true, 1);
+            let event = runner.filled(index, AlignedBuf::zeroed(4096), 7, done);
+            assert!(event.is_none());
+            let fill = runner.conns[index].fill.take().expect("the buffer is still to be filled");
+            assert_eq!((fill.buf.len(), fill.from), (4096, 7));
+            let conn = &mut runner.conns[index];
+            (conn.receiving, conn.in_flight) = (true, 1);
+            let chunk = conn.take_chunk();
+            assert!(runner.received(index, chunk, done).is_none());
+            assert!(runner.conns[index].wants_recv());
+        }
     }
 }
