@@ -3,12 +3,13 @@
 //! The rules are in [`crate::heartbeat`] and [`crate::lease`].
 
 use crate::daemon::{Daemon, Life};
-use crate::heartbeat::Target;
+use crate::heartbeat::{End, Target};
 use crate::host::{OpId, PgHost};
 use crate::lease::Prior;
 use crate::links::{HB_BACK, HB_FRONT};
 use crate::tracker::Mark;
 use io::Effects;
+use io::net::CloseReason;
 use peer::{Heartbeat, LeaseAsk, LeaseGrant, OsdFailure, PriorReader};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -18,6 +19,10 @@ use wire::messenger::{Dial, ListenerConfig, Policy};
 use wire::msg::{MOsdMap, Message, Payload};
 use wire::{CloseWhy, LinkId, PeerInfo};
 
+const ENOMEM: i32 = 12;
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+const ENOBUFS: i32 = 105;
 const ECONNREFUSED: i32 = 111;
 
 /// What a heartbeat socket serves: other OSDs, on connections that are worth nothing.
@@ -103,8 +108,12 @@ impl Daemon {
 
     /// See [`Daemon::heartbeat_opened`].
     pub(crate) fn heartbeat_closed(&mut self, link: LinkId, why: &CloseWhy) -> bool {
-        let refused = matches!(why, CloseWhy::Net(io::net::CloseReason::Os(ECONNREFUSED)));
-        self.heartbeats.closed(link, refused) || self.asked_by.remove(&link).is_some()
+        let end = match why {
+            CloseWhy::Net(CloseReason::Os(ECONNREFUSED)) => End::Refused,
+            CloseWhy::Net(CloseReason::Os(ENFILE | EMFILE | ENOBUFS | ENOMEM)) => End::Ours,
+            _ => End::Other,
+        };
+        self.heartbeats.closed(link, end) || self.asked_by.remove(&link).is_some()
     }
 
     /// See [`Daemon::heartbeat_opened`].

@@ -31,6 +31,17 @@ pub enum Net {
 /// Both.
 pub const NETS: [Net; 2] = [Net::Back, Net::Front];
 
+/// How a connection ended, or why it could not be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The peer's host refuses connections.
+    Refused,
+    /// This OSD had nothing to make it with: nothing was asked, and nothing is known of the peer.
+    Ours,
+    /// Otherwise.
+    Other,
+}
+
 /// A peer as the map shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
@@ -137,12 +148,15 @@ impl Heartbeats {
     }
 
     /// A connection ended or could not be made. Whether it was one of these.
-    pub fn closed(&mut self, link: LinkId, refused: bool) -> bool {
+    pub fn closed(&mut self, link: LinkId, end: End) -> bool {
         let Some((osd, net)) = self.by_link.remove(&link) else { return false };
         if let Some(peer) = self.peers.get_mut(&osd) {
             let channel = &mut peer.channels[net as usize];
             channel.link = None;
-            channel.refused = refused;
+            channel.refused = end == End::Refused;
+            if end == End::Ours {
+                channel.unanswered.clear();
+            }
         }
         true
     }
@@ -276,11 +290,33 @@ mod tests {
     fn a_refused_connection_is_told_at_once() {
         let mut h = one();
         assert_eq!(pass(&mut h, 0..20, &[0, 1]), []);
-        assert!(h.closed(LinkId(0), false) && !h.closed(LinkId(9), true));
+        assert!(h.closed(LinkId(0), End::Other) && !h.closed(LinkId(9), End::Refused));
         assert_eq!(h.look(at(20), GRACE), []);
         h.dialled(OsdId(1), Net::Back, LinkId(7));
-        assert!(h.closed(LinkId(7), true));
+        assert!(h.closed(LinkId(7), End::Refused));
         assert_eq!(h.look(at(21), GRACE)[0].what, FailureKind::Refused);
+    }
+
+    #[test]
+    fn who_cannot_be_dialled_for_want_of_descriptors_is_not_silent() {
+        for (end, accused) in [(End::Ours, false), (End::Other, true)] {
+            let mut h = one();
+            assert_eq!(pass(&mut h, 0..20, &[0, 1]), []);
+            assert!(h.closed(LinkId(0), End::Other) && h.closed(LinkId(1), End::Other));
+            let mut said = Vec::new();
+            for t in (20..100).step_by(5) {
+                if h.is_due(at(t)) {
+                    for (osd, net, _) in h.to_dial() {
+                        h.dialled(osd, net, LinkId(t * 2 + net as u64));
+                    }
+                    for link in h.ask(at(t), SECOND) {
+                        assert!(h.closed(link, end));
+                    }
+                }
+                said.extend(h.look(at(t), GRACE));
+            }
+            assert_eq!(!said.is_empty(), accused, "{said:?}");
+        }
     }
 
     #[test]

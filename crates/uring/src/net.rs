@@ -24,7 +24,7 @@ pub(crate) struct Listener {
     pub socket: Socket,
     pub is_unix: bool,
     /// The last connection could not be accepted.
-    pub is_refusing: bool,
+    pub fails: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,53 +15,18 @@ pub(crate) type Index = usize;
 
 /// What an entry in the ring is for, and everything the kernel may still touch for it.
 pub(crate) enum Slot {
-    Accept {
-        listener: Index,
-    },
-    Connect {
-        conn: Index,
-        _addr: Box<libc::sockaddr_storage>,
-    },
-    Recv {
-        conn: Index,
-        buf: BytesMut,
-    },
-    Fill {
-        conn: Index,
-        buf: AlignedBuf,
-        from: usize,
-    },
-    Send {
-        conn: Index,
-        msg: Box<SendMsg>,
-    },
-    DiskRead {
-        token: DiskToken,
-        buf: ReadBuf,
-    },
-    DiskWrite {
-        token: DiskToken,
-        wanted: usize,
-        _data: WriteData,
-    },
-    DiskFlush {
-        token: DiskToken,
-    },
-    DiskDiscard {
-        token: DiskToken,
-    },
-    Signal {
-        _buf: Box<[u8; 8]>,
-    },
-    Timeout {
-        deadline: Mono,
-        _after: Box<Timespec>,
-    },
-    /// The pause after which connections are accepted again.
-    Again {
-        listener: Index,
-        _after: Box<Timespec>,
-    },
+    Accept { listener: Index },
+    AcceptPause { listener: Index, _after: Box<Timespec> },
+    Connect { conn: Index, _addr: Box<libc::sockaddr_storage> },
+    Recv { conn: Index, buf: BytesMut },
+    Fill { conn: Index, buf: AlignedBuf, from: usize },
+    Send { conn: Index, msg: Box<SendMsg> },
+    DiskRead { token: DiskToken, buf: ReadBuf },
+    DiskWrite { token: DiskToken, wanted: usize, _data: WriteData },
+    DiskFlush { token: DiskToken },
+    DiskDiscard { token: DiskToken },
+    Signal { _buf: Box<[u8; 8]> },
+    Timeout { deadline: Mono, _after: Box<Timespec> },
     Cancel,
 }
 
@@ -119,10 +84,6 @@ impl Slots {
         self.slab.remove(key as usize)
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.slab.is_empty()
-    }
-
     /// Whether disk operations are in flight.
     pub fn has_disk(&self) -> bool {
         self.slab.iter().any(|(_, s)| {
@@ -168,7 +129,7 @@ mod tests {
         slots.insert(Slot::DiskWrite { token: DiskToken(1), wanted: 4, _data });
         slots.insert(Slot::Signal { _buf: Box::new([0; 8]) });
         slots.abandon();
-        assert!(slots.is_empty());
+        assert!(slots.slab.is_empty());
         assert_eq!(Arc::strong_count(&owner), 2, "the data of the write");
     }
 }

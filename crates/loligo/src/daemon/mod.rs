@@ -12,7 +12,6 @@ use crate::sync_client::entropy;
 use io::Core;
 use io::kv::ClusterStore;
 use pid::PidFile;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use types::AddrVec;
 
 /// Prepares the process of `name`. The pid file is held as long as what is given back lives.
@@ -21,23 +20,12 @@ fn prepare(args: &DaemonArgs, name: &str, mons: Vec<AddrVec>) -> Result<Option<P
         // It fails for a process that leads its group, which is as good.
         let _ = rustix::process::setsid();
     }
-    allow_many_connections();
     let pid_file = args.pid_file.as_deref().map(PidFile::take).transpose()?;
     if let Some(dir) = &args.crash_dir {
         crash::note_panics(dir, name);
         crash::post_all(dir, &ClientConf { fsid: None, mons })?;
     }
     Ok(pid_file)
-}
-
-/// Each client and each peer has a connection. The usual limit of 1,024 is for programs that use `select`; any
-/// process may have as many as its hard limit says.
-fn allow_many_connections() {
-    let limit = getrlimit(Resource::Nofile);
-    let most = Rlimit { current: limit.maximum, ..limit };
-    if let Err(why) = setrlimit(Resource::Nofile, most) {
-        tracing::warn!("no more than {:?} connections and files at a time: {why}", limit.current);
-    }
 }
 
 /// Tells this life of a daemon from others at the same address; never 0.

@@ -41,6 +41,8 @@ use wire::msg::Payload;
 const GRANT_S: u64 = 600;
 /// A primary gives up when it does not get its reservations for so long, in seconds.
 const RESERVE_S: u64 = 60;
+/// And when it does not get all lists of a chunk for so long, in seconds: writes may wait for them.
+const LISTS_S: u64 = 3600;
 /// When a member has no room for a scrub, it is tried again after at least so long, in milliseconds.
 const REFUSED_MS: u64 = 300;
 /// A PG that could not be scrubbed is tried again after so long, in seconds.
@@ -95,6 +97,11 @@ impl Scrubbing {
     /// Whether a scrub of ours still asks others to take part.
     fn is_reserving(&self) -> bool {
         self.running.as_deref().is_some_and(|s| matches!(s.phase(), Phase::Reserving(_)))
+    }
+
+    /// Whether the lists of a chunk of ours are being made.
+    fn awaits_lists(&self) -> bool {
+        self.running.as_deref().is_some_and(|s| matches!(s.phase(), Phase::Scanning(_)))
     }
 
     fn is_busy(&self) -> bool {
@@ -365,12 +372,14 @@ impl Daemon {
         let now = self.now.mono;
         let mut stale = Vec::new();
         for (pgid, host) in &mut self.pgs {
-            if host.scrub.granted.is_some_and(|(_, until)| until <= now) {
+            // While we are at our own list, the primary waits for us.
+            let scans = host.scrub.scan.is_some();
+            if !scans && host.scrub.granted.is_some_and(|(_, until)| until <= now) {
                 host.scrub.granted = None;
-                host.scrub.scan = None;
             }
-            let long = now.since(host.scrub.began) >= Duration::from_secs(RESERVE_S);
-            if long && host.scrub.is_reserving() {
+            let long = |since, seconds| now.since(since) >= Duration::from_secs(seconds);
+            let reserves = host.scrub.is_reserving() && long(host.scrub.began, RESERVE_S);
+            if reserves || (host.scrub.awaits_lists() && long(host.scrub.chunk_began, LISTS_S)) {
                 stale.push(*pgid);
             }
         }

@@ -267,9 +267,13 @@ impl Daemon {
 
     /// Our list is made, or cannot be.
     fn end_scan(&mut self, pgid: PgId, failed: bool, fx: &mut Effects) {
-        let epoch = self.maps.epoch();
+        let (epoch, now) = (self.maps.epoch(), self.now.mono);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let Some(scan) = host.scrub.scan.take() else { return };
+        // The primary is heard of again when it has everybody's list.
+        if let Some((_, until)) = &mut host.scrub.granted {
+            *until = now.after(Duration::from_secs(GRANT_S));
+        }
         let interval = host.interval();
         let Scan { chunk, end, objects, asked_by, .. } = *scan;
         self.perf.scrubbed_objects += objects.len() as u64;

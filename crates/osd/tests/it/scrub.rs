@@ -483,3 +483,25 @@ fn a_pool_that_is_gone_is_not_recovered_for_ever() {
     let before: Vec<_> = pgs(1).map(|pgid| record(&c, pgid).changes).collect();
     c.run_until(MINUTE, |c| pgs(1).zip(&before).all(|(p, n)| record(c, p).changes > *n));
 }
+
+/// A member's disk takes very long for its part of a chunk: the scrub goes on when it is done, and so do the
+/// writes that wait for it.
+#[test]
+fn a_slow_member_of_a_scrub_is_waited_for() {
+    let mut c = cluster(14, 3, &never());
+    let target = put(&mut c, "precious");
+    let pgid = c.client.borrow().pg_of(&target);
+    let replica = c.osds[members(&c, &target)[1] as usize];
+    c.pass(Duration::from_secs(5));
+    c.world.set_slow_disks(replica, 8_000_000);
+    assert!(c.on_mon(|m| m.order_scrub(pgid, true, false)));
+    c.pass(Duration::from_secs(1));
+    c.world.set_slow_disks(replica, 1);
+    let scrubs = |c: &Cluster| state(c, pgid).has(StateBits::SCRUBBING);
+    assert!(scrubs(&c));
+    c.pass(Duration::from_secs(610));
+    assert!(scrubs(&c), "the disk was not slow enough");
+    c.run_until(Duration::from_secs(1200), |c| !scrubs(c));
+    assert_eq!(record(&c, pgid).changes, 1);
+    assert_eq!(c.call(target, vec![write_full(b"later")], true).result, 0);
+}

@@ -22,6 +22,7 @@ use io_uring::{opcode, squeue, types as ring_types};
 use late::{Lateness, tell_late};
 use lone::Lone;
 use slab::Slab;
+use sockets::is_to_be_repeated;
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -80,37 +81,24 @@ pub fn run<C: Core + ?Sized>(
     kv: Option<Box<dyn ClusterStore>>,
     options: &Options,
 ) -> Result<Exit, RunError> {
-    let mut main = Ring::new(options.ring_entries).map_err(RunError::NoRing)?;
-    let lazy = Ring::new(LAZY_ENTRIES).map_err(RunError::NoRing)?;
-    // Who has no disk reads nothing.
-    let pool = if devices.is_empty() { None } else { read_pool(&mut main) };
-    let mut runner = Runner {
-        pool,
-        rings: Some(Rings { main, lazy }),
-        lazy: Lazy::default(),
-        lone: Lone::default(),
-        lateness: Lateness::default(),
-        slots: Slots::default(),
-        clock: start_of_clock(),
-        fx: Effects::new(),
-        pending: VecDeque::new(),
-        listeners: Slab::new(),
-        conns: Slab::new(),
-        by_id: HashMap::default(),
-        dirty: Vec::new(),
-        short_sends: 0,
-        timers: Timers::default(),
-        lingering: Vec::new(),
-        devices,
-        kv,
-        signal: None,
-        give_back_at: Mono(0),
-        told_buffers: 0,
-    };
+    raise_descriptor_limit();
+    let mut runner = Runner::new(devices, kv, options)?;
     if options.handle_signals {
         runner.watch_signals()?;
     }
     runner.run(core)
+}
+
+/// Each connection takes a descriptor: as many as the process may have. What a session of a login or systemd
+/// gives at first, 1024, is for programs that use `select`.
+fn raise_descriptor_limit() {
+    let mut limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    if limit.current != limit.maximum {
+        limit.current = limit.maximum;
+        if let Err(why) = rustix::process::setrlimit(rustix::process::Resource::Nofile, limit) {
+            tracing::warn!("the limit of open files stays as it is: {why}");
+        }
+    }
 }
 
 /// Memory for short reads, if the kernel takes it.
@@ -177,6 +165,40 @@ impl Drop for Runner {
 }
 
 impl Runner {
+    fn new(
+        devices: Vec<Device>,
+        kv: Option<Box<dyn ClusterStore>>,
+        options: &Options,
+    ) -> Result<Self, RunError> {
+        let mut main = Ring::new(options.ring_entries).map_err(RunError::NoRing)?;
+        let lazy = Ring::new(LAZY_ENTRIES).map_err(RunError::NoRing)?;
+        // Who has no disk reads nothing.
+        let pool = if devices.is_empty() { None } else { read_pool(&mut main) };
+        Ok(Runner {
+            pool,
+            rings: Some(Rings { main, lazy }),
+            lazy: Lazy::default(),
+            lone: Lone::default(),
+            lateness: Lateness::default(),
+            slots: Slots::default(),
+            clock: start_of_clock(),
+            fx: Effects::new(),
+            pending: VecDeque::new(),
+            listeners: Slab::new(),
+            conns: Slab::new(),
+            by_id: HashMap::default(),
+            dirty: Vec::new(),
+            short_sends: 0,
+            timers: Timers::default(),
+            lingering: Vec::new(),
+            devices,
+            kv,
+            signal: None,
+            give_back_at: Mono(0),
+            told_buffers: 0,
+        })
+    }
+
     fn mono(&self) -> Mono {
         Mono(self.clock.elapsed().as_nanos() as u64)
     }
@@ -336,6 +358,10 @@ impl Runner {
         }
         let event = match self.slots.remove(d.key) {
             Slot::Accept { .. } => None,
+            Slot::AcceptPause { listener, .. } => {
+                self.arm_accept(listener)?;
+                None
+            }
             Slot::Connect { conn, .. } => self.connected(conn, d.result),
             Slot::Recv { conn, buf } => self.received(conn, buf, d),
             Slot::Fill { conn, buf, from } => self.filled(conn, buf, from, d),
@@ -361,12 +387,17 @@ impl Runner {
                 self.lone.other_ended();
                 Some(Event::Disk(DiskDone { token, result: Ok(Bytes::new()) }))
             }
-            Slot::Signal { .. } => {
+            Slot::Signal { .. } if d.result > 0 => {
                 self.arm_signal()?;
-                (d.result > 0).then_some(Event::Stop)
+                Some(Event::Stop)
             }
-            Slot::Again { listener, .. } => {
-                self.accept_again(listener)?;
+            Slot::Signal { .. } if is_to_be_repeated(d.result) => {
+                self.arm_signal()?;
+                None
+            }
+            Slot::Signal { .. } => {
+                let error = std::io::Error::from_raw_os_error(-d.result);
+                tracing::error!("signals are not heard any more: {error}");
                 None
             }
             Slot::Timeout { deadline, .. } => {
@@ -410,7 +441,7 @@ impl Runner {
                 self.complete(now.mono, d)?;
             }
             let sending = self.conns.iter().any(|(_, c)| c.sending || c.wants_send());
-            if (!sending && !self.slots.has_disk()) || now.mono >= until || self.slots.is_empty() {
+            if (!sending && !self.slots.has_disk()) || now.mono >= until {
                 return Ok(());
             }
             self.start_transfers()?;

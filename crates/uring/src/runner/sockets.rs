@@ -16,11 +16,16 @@ use std::time::Duration;
 
 /// A send of up to so many bytes completes while it is submitted, or not at all: sockets buffer more.
 const SHORT_SEND_BYTES: usize = 32 << 10;
-/// After an error connections are accepted again, so much later.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// After a connection could not be accepted, it is tried again after so long.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Of a receive: wait until there is something, without looking first (`IORING_RECVSEND_POLL_FIRST` in
 /// io_uring.h).
 const POLL_FIRST: u16 = 1;
+
+/// Whether an operation ended before it did anything.
+pub(super) fn is_to_be_repeated(result: i32) -> bool {
+    result == -libc::EINTR || result == -libc::EAGAIN
+}
 
 impl Runner {
     pub(super) fn net_op(&mut self, now: Now, op: NetOp) -> Result<(), RunError> {
@@ -70,7 +75,7 @@ impl Runner {
         match listen(addr) {
             Ok((fd, got)) => {
                 let is_unix = matches!(addr, ListenAddr::Unix(_));
-                let listener = Listener { id, socket: Socket { fd }, is_unix, is_refusing: false };
+                let listener = Listener { id, socket: Socket { fd }, is_unix, fails: false };
                 let index = self.listeners.insert(listener);
                 self.arm_accept(index)?;
                 self.pending.push_back(Event::Net(NetEvent::Listening { listen: id, addr: got }));
@@ -83,22 +88,39 @@ impl Runner {
         Ok(())
     }
 
-    fn arm_accept(&mut self, listener: Index) -> Result<(), RunError> {
+    pub(super) fn arm_accept(&mut self, listener: Index) -> Result<(), RunError> {
         let fd = ring_types::Fd(self.listeners[listener].socket.fd.as_raw_fd());
         let entry = opcode::AcceptMulti::new(fd).flags(libc::SOCK_CLOEXEC).build();
         self.push(entry, Slot::Accept { listener })
     }
 
+    /// Waits for connections again, after a while.
+    fn arm_accept_later(&mut self, listener: Index) -> Result<(), RunError> {
+        let after = Box::new(ring_types::Timespec::from(ACCEPT_PAUSE));
+        let at: *const ring_types::Timespec = &*after;
+        let entry = opcode::Timeout::new(at).build();
+        self.push(entry, Slot::AcceptPause { listener, _after: after })
+    }
+
     pub(super) fn accepted(&mut self, listener: Index, d: Done) -> Result<Option<Event>, RunError> {
-        if d.result < 0 {
-            self.not_accepted(listener, d)?;
+        let failed = d.result < 0;
+        let failed_before = std::mem::replace(&mut self.listeners[listener].fails, failed);
+        if failed {
+            // Most likely out of descriptors: who connects waits, and those who are connected go on.
+            if !failed_before {
+                let error = std::io::Error::from_raw_os_error(-d.result);
+                tracing::warn!(
+                    "a connection could not be accepted, it is tried again: {error}. Lacks the process \
+                     file descriptors, it needs a higher limit (`LimitNOFILE` of systemd, `ulimit -n`)"
+                );
+            }
+            if !d.more {
+                self.arm_accept_later(listener)?;
+            }
             return Ok(None);
         }
         if !d.more {
             self.arm_accept(listener)?;
-        }
-        if std::mem::take(&mut self.listeners[listener].is_refusing) {
-            tracing::info!("connections are accepted again");
         }
         // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
         let fd = unsafe { OwnedFd::from_raw_fd(d.result) };
@@ -119,28 +141,6 @@ impl Runner {
         let conn = self.fx.new_conn();
         self.add_conn(conn, fd, Stage::Open);
         Ok(Some(Event::Net(NetEvent::Accepted { listen, conn, peer })))
-    }
-
-    /// Most likely out of descriptors: peers wait, or are refused; others go on. The kernel would say the
-    /// same again at once.
-    fn not_accepted(&mut self, listener: Index, d: Done) -> Result<(), RunError> {
-        if !std::mem::replace(&mut self.listeners[listener].is_refusing, true) {
-            let error = std::io::Error::from_raw_os_error(-d.result);
-            tracing::warn!(
-                "connections cannot be accepted: {error}. They are again as soon as that is over; if it \
-                 lacks file descriptors, give it more (`LimitNOFILE` of systemd, `ulimit -n`)"
-            );
-        }
-        if d.more {
-            return Ok(());
-        }
-        let after = Box::new(ring_types::Timespec::from(ACCEPT_AGAIN));
-        let at: *const ring_types::Timespec = &*after;
-        self.push(opcode::Timeout::new(at).build(), Slot::Again { listener, _after: after })
-    }
-
-    pub(super) fn accept_again(&mut self, listener: Index) -> Result<(), RunError> {
-        self.arm_accept(listener)
     }
 
     fn add_conn(&mut self, id: ConnId, fd: OwnedFd, stage: Stage) -> Index {
@@ -187,7 +187,8 @@ impl Runner {
         Some(Event::Net(NetEvent::Connected { conn: self.conns[index].id, local }))
     }
 
-    /// How many bytes a receive brought, or what the core hears of the connection instead.
+    /// How many bytes a receive brought (none: it is to be repeated), or what the core hears of the
+    /// connection instead.
     fn receive_ended(&mut self, index: Index, d: Done) -> Result<usize, Option<Event>> {
         let (conn, result) = (&mut self.conns[index], d.result);
         conn.in_flight -= 1;
@@ -197,7 +198,11 @@ impl Runner {
             self.reap(index);
             return Err(None);
         }
-        usize::try_from(result).ok().filter(|n| *n > 0).ok_or_else(|| self.ended(index, result))
+        match usize::try_from(result) {
+            Ok(n) if n > 0 => Ok(n),
+            _ if is_to_be_repeated(result) => Ok(0),
+            _ => Err(self.ended(index, result)),
+        }
     }
 
     pub(super) fn received(
@@ -217,7 +222,7 @@ impl Runner {
         let data = conn.received(buf, n);
         let id = conn.id;
         self.dirty.push(index);
-        Some(Event::Net(NetEvent::Received { conn: id, data }))
+        (n > 0).then_some(Event::Net(NetEvent::Received { conn: id, data }))
     }
 
     pub(super) fn filled(
@@ -229,13 +234,7 @@ impl Runner {
     ) -> Option<Event> {
         let n = match self.receive_ended(index, d) {
             Ok(n) => n,
-            Err(event) => {
-                // It may go on: the rest still belongs there.
-                if let Some(conn) = self.conns.get_mut(index).filter(|c| c.stage == Stage::Open) {
-                    conn.fill = Some(Fill { buf, from });
-                }
-                return event;
-            }
+            Err(event) => return event,
         };
         let conn = &mut self.conns[index];
         let from = from + n;
@@ -277,10 +276,6 @@ impl Runner {
     }
 
     fn ended(&mut self, index: Index, result: i32) -> Option<Event> {
-        if result == -libc::EINTR || result == -libc::EAGAIN {
-            self.dirty.push(index);
-            return None;
-        }
         let why = if result == 0 { CloseReason::Eof } else { CloseReason::Os(-result) };
         self.broken(index, why)
     }
@@ -403,5 +398,33 @@ impl Runner {
         let len = u32::try_from(spare.len()).unwrap_or(u32::MAX);
         let entry = opcode::Recv::new(fd, spare.as_mut_ptr().cast(), len).ioprio(how).build();
         self.push(entry, Slot::Recv { conn: index, buf })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::Options;
+
+    /// A receive into a buffer that a signal cuts off, and one of bytes.
+    #[test]
+    fn a_receive_that_is_cut_off_is_repeated() {
+        let mut runner = Runner::new(Vec::new(), None, &Options::default()).expect("a ring");
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let index = runner.add_conn(ConnId(1), ours.into(), Stage::Open);
+        for result in [-libc::EINTR, -libc::EAGAIN] {
+            let done = Done { key: 0, result, more: false, has_rest: false };
+            let conn = &mut runner.conns[index];
+            (conn.receiving, conn.in_flight) = (true, 1);
+            let event = runner.filled(index, AlignedBuf::zeroed(4096), 7, done);
+            assert!(event.is_none());
+            let fill = runner.conns[index].fill.take().expect("the buffer is still to be filled");
+            assert_eq!((fill.buf.len(), fill.from), (4096, 7));
+            let conn = &mut runner.conns[index];
+            (conn.receiving, conn.in_flight) = (true, 1);
+            let chunk = conn.take_chunk();
+            assert!(runner.received(index, chunk, done).is_none());
+            assert!(runner.conns[index].wants_recv());
+        }
     }
 }

@@ -303,3 +303,84 @@ fn who_does_not_take_what_is_sent_is_not_received_from_until_he_does() {
     let heard: Vec<_> = heard.iter().map(|(data, told)| (&data[..], *told)).collect();
     assert_eq!(heard, [(&b"more!"[..], 0), (&b"again!"[..], 2)]);
 }
+
+/// Counts what is said in the log.
+#[derive(Clone, Default)]
+struct Said(std::sync::Arc<std::sync::atomic::AtomicUsize>);
+
+impl tracing::Subscriber for Said {
+    fn enabled(&self, of: &tracing::Metadata<'_>) -> bool {
+        *of.level() <= tracing::Level::WARN
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+/// Uses up all descriptors, lets somebody connect, and gives some back a moment later.
+struct OutOfFiles {
+    files: Vec<std::fs::File>,
+    caller: Option<std::net::TcpStream>,
+    give_back_at: Option<types::Mono>,
+}
+
+impl io::Core for OutOfFiles {
+    fn handle(&mut self, now: io::Now, event: Event, fx: &mut Effects) {
+        match event {
+            Event::Start => listen(fx),
+            Event::Net(NetEvent::Listening { addr, .. }) => {
+                self.files.extend(std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()));
+                self.files.pop();
+                self.caller = Some(std::net::TcpStream::connect(addr.unwrap()).unwrap());
+                self.give_back_at = Some(now.mono.after(std::time::Duration::from_millis(350)));
+            }
+            Event::Timer => {
+                self.files.clear();
+                self.give_back_at = None;
+            }
+            Event::Net(NetEvent::Accepted { .. }) => {
+                assert!(self.files.is_empty(), "there was no descriptor for it");
+                fx.exit(0, "accepted");
+            }
+            _ => {}
+        }
+    }
+
+    fn end_turn(&mut self, _: io::Now, _: &mut Effects) {}
+
+    fn next_deadline(&self) -> Option<types::Mono> {
+        self.give_back_at
+    }
+}
+
+/// In a process of its own, as the limit is the process's.
+#[test]
+fn without_descriptors_connections_wait_and_the_log_has_one_line() {
+    const CHILD: &str = "URING_TEST_OUT_OF_FILES";
+    let name = "net::without_descriptors_connections_wait_and_the_log_has_one_line";
+    if std::env::var_os(CHILD).is_none() {
+        let this = std::env::current_exe().unwrap();
+        let mut child = std::process::Command::new(this);
+        child.args(["--exact", name]).env(CHILD, "1");
+        assert!(child.status().unwrap().success());
+        return;
+    }
+    let some = rustix::process::Rlimit { current: Some(64), maximum: Some(256) };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, some).unwrap();
+    let said = Said::default();
+    let mut core = OutOfFiles { files: Vec::new(), caller: None, give_back_at: None };
+    let options = uring::Options { handle_signals: false, ..uring::Options::default() };
+    let run = || uring::run(&mut core, Vec::new(), None, &options);
+    let exit = tracing::subscriber::with_default(said.clone(), run).unwrap();
+    assert_eq!(exit.code, 0, "{}", exit.why);
+    assert_eq!(said.0.load(std::sync::atomic::Ordering::Relaxed), 1);
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    assert_eq!(limit.current, Some(256), "as many as there may be");
+}

@@ -195,7 +195,7 @@ fn descriptors_that_run_out_are_waited_for() {
     let log = c.dir().join("mon.a.log");
     let told = || {
         let log = std::fs::read_to_string(&log).unwrap();
-        log.lines().filter(|l| l.contains("cannot be accepted")).count()
+        log.lines().filter(|l| l.contains("could not be accepted")).count()
     };
     let dialled: Vec<TcpStream> =
         (0..FEW).map(|_| TcpStream::connect(("127.0.0.1", c.mon_port())).unwrap()).collect();
