@@ -101,7 +101,8 @@ fn what_cannot_be_read_is_trimmed_later() {
     c.on_mon(|m| m.remove_snap(1, SnapId(1)));
     c.pass(Duration::from_secs(2));
     c.world.set_unreadable(node, false);
-    let errors = crate::admin::ask(&mut c, primary as i32, "perf dump")["osd"]["read_errors"].clone();
+    let errors =
+        crate::admin::ask(&mut c, primary as i32, "perf dump")["osd"]["read_errors"].clone();
     assert_eq!(errors, 1);
     c.run_until(Duration::from_secs(120), |c| {
         c.mon.borrow().map.removed_snaps_queue.get(&PoolId(1)).is_none_or(|q| q.is_empty())
