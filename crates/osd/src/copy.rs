@@ -69,8 +69,11 @@ impl Daemon {
     pub(crate) fn resend_copies(&mut self, fx: &mut Effects) {
         let waits = |f: &Fetching| self.ops.get(&f.op).is_some_and(|op| op.attempt == f.attempt);
         self.copies.fetching.retain(waits);
-        for at in 0..self.copies.fetching.len() {
-            self.send_copy_request(at, fx);
+        // From the end: one that ends at once leaves its place to the last.
+        for at in (0..self.copies.fetching.len()).rev() {
+            if self.copies.fetching.get(at).is_some_and(|f| f.tid != 0) {
+                self.send_copy_request(at, fx);
+            }
         }
     }
 
@@ -168,7 +171,8 @@ impl Daemon {
         for (to, tid, reply) in std::mem::take(&mut self.copies.answers) {
             match to {
                 Origin::Peer(osd) => self.send_peer(osd, reply.encode().with_tid(tid), fx),
-                Origin::Own | Origin::Client => self.on_copy_reply(tid, reply, fx),
+                Origin::Own => self.on_copy_reply(tid, reply, fx),
+                Origin::Client => unreachable!("clients are answered at once"),
             }
         }
     }

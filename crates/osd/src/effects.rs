@@ -25,6 +25,8 @@ impl Daemon {
             return None;
         }
         let now = self.now.mono;
+        // A notify's id counts all effects before it.
+        self.next_notify += effects.len() as u64;
         let op = self.ops.get(&id)?;
         let (link, from, head) = (op.link, op.sender.name, op.head());
         let connected = self.sessions.get(link).is_some().then_some(link);
@@ -48,7 +50,6 @@ impl Daemon {
                     let timeout = Duration::from_secs(u64::from(timeout_s));
                     let new = NewNotify { id, from, link, cookie, version, timeout, payload };
                     watches.notify(now, &head, new, &mut out);
-                    self.next_notify += 1;
                 }
                 WatchEffect::Ack { id, cookie, reply } => {
                     watches.ack(&head, id, (from, cookie), reply, &mut out);

@@ -240,6 +240,7 @@ impl Daemon {
         let peer = self.msgr.peer(link).map(|p| p.name.to_string()).unwrap_or_default();
         tracing::warn!("osd.{}: {peer} is disconnected: {why}", self.cfg.id);
         self.msgr.close(link, fx);
+        self.forget_backlog(link);
         self.on_closed(link, fx);
     }
 

@@ -269,10 +269,10 @@ impl Daemon {
     fn hold_in_pg(&mut self, id: OpId, pgid: PgId, why: Mark, fx: &mut Effects) {
         self.mark_op(id, why);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        host.waiting.push_back(id);
-        if host.waiting.len() > crate::config::WAITING_OPS_PER_PG {
-            let newest = host.waiting.pop_back();
-            newest.into_iter().for_each(|id| self.send_back(id, fx));
+        if host.waiting.len() < crate::config::WAITING_OPS_PER_PG {
+            host.waiting.push_back(id);
+        } else {
+            self.send_back(id, fx);
         }
     }
 
@@ -397,6 +397,7 @@ impl Daemon {
             self.read_room.give_back(std::mem::take(&mut op.reading_bytes));
             op.answer = None;
             op.reads = ReadSet::new();
+            op.copies = Vec::new();
             op.trace.mark(self.now.mono, Mark::WaitingForActive);
         }
         if let Some(host) = self.pgs.get_mut(&pgid) {
