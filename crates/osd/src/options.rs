@@ -55,8 +55,9 @@ pub const OSD: &[OptionDef] = &[
     )
     .within(1.0, 1024.0)
     .basic(),
+    // In small extents it all goes through the receiver's log.
     OptionDef::new("osd_recovery_max_chunk", Size, "8M", "data of one push message")
-        .within(4096.0, 67108864.0),
+        .within(4096.0, 12582912.0),
     OptionDef::new(
         "osd_recovery_read_cost",
         Size,

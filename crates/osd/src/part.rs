@@ -16,6 +16,10 @@ use store::{Miss, OmapRange, Transaction};
 use types::testing::{Bug, planted};
 use types::{Errno, Eversion, HObject, ObjectKey, SnapId};
 
+/// Pieces of what was written of an object that one part has, together: the receiver's log takes them whole, be
+/// it the smallest one.
+const PIECES_BYTES: u64 = 2 << 20;
+
 /// One part of an object, read from the store.
 pub(crate) struct Part {
     pub exists: bool,
@@ -64,8 +68,9 @@ pub(crate) fn read_part(
     let meta = ObjectMeta::decode(&stat.meta).map_err(|_| PartError::Damaged)?;
     let mut part = Part { exists: true, version: meta.version, size: stat.size, ..Part::absent() };
     part.meta = Bytes::copy_from_slice(&stat.meta);
-    if beside.ranges.bytes() > limits.push_bytes {
-        part.add_written(reader, &key, beside.ranges.first(limits.push_bytes))?;
+    let most = limits.push_bytes.min(PIECES_BYTES);
+    if beside.ranges.bytes() > most {
+        part.add_written(reader, &key, beside.ranges.first(most))?;
         return Ok(Part { next, ..part });
     }
     if *cursor == PushCursor::default() {
@@ -128,7 +133,7 @@ pub(crate) fn read_changes(
     let Some(ranges) = whole_blocks(&changed, stat.size) else { return Ok(None) };
     let reads = ranges.iter().count() as u64;
     let cost = ranges.bytes() + reads.saturating_mul(limits.read_cost_bytes);
-    if cost > stat.size {
+    if cost > stat.size || ranges.bytes() > limits.push_bytes.min(PIECES_BYTES) {
         return Ok(None);
     }
     let mut part = Part { exists: true, version: to, size: stat.size, base, ..Part::absent() };
@@ -212,11 +217,11 @@ fn attrs_of(
     Ok(attrs.into_iter().map(|(k, v)| ((&k[..]).into(), v)).collect())
 }
 
-/// Where the parts of an object gather until the last one is here.
+/// Where the parts of an object gather until the last one is here. Its key would be too long for some if it
+/// were made of the object's key, which is escaped already.
 fn temporary(object: &HObject) -> ObjectKey {
-    let key = object.to_key();
     let mut name = b"arriving/".to_vec();
-    name.extend_from_slice(key.as_bytes());
+    name.extend_from_slice(&denc::encode(object));
     let temporary = own_object(name);
     debug_assert_eq!(temporary.pool, META_POOL);
     temporary.to_key()
@@ -295,4 +300,26 @@ pub(crate) fn list_objects(
         objects.insert(object, meta.version);
     }
     Ok((objects, HObject::max()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::{PoolId, SnapId};
+
+    /// The longest names that are let in, of the byte that is escaped.
+    #[test]
+    fn parts_of_any_object_have_somewhere_to_gather() {
+        let object = HObject {
+            pool: PoolId(1),
+            hash: 7,
+            nspace: vec![0; 256].into(),
+            key: vec![0; 2047].into(),
+            name: vec![0; 2048].into(),
+            snap: SnapId(u64::MAX - 2),
+            max: false,
+        };
+        let bytes = temporary(&object).as_bytes().len();
+        assert!(bytes <= store::MAX_NAME_BYTES, "{bytes}");
+    }
 }

@@ -166,7 +166,9 @@ impl Daemon {
         host.note_counted(&object, &delta);
         let version = entries.last().map(|e| e.version).unwrap_or_default();
         match entries.into_iter() {
-            mut all if log_only => all.by_ref().for_each(|e| host.pg.append_without_data(e)),
+            mut all if log_only => {
+                all.by_ref().for_each(|e| host.pg.append_without_data(e, sums));
+            }
             all => host.pg.append(all.collect(), sums, luv),
         }
         host.last_txn = Some(txn_id);
@@ -372,6 +374,8 @@ impl Daemon {
         let (mut entries, mut meta, mut version) = (Vec::new(), Vec::new(), host.pg.next_version());
         let mut txn = host.transaction();
         let mut sums = host.pg.info().sums;
+        // What was lost was in them, and nobody knows how much it was: they are to be counted anew.
+        sums.approximate = true;
         let to = if delete { Eversion::ZERO } else { item.have };
         for (clone, prior_version) in host.giving_up.clones_that_go(object, to) {
             txn.remove(&clone.to_key());
@@ -403,6 +407,7 @@ impl Daemon {
         host.objects.entry(head.clone()).or_default();
         let ready = Ready { meta, log_only: !delete, ..Ready::new(entries, txn, sums, head) };
         self.hand_over(pgid, ready, reads, Source::GiveUp, fx)?;
+        self.note_recount(pgid);
         Ok(version)
     }
 }

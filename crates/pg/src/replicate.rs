@@ -161,7 +161,7 @@ impl Pg {
 
     /// As the primary: the entry is handed to the store. Nobody gets its data, we neither: every copy
     /// misses the object in the entry's version from now on, and keeps what it has of it.
-    pub fn append_without_data(&mut self, entry: LogEntry) {
+    pub fn append_without_data(&mut self, entry: LogEntry, sums: ObjectSums) {
         assert_eq!(self.stage, Stage::Active, "{}: a write while not active", self.info.pgid);
         self.missing.note(&entry, self.info.there_since);
         let reached: Vec<_> = self.members().collect();
@@ -172,7 +172,7 @@ impl Pg {
                 missing.note(&entry, peer.info.there_since);
             }
         }
-        let (sums, luv) = (self.info.sums, self.info.last_user_version);
+        let luv = self.info.last_user_version;
         self.append(vec![entry], sums, luv);
     }
 

@@ -318,3 +318,37 @@ fn a_write_too_large_for_a_replicas_log_ends_nobody() {
         c.wait_clean();
     }
 }
+
+/// What was written of a large object while a copy was away, in many small pieces, is more than its log takes at
+/// once: the object is brought whole.
+#[test]
+fn many_pieces_of_a_large_object_end_nobody() {
+    const PIECE: u64 = 8 << 10;
+    const OBJECT: u64 = 16 * MIB;
+    let options = Options::from([("osd_recovery_read_cost".into(), "0".into())]);
+    let mut c = Cluster::with_disks(44, &[512 * MIB; 2], &options);
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+    c.wait_clean();
+    let data = vec![1; OBJECT as usize];
+    assert_eq!(c.call(name(0), vec![write_full(&data)], true).result, 0);
+    c.off[1] = true;
+    c.crash(1);
+    let at: Vec<u64> = (0..OBJECT).step_by(3 * PIECE as usize / 2).collect();
+    for some in at.chunks(100) {
+        let piece = |&offset: &u64| {
+            let extent = Extent { offset, length: PIECE, ..Extent::default() };
+            OsdOp::new(OpCode::WRITE, extent).with_indata(vec![2_u8; PIECE as usize])
+        };
+        assert_eq!(c.call(name(0), some.iter().map(piece).collect(), true).result, 0);
+    }
+    c.off[1] = false;
+    c.start(1);
+    c.wait_clean();
+    c.off[0] = true;
+    c.crash(0);
+    let got = c.call(name(0), vec![read(0, OBJECT)], false);
+    let wrong = output(&got, 0).chunks(3 * PIECE as usize / 2).position(|part| {
+        part.iter().enumerate().any(|(i, b)| *b != if i < PIECE as usize { 2 } else { 1 })
+    });
+    assert_eq!(wrong, None);
+}

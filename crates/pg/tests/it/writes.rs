@@ -290,7 +290,9 @@ impl Osd {
         let mut meta = Pg::log_ops(&entries, &sums, 0);
         let targets = pg.targets(o);
         match goes_back {
-            Some(_) => entries.iter().for_each(|e| pg.append_without_data(e.clone())),
+            Some(_) => {
+                entries.iter().for_each(|e| pg.append_without_data(e.clone(), pg.info().sums))
+            }
             None => pg.append(entries.clone(), sums, 0),
         }
         if last.lost_after.is_some() {
