@@ -120,7 +120,6 @@ fn disk_of(args: &OsdReplace) -> PathBuf {
 }
 
 /// What is where the new store goes, and what the OSD has now.
-#[derive(Default)]
 struct Found {
     /// The OSD's store, if it can be read.
     old: Option<Identity>,

@@ -25,8 +25,6 @@ impl Daemon {
             return None;
         }
         let now = self.now.mono;
-        // A notify's id counts all effects before it.
-        self.next_notify += effects.len() as u64;
         let op = self.ops.get(&id)?;
         let (link, from, head) = (op.link, op.sender.name, op.head());
         let connected = self.sessions.get(link).is_some().then_some(link);

@@ -333,6 +333,8 @@ impl Daemon {
             host.io.read_bytes += out as u64;
         }
         if finished.result >= 0 {
+            // A notify's id counts all effects before it.
+            self.next_notify += finished.effects.len() as u64;
             let failed =
                 self.carry_out_effects(id, pgid, finished.effects, finished.user_version, fx);
             if let Some(e) = failed {

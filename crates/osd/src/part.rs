@@ -20,6 +20,10 @@ use types::{Errno, Eversion, HObject, ObjectKey, SnapId};
 /// it the smallest one.
 const PIECES_BYTES: u64 = 2 << 20;
 
+fn most_in_pieces(limits: &Limits) -> u64 {
+    limits.push_bytes.min(PIECES_BYTES)
+}
+
 /// One part of an object, read from the store.
 pub(crate) struct Part {
     pub exists: bool,
@@ -68,7 +72,7 @@ pub(crate) fn read_part(
     let meta = ObjectMeta::decode(&stat.meta).map_err(|_| PartError::Damaged)?;
     let mut part = Part { exists: true, version: meta.version, size: stat.size, ..Part::absent() };
     part.meta = Bytes::copy_from_slice(&stat.meta);
-    let most = limits.push_bytes.min(PIECES_BYTES);
+    let most = most_in_pieces(limits);
     if beside.ranges.bytes() > most {
         part.add_written(reader, &key, beside.ranges.first(most))?;
         return Ok(Part { next, ..part });
@@ -133,7 +137,7 @@ pub(crate) fn read_changes(
     let Some(ranges) = whole_blocks(&changed, stat.size) else { return Ok(None) };
     let reads = ranges.iter().count() as u64;
     let cost = ranges.bytes() + reads.saturating_mul(limits.read_cost_bytes);
-    if cost > stat.size || ranges.bytes() > limits.push_bytes.min(PIECES_BYTES) {
+    if cost > stat.size || ranges.bytes() > most_in_pieces(limits) {
         return Ok(None);
     }
     let mut part = Part { exists: true, version: to, size: stat.size, base, ..Part::absent() };

@@ -14,7 +14,7 @@ use net::End;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
-use types::{Mono, UTime};
+use types::{Errno, Mono, UTime};
 
 /// A machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,8 +131,6 @@ pub struct World {
     /// Hash over all events: two runs of a seed are the same run if it is the same.
     fingerprint: u64,
 }
-
-const EIO: i32 = 5;
 
 /// Steps at one moment after which it counts as an endless loop.
 const MAX_STILL: u64 = 1_000_000;
@@ -584,7 +582,7 @@ impl World {
         let disk = &mut n.disks[device];
         let mut went_wrong = None;
         let result = match op {
-            DiskOp::Read { .. } if n.unreadable => Err(DiskError::Os(EIO)),
+            DiskOp::Read { .. } if n.unreadable => Err(DiskError::Os(Errno::EIO.0)),
             DiskOp::Read { offset, len, .. } => disk.read(offset, len),
             DiskOp::Write { offset, data, mode, .. } => {
                 let durable = mode == WriteMode::Durable;

@@ -10,7 +10,7 @@ use super::{flatten, resize, snapshot};
 use crate::error::ClientError;
 
 use std::future::Future;
-use types::{Errno, SnapId};
+use types::SnapId;
 
 /// Something to be done with an image as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,10 @@ pub async fn run(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientE
 pub async fn run_here(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientError> {
     refuse(desk, slot)?;
     // Once more by the header as it is under the lock.
-    let done = async { refuse(desk, slot).map(|()| do_it(desk, slot, change))?.await };
+    let done = async {
+        refuse(desk, slot)?;
+        do_it(desk, slot, change).await
+    };
     under_lock(desk, slot, done).await
 }
 
@@ -118,9 +121,6 @@ fn refuse(desk: &Desk, slot: usize) -> Result<(), ClientError> {
 }
 
 async fn hold(desk: &Desk, slot: usize) -> Result<(), ClientError> {
-    if desk.with(|s| s.image(slot).read_only) {
-        return Err(desk.with(|s| s.error(slot, Errno::EROFS, "change of", "opened for reading")));
-    }
     let failures = desk.with(|s| s.image(slot).refresh_failures.0);
     loop {
         let step = desk.until(move |s| next_step(s, slot, failures)).await;
@@ -203,6 +203,7 @@ mod tests {
     use super::super::io::Kind;
     use super::super::stage::Stage;
     use super::*;
+    use types::Errno;
 
     #[test]
     fn a_header_that_cannot_be_read_ends_what_waits_for_it() {

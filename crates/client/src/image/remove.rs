@@ -23,16 +23,10 @@ pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
             (names.0, names.1, parent)
         }
         // What an earlier removal left.
-        Err(error) if error.errno == Errno::ENOENT => {
-            let names = match &spec.image {
-                ImageName::Id(id) => left_over_of(desk, &spec, id).await,
-                _ => left_over(desk, &spec).await,
-            };
-            match names {
-                Some((id, name)) => (id, name, None),
-                None => return Err(error),
-            }
-        }
+        Err(error) if error.errno == Errno::ENOENT => match left_over(desk, &spec).await {
+            Some((id, name)) => (id, name, None),
+            None => return Err(error),
+        },
         Err(error) => return Err(error),
     };
     let object = |name: String| Object::new(spec.pool, name).in_namespace(spec.nspace.clone());
@@ -55,24 +49,20 @@ pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
 
 /// Id and name of an image whose header is gone.
 async fn left_over(desk: &Desk, spec: &OpenImage) -> Option<(String, String)> {
+    let directory = Object::new(spec.pool, "rbd_directory").in_namespace(spec.nspace.clone());
+    let directory = ObjectOp::new(directory);
     let (name, id) = match &spec.image {
         ImageName::Name(name) => (name, None),
         ImageName::This { name, id } => (name, Some(id)),
-        ImageName::Id(_) => return None,
+        ImageName::Id(id) => {
+            let op = directory.call("rbd", "dir_get_name", denc::encode(id.as_str()));
+            let name = desk.op(op).await.ok()?.get(0).ok()?;
+            return Some((id.clone(), name));
+        }
     };
-    let directory = Object::new(spec.pool, "rbd_directory").in_namespace(spec.nspace.clone());
-    let op = ObjectOp::new(directory).call("rbd", "dir_get_id", denc::encode(name.as_str()));
-    let reply = desk.op(op).await.ok()?;
-    let found: String = reply.get(0).ok()?;
+    let op = directory.call("rbd", "dir_get_id", denc::encode(name.as_str()));
+    let found: String = desk.op(op).await.ok()?.get(0).ok()?;
     id.is_none_or(|id| *id == found).then(|| (found, name.clone()))
-}
-
-/// The same for one of this id, if it has a name.
-async fn left_over_of(desk: &Desk, spec: &OpenImage, id: &str) -> Option<(String, String)> {
-    let directory = Object::new(spec.pool, "rbd_directory").in_namespace(spec.nspace.clone());
-    let op = ObjectOp::new(directory).call("rbd", "dir_get_name", denc::encode(id));
-    let name = desk.op(op).await.and_then(|reply| reply.get(0)).ok()?;
-    Some((id.to_owned(), name))
 }
 
 /// Members of groups, and mirrored images, are named elsewhere. librbd ends the mirroring by itself, when it has come

@@ -9,6 +9,7 @@ use crate::store::keys;
 use admin::CommandError;
 use io::Now;
 use maps::BlocklistAddr;
+use std::collections::BTreeSet;
 use types::UTime;
 
 /// By so much, in milliseconds, our clock may be ahead of that of most OSDs, and still end fences.
@@ -37,7 +38,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the map cannot be changed.
-    pub fn unfence(&mut self, addrs: Vec<BlocklistAddr>) -> Result<(), CommandError> {
+    pub fn unfence(&mut self, addrs: BTreeSet<BlocklistAddr>) -> Result<(), CommandError> {
         for addr in &addrs {
             let name = addr.addr().to_string();
             if self.state.fences.remove(&name).is_some() {
@@ -45,27 +46,29 @@ impl Cluster {
             }
         }
         self.change(|inc, _| {
-            for addr in addrs {
-                inc.new_blocklist.remove(&addr);
-                if !inc.old_blocklist.contains(&addr) {
-                    inc.old_blocklist.push(addr);
-                }
-            }
+            let known: BTreeSet<BlocklistAddr> = inc.old_blocklist.iter().copied().collect();
+            inc.new_blocklist.retain(|addr, _| !addrs.contains(addr));
+            inc.old_blocklist.extend(addrs.into_iter().filter(|addr| !known.contains(addr)));
         })
     }
 
     /// All that are shut out, and until when.
     pub fn fences(&self) -> impl Iterator<Item = (&BlocklistAddr, UTime)> {
-        self.map().blocklist.iter().map(|(addr, until)| {
-            let longer = self.state.fences.get(&addr.addr().to_string());
-            (addr, longer.map_or(*until, |longer| *longer.max(until)))
-        })
+        self.map().blocklist.iter().map(|(addr, until)| (addr, self.end_of_fence(addr, *until)))
+    }
+
+    /// Until when a client is shut out that has this end in the map.
+    fn end_of_fence(&self, addr: &BlocklistAddr, until: UTime) -> UTime {
+        let longer = self.state.fences.get(&addr.addr().to_string());
+        longer.map_or(until, |longer| until.max(*longer))
     }
 
     /// Lets clients back whose time is over: by our clock, if most OSDs agree with it.
     pub fn expire_blocklist(&mut self, now: Now) {
-        let over: Vec<BlocklistAddr> =
-            self.fences().filter(|(_, until)| *until <= now.wall).map(|(addr, _)| *addr).collect();
+        // Most have not even come to the end in the map: names are looked up for none of these.
+        let ended = self.map().blocklist.iter().filter(|(_, until)| **until <= now.wall);
+        let over = ended.filter(|(addr, until)| self.end_of_fence(addr, **until) <= now.wall);
+        let over: BTreeSet<BlocklistAddr> = over.map(|(addr, _)| *addr).collect();
         if !over.is_empty() && self.is_clock_trusted() {
             let done = self.unfence(over);
             debug_assert!(done.is_ok());

@@ -190,7 +190,7 @@ impl Allocator {
         let mut searched = 0;
         for i in 0..count {
             let region = (from + i) % count;
-            let bound = self.regions[region].longest.min(self.regions[region].free);
+            let bound = self.regions[region].bound();
             if u64::from(bound) < CHUNK_BLOCKS || len > CHUNK_BLOCKS {
                 continue;
             }
@@ -228,7 +228,7 @@ impl Allocator {
             }
         }
         let regions = self.regions.iter().enumerate();
-        for (region, _) in regions.filter(|(_, r)| u64::from(r.longest.min(r.free)) >= len) {
+        for (region, _) in regions.filter(|(_, r)| u64::from(r.bound()) >= len) {
             look(self.words_of(region), region as u64 * super::REGION_BLOCKS);
         }
         let block = best?.start;

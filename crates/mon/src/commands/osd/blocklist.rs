@@ -64,7 +64,7 @@ fn remove(c: &mut Cluster, addr: BlocklistAddr) -> Reply {
     if !there {
         return Ok(Answer::message(format_args!("{} isn't blocklisted", addr.addr())));
     }
-    c.unfence(vec![addr])?;
+    c.unfence([addr].into())?;
     Ok(Answer::message(format_args!("un-blocklisting {}", addr.addr())))
 }
 
