@@ -20,6 +20,10 @@ use types::testing::{Probe, hit};
 use types::{Epoch, Errno, Eversion, HObject, OsdId, PgId, ReqId, UTime};
 use wire::msg::{MOsdOpReply, Payload, Pieces, ReplyOps, flags};
 
+/// Part of the largest transaction that a PG's log may weigh: a copy that takes it over writes it in
+/// one, with as much of what it misses, and of what is deleted.
+const LOG_SHARE_OF_TRANSACTION: u64 = 8;
+
 /// What is answered when a write is committed.
 pub struct Answer {
     result: i32,
@@ -223,6 +227,7 @@ impl Daemon {
             clean_entries: between(most.clean_entries),
             degraded_entries: between(most.degraded_entries),
             batch_entries: l.log_trim_entries,
+            bytes: (self.store.max_transaction_bytes() / LOG_SHARE_OF_TRANSACTION) as usize,
         }
     }
 

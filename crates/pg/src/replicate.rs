@@ -20,12 +20,19 @@ pub struct LogLimits {
     pub degraded_entries: usize,
     /// Trimmed at once, so that trimming costs little per write.
     pub batch_entries: usize,
+    /// Bytes of the entries, whatever may be away: a copy takes the log over in one transaction.
+    pub bytes: usize,
 }
 
 impl Default for LogLimits {
     /// Ceph's `osd_max_pg_log_entries` with a fifth of it kept when clean.
     fn default() -> Self {
-        LogLimits { clean_entries: 2_000, degraded_entries: 10_000, batch_entries: 64 }
+        LogLimits {
+            clean_entries: 2_000,
+            degraded_entries: 10_000,
+            batch_entries: 64,
+            bytes: 2 << 20,
+        }
     }
 }
 
@@ -99,8 +106,15 @@ impl Pg {
         let full = self.acting_count() >= self.rules.size as usize;
         let calm = full && self.backfills.is_empty() && self.is_recovered();
         let keep = if calm { limits.clean_entries } else { limits.degraded_entries };
-        let extra = self.log.len().checked_sub(keep)?;
+        let mut extra = self.log.len().saturating_sub(keep);
         if extra < limits.batch_entries.max(1) {
+            extra = 0;
+        }
+        // By a sixteenth at once.
+        if self.log.entries_beyond(limits.bytes) > 0 {
+            extra = extra.max(self.log.entries_beyond(limits.bytes / 16 * 15));
+        }
+        if extra == 0 {
             return None;
         }
         let to = self.log.entries().nth(extra - 1)?.version.min(committed);
