@@ -276,7 +276,7 @@ impl Daemon {
             host.in_flight.release(|write, at, committed| pg.is_safe(&write.object, at, committed));
         }
         while let Some(host) = self.pgs.get_mut(&pgid) {
-            let Some((version, write)) = host.in_flight.pop_committed() else { break };
+            let Some((version, write)) = host.in_flight.pop_committed(|w| &w.object) else { break };
             if let Some(queue) = host.objects.get_mut(&write.object) {
                 queue.writing = queue.writing.saturating_sub(1);
                 // A long read may wait for the last of them.

@@ -309,7 +309,8 @@ pub struct InFlight<T> {
     durable: BTreeMap<OsdId, Eversion>,
     /// Of these too few members have the data, though all may have them in their logs.
     held: BTreeSet<Eversion>,
-    /// Those of them that all have in their logs: later ones do not wait for them.
+    /// Those of them that all have in their logs, and later ones of the same objects: writes of other
+    /// objects do not wait for them.
     parked: BTreeMap<Eversion, T>,
 }
 
@@ -352,18 +353,31 @@ impl<T> InFlight<T> {
         self.durable.values().min().copied().unwrap_or_default()
     }
 
-    /// The oldest write, if every member has it.
-    pub fn pop_committed(&mut self) -> Option<(Eversion, T)> {
-        let released = self.parked.keys().find(|v| !self.held.contains(v)).copied();
-        if let Some(version) = released {
+    /// The oldest write, if every member has it. Those of one object come in order, as clients rely on it
+    /// (Ceph's own `test/osd/RadosModel.h` does).
+    pub fn pop_committed(&mut self, object: impl Fn(&T) -> &HObject) -> Option<(Eversion, T)> {
+        if let Some(version) = self.released(&object) {
             return self.parked.remove_entry(&version);
         }
         let all = self.committed();
         while let Some((version, what)) = self.writes.pop_front_if(|(v, _)| *v <= all) {
-            if !self.held.contains(&version) {
+            let waits = self.parked.values().any(|earlier| object(earlier) == object(&what));
+            if !waits && !self.held.contains(&version) {
                 return Some((version, what));
             }
             self.parked.insert(version, what);
+        }
+        None
+    }
+
+    /// The oldest parked write that is not held, nor an earlier one of its object.
+    fn released(&self, object: impl Fn(&T) -> &HObject) -> Option<Eversion> {
+        let mut waiting: BTreeSet<&HObject> = BTreeSet::new();
+        for (version, what) in &self.parked {
+            if !waiting.contains(object(what)) && !self.held.contains(version) {
+                return Some(*version);
+            }
+            waiting.insert(object(what));
         }
         None
     }
