@@ -138,11 +138,7 @@ impl Daemon {
 
     fn load_records(&mut self, l: &mut Loading) -> Result<(), LoadStop> {
         let Some(pgid) = l.pgs.front().copied() else {
-            // Maps from before the oldest PG record are of no use.
-            let needed = self.ahead.keys().next().copied().unwrap_or(l.newest);
-            l.next = l.next.max(needed.min(l.newest));
-            l.step = if l.newest == Epoch::ZERO { Step::Done } else { Step::Maps };
-            return Ok(());
+            return self.choose_maps(l);
         };
         let from = l.records.last().map(|(k, _)| k.clone()).unwrap_or_default();
         let range = OmapRange {
@@ -173,6 +169,24 @@ impl Daemon {
         Ok(())
     }
 
+    /// Which maps are read: from the oldest PG record on. A PG that was imported may be older than all
+    /// maps here, and has brought its own: then that is the only one, and the mon is asked for what
+    /// comes after, as if this OSD had been away since.
+    fn choose_maps(&mut self, l: &mut Loading) -> Result<(), LoadStop> {
+        let needed = self.ahead.keys().next().copied().unwrap_or(l.newest);
+        if needed < l.next {
+            let own = self.store.omap_get(&map_object().to_key(), &[full_key(needed)])?;
+            if own.is_some_and(|maps| maps.iter().any(Option::is_some)) {
+                (l.next, l.newest) = (needed, needed);
+                self.maps.set_oldest(needed);
+            }
+        }
+        // Maps from before are of no use.
+        l.next = l.next.max(needed.min(l.newest));
+        l.step = if l.newest == Epoch::ZERO { Step::Done } else { Step::Maps };
+        Ok(())
+    }
+
     fn load_map(&mut self, l: &mut Loading, fx: &mut Effects) -> Result<(), LoadStop> {
         let key = [full_key(l.next)];
         let found = self.store.omap_get(&map_object().to_key(), &key)?;
@@ -185,7 +199,11 @@ impl Daemon {
         let new = self.maps.current().clone();
         // Nothing is started yet: all this does is to note intervals and to split what a crash kept
         // from being split.
-        self.advance(&old, &new, fx);
+        if self.ahead.keys().next().is_some_and(|oldest| *oldest < new.epoch) {
+            self.skip_to(&new, fx);
+        } else {
+            self.advance(&old, &new, fx);
+        }
         if l.next == l.newest {
             l.step = Step::Done;
         } else {

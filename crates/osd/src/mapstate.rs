@@ -186,7 +186,9 @@ impl Maps {
             };
             taken.gap = self.epoch() != Epoch::ZERO;
             self.take_one(*epoch, |_| decode_full(bytes), txn, &mut taken);
-            self.oldest = self.epoch();
+            if taken.damaged.is_none() {
+                self.oldest = self.epoch();
+            }
         }
         while taken.damaged.is_none() && self.epoch() < newest {
             let next = self.epoch().next();

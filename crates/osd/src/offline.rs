@@ -42,6 +42,22 @@ pub fn newest_map_key(range: &Bytes) -> Option<Bytes> {
     Some(mapstate::full_key(newest))
 }
 
+/// The omap key of [`PgObjects::meta`] that says which is the newest map that the PG has taken in.
+pub fn info_key() -> Bytes {
+    Bytes::from_static(pg::INFO_KEY)
+}
+
+/// That map's epoch, from the value of [`info_key`].
+pub fn epoch_of(info: &Bytes) -> Option<Epoch> {
+    let record: pg::InfoRecord = denc::decode(info).ok()?;
+    Some(record.epoch)
+}
+
+/// The omap key of a full map.
+pub fn map_key(epoch: Epoch) -> Bytes {
+    mapstate::full_key(epoch)
+}
+
 /// Number of PGs of a pool in a full map.
 pub fn pg_num(map: &Bytes, pool: PoolId) -> Option<u32> {
     let map: OsdMap = denc::decode(map).ok()?;

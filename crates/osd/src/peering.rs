@@ -5,7 +5,7 @@ use crate::host::{PgHost, Thens};
 use io::Effects;
 use maps::OsdMap;
 use peer::{PgCreate, PgCreates, PgPeering, View, mapping, pool_rules};
-use pg::{Body, Lack, Loaded, Notify, PastIntervals, Pg, PgInfo, PgMsg, Query};
+use pg::{Body, Lack, Loaded, Notice, Notify, PastIntervals, Pg, PgInfo, PgMsg, PoolRules, Query};
 use std::rc::Rc;
 use types::testing::{Probe, hit};
 use types::{Epoch, OsdId, PgId};
@@ -68,6 +68,7 @@ impl Daemon {
     /// The mon has trimmed maps that we have not seen: every PG was clean since, so that nothing
     /// before the oldest kept map counts any more.
     pub(crate) fn skip_to(&mut self, map: &Rc<OsdMap>, fx: &mut Effects) {
+        self.restore_behind(map, fx);
         let behind = |h: &PgHost| h.pg.epoch() < map.epoch;
         let pgids: Vec<_> = self.pgs.iter().filter(|(_, h)| behind(h)).map(|(p, _)| *p).collect();
         for pgid in pgids {
@@ -81,26 +82,54 @@ impl Daemon {
                 self.merge_pgs(pgid, &sources, None, map, fx);
             } else if let Some(host) = self.pgs.get_mut(&pgid) {
                 host.pg.skip_to(map.epoch, mapping(map, pgid), pool_rules(map, pgid.pool));
+                if host.started {
+                    self.run_pg_at(map, pgid, fx, |pg, ctx, out| {
+                        out.notices.push(Notice::NewInterval);
+                        pg.start(ctx, out);
+                    });
+                }
             }
         }
-        for (_, all) in std::mem::take(&mut self.ahead) {
-            for loaded in all {
-                self.restore_pg(map, loaded, fx);
+        self.restore_ahead(map, fx);
+    }
+
+    /// PGs whose records name an epoch before this one, of which there is no map: they are skipped to it
+    /// from there, and divided or joined by what they say of themselves.
+    fn restore_behind(&mut self, map: &Rc<OsdMap>, fx: &mut Effects) {
+        let ahead = self.ahead.split_off(&map.epoch);
+        for loaded in std::mem::replace(&mut self.ahead, ahead).into_values().flatten() {
+            let record = &loaded.record;
+            tracing::info!(
+                "osd.{}: pg {}: no map is left of its epoch {}; it goes on from {}",
+                self.cfg.id,
+                record.info.pgid,
+                record.epoch,
+                map.epoch
+            );
+            let mut rules = pool_rules(map, record.info.pgid.pool);
+            if record.pg_num != 0 {
+                rules.pg_num = record.pg_num;
             }
+            self.restore_pg(map, loaded, rules, fx);
         }
     }
 
     /// PGs whose records name this epoch as the newest they have taken in.
     fn restore_ahead(&mut self, map: &Rc<OsdMap>, fx: &mut Effects) {
         for loaded in self.ahead.remove(&map.epoch).unwrap_or_default() {
-            self.restore_pg(map, loaded, fx);
+            let rules = pool_rules(map, loaded.record.info.pgid.pool);
+            self.restore_pg(map, loaded, rules, fx);
         }
     }
 
-    pub(crate) fn restore_pg(&mut self, map: &Rc<OsdMap>, mut loaded: Loaded, fx: &mut Effects) {
+    fn restore_pg(
+        &mut self,
+        map: &Rc<OsdMap>,
+        mut loaded: Loaded,
+        rules: PoolRules,
+        fx: &mut Effects,
+    ) {
         let pgid = loaded.record.info.pgid;
-        loaded.record.epoch = map.epoch;
-        let rules = pool_rules(map, pgid.pool);
         let deleted = std::mem::take(&mut loaded.deleted);
         if !deleted.is_empty() {
             hit(Probe::DeletesLeft);

@@ -220,7 +220,8 @@ impl Daemon {
     }
 
     fn trim_maps(&mut self, fx: &mut Effects) {
-        let needed = self.pgs.values().map(|h| h.stored_epoch).min();
+        let recorded = self.pgs.values().map(|h| h.stored_epoch);
+        let needed = recorded.chain(self.ahead.keys().copied()).min();
         let needed = needed.unwrap_or_else(|| self.maps.epoch());
         let mut txn = store::Transaction::new(crate::mapstate::MAP_SEQUENCER);
         txn.may_use_reserve = true;

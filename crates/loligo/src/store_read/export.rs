@@ -53,6 +53,7 @@ impl Job for FindPgNum {
 
 enum Step {
     Begin,
+    Map,
     Stat,
     Data(u64),
     Attrs,
@@ -106,6 +107,20 @@ impl Export {
         Ok(Ok(()))
     }
 
+    /// The newest map that the PG knows, if it is there.
+    fn map(&mut self, store: &Store) -> Result<Result<(), Error>, Miss> {
+        let get = |object: &ObjectKey, key: Bytes| {
+            Ok(store.omap_get(object, &[key])?.and_then(|mut found| found.pop().flatten()))
+        };
+        let info = self.objects.back().map(|own| get(own, offline::info_key())).transpose()?;
+        let epoch = info.flatten().as_ref().and_then(offline::epoch_of);
+        let key = epoch.map(offline::map_key);
+        let map = key.map(|key| get(&offline::map_object(), key)).transpose()?.flatten();
+        self.step = if self.objects.is_empty() { Step::End } else { Step::Stat };
+        let section = epoch.zip(map).map(|(epoch, map)| Section::Map { epoch, map });
+        Ok(section.map_or(Ok(()), |section| self.out.put(&section)))
+    }
+
     /// Everything of an object but its data.
     fn rows(&mut self, store: &Store) -> Result<Result<(), Error>, Miss> {
         let Some(key) = self.objects.front().cloned() else { return Ok(Ok(())) };
@@ -141,7 +156,7 @@ impl Export {
                 let entries = entries.map(|(key, value)| Section::Omap { key, value }).collect();
                 (entries, next.unwrap_or(Step::Begin))
             }
-            Step::Begin | Step::Data(_) | Step::End => return Ok(Ok(())),
+            Step::Begin | Step::Map | Step::Data(_) | Step::End => return Ok(Ok(())),
         };
         for section in &sections {
             if let Err(why) = self.out.put(section) {
@@ -170,9 +185,10 @@ impl Job for Export {
     fn step(&mut self, store: &Store, set: &ReadSet) -> Result<Option<Self::Outcome>, Miss> {
         let done = match self.step {
             Step::Begin => {
-                self.step = if self.objects.is_empty() { Step::End } else { Step::Stat };
+                self.step = Step::Map;
                 self.out.put(&Section::Begin(self.begin))
             }
+            Step::Map => self.map(store)?,
             Step::Data(_) => self.data(store, set)?,
             Step::End => return Ok(Some(self.finish())),
             _ => self.rows(store)?,
@@ -181,6 +197,11 @@ impl Job for Export {
     }
 
     fn failed(&mut self, why: &StoreError) -> Option<Self::Outcome> {
+        if matches!(self.step, Step::Map) {
+            // Then it goes where there are maps as old.
+            self.step = if self.objects.is_empty() { Step::End } else { Step::Stat };
+            return None;
+        }
         let key = self.objects.front()?;
         self.problems.push(format!("object {}: {why}", object_name(key)));
         let mut done = Ok(());

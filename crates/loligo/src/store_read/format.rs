@@ -21,6 +21,10 @@
 //! | 6 omap entry | length of its key (4), the key, the value |
 //! | 7 object ends | 0: whole; 1: a part could not be read, it is not to be imported (1) |
 //! | 8 end, once, last | whole objects (8), damaged objects (8) |
+//! | 9 map, at most once, second | epoch (4), the full OSD map of that epoch: the newest one that the PG's record knows |
+//!
+//! With the map an OSD that has none as old any more can find out what happened to the PG since: it begins with it,
+//! and asks the mon for those after it.
 //!
 //! The PG's own object (its info and log) is the last: a PG is there when that is there, so an
 //! import that breaks off leaves no PG.
@@ -30,7 +34,7 @@ use bytes::Bytes;
 use std::fmt;
 use std::io::{Error, ErrorKind, Read, Write};
 use store::MAX_VALUE_BYTES;
-use types::{ObjectKey, OsdId, PgId, PoolId, Uuid};
+use types::{Epoch, ObjectKey, OsdId, PgId, PoolId, Uuid};
 
 const MAGIC: [u8; 8] = *b"LoligoEX";
 const FORMAT: u16 = 1;
@@ -52,6 +56,7 @@ pub(crate) struct Begin {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Section {
     Begin(Begin),
+    Map { epoch: Epoch, map: Bytes },
     Object { size: u64, key: ObjectKey, meta: Bytes },
     Data { offset: u64, data: Bytes },
     Attr { name: Bytes, value: Bytes },
@@ -98,6 +103,7 @@ impl Section {
                 out.extend(b.pgid.seed.to_le_bytes());
                 (1, vec![out])
             }
+            Section::Map { epoch, map } => (9, vec![epoch.0.to_le_bytes().to_vec(), map.to_vec()]),
             Section::Object { size, key, meta } => {
                 let mut parts = named(key.as_bytes(), meta);
                 parts.insert(0, size.to_le_bytes().to_vec());
@@ -137,6 +143,10 @@ impl Section {
             8 => {
                 let whole = u64::from_le_bytes(body.array()?);
                 Section::End { whole, damaged: u64::from_le_bytes(body.array()?) }
+            }
+            9 => {
+                let epoch = Epoch(u32::from_le_bytes(body.array()?));
+                Section::Map { epoch, map: body.rest() }
             }
             _ => return Err("its kind is unknown; a newer program may have written it"),
         };
@@ -276,6 +286,7 @@ impl<R: Read> Reader<R> {
     fn check_order(&mut self, section: &Section) -> Result<(), Malformed> {
         let fits = match section {
             Section::Begin(_) => self.number == 0,
+            Section::Map { .. } => self.number == 1,
             Section::Object { .. } => !self.in_object && self.number > 0,
             Section::End { whole, damaged } => {
                 !self.in_object && self.objects == (*whole, *damaged) && self.number > 0
@@ -311,6 +322,7 @@ mod tests {
                 osd: OsdId(3),
                 pgid: PgId { pool: PoolId(4), seed: 5 },
             }),
+            Section::Map { epoch: types::Epoch(6), map: b("map") },
             Section::Object { size: 9, key: ObjectKey::from_bytes(b"key"), meta: b("meta") },
             Section::Data { offset: 4096, data: b("data") },
             Section::Attr { name: b("name"), value: b("") },

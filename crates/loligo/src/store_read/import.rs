@@ -14,7 +14,7 @@ use crate::failure::{Context, Exit, Failure};
 use crate::store_tool::disks_of;
 use io::disk::DiskDone;
 use io::{Core, Effects, Event, Now};
-use osd::offline::{PgObjects, objects_of};
+use osd::offline::{PgObjects, map_key, map_object, objects_of};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::BufReader;
@@ -218,6 +218,11 @@ impl Import {
 
     fn take(&mut self, section: Section) {
         match section {
+            Section::Map { epoch, map } => {
+                let mut txn = Transaction::new(0);
+                txn.omap_set(&map_object(), vec![(map_key(epoch), map)]);
+                self.ready.push_back(txn);
+            }
             Section::Object { size, key, meta } => {
                 let mut txn = Transaction::new(0);
                 txn.remove(&key).truncate(&key, size).set_meta(&key, meta);

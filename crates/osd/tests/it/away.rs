@@ -87,3 +87,33 @@ fn a_log_of_long_names_fits_into_a_transaction() {
     let record = crate::scrub::scrub(&mut c, ONLY_PG, true, false);
     assert_eq!(record.errors(), 0, "{record:?}");
 }
+
+/// The mon has no map any more as old as the PGs of an OSD, which ends again before it is up.
+#[test]
+fn pgs_older_than_all_maps_are_not_forgotten() {
+    let mut c = Cluster::new(1, 3, &Default::default());
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 8));
+    c.wait_clean();
+    let away = OsdId(AWAY as i32);
+    change_all(&mut c, (0..50).map(|i| i.to_string()), || write_full(b"before"));
+    leave(&mut c);
+    c.on_mon(|m| m.set_weight(away, 0));
+    c.pass(Duration::from_secs(1));
+    c.wait_clean();
+    for _ in 0..10 {
+        c.on_mon(|m| m.set_affinity(away, 0));
+        c.pass(Duration::from_millis(200));
+    }
+    c.on_mon(|m| (m.oldest, m.no_up) = (m.map.epoch, true));
+    c.start(AWAY);
+    c.pass(Duration::from_secs(2));
+    c.crash(AWAY);
+    c.on_mon(|m| m.no_up = false);
+    c.start(AWAY);
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_up(away));
+    take_hits();
+    c.on_mon(|m| m.set_weight(away, 0x10000));
+    c.pass(Duration::from_secs(1));
+    c.wait_clean();
+    assert_eq!(hits_of(Probe::BackfillBegan), 0, "it has what it had");
+}

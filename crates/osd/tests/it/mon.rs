@@ -43,6 +43,10 @@ pub struct TestMon {
     quiet_since: Epoch,
     /// An OSD whose session ends is marked down.
     pub notices_deaths: bool,
+    /// Nobody is marked up.
+    pub no_up: bool,
+    /// Who has only older maps gets this one instead of what follows.
+    pub oldest: Epoch,
 }
 
 impl TestMon {
@@ -80,6 +84,8 @@ impl TestMon {
             next_global_id: 4100,
             quiet_since: Epoch::ZERO,
             notices_deaths: true,
+            no_up: false,
+            oldest: Epoch(1),
         }
     }
 
@@ -319,6 +325,9 @@ impl TestMon {
     }
 
     fn bring_up(&mut self) {
+        if self.no_up {
+            return;
+        }
         let ready = |osd: &OsdId| !self.map.is_up(*osd);
         let up: Vec<_> = self.boots.keys().copied().filter(ready).collect();
         for osd in up {
@@ -420,11 +429,11 @@ impl TestMon {
         }
         let mut m = MOsdMap {
             fsid: self.map.fsid,
-            oldest: Epoch(1),
+            oldest: self.oldest,
             newest: self.map.epoch,
             ..MOsdMap::default()
         };
-        if have == Epoch::ZERO {
+        if have < self.oldest {
             m.fulls.insert(self.map.epoch, denc::encode(&self.map));
         } else {
             let range = self.incrementals.range(have.next()..);

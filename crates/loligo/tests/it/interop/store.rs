@@ -3,6 +3,7 @@
 
 use super::cluster::{BINARY, Cluster, is_foreign};
 use super::tool::Tool;
+use super::unfound::Osd;
 use loligo::wait::Deadline;
 use std::path::Path;
 use std::time::Duration;
@@ -91,6 +92,46 @@ fn a_pg_goes_out_of_a_store_and_into_it_and_is_served() {
         let value = rados().args(["getomapval", &name, "key", "/dev/stdout"]).text();
         assert!(value.contains(&format!("value{n}")), "{value}");
     }
+}
+
+/// The OSD with the only copy is lost. Long after, what could be read of its store comes to one that has only newer
+/// maps: with the map that comes with it, the OSD finds out what happened since.
+#[test]
+fn a_pg_is_served_by_an_osd_that_has_only_newer_maps() {
+    if is_foreign() {
+        return;
+    }
+    let c = Cluster::start(2, SMALL);
+    let ceph = |line: &str| c.ceph().args(line.split(' ')).text();
+    ceph("config set global mon_allow_pool_size_one true");
+    ceph("osd pool create single 1 1 --autoscale-mode=off");
+    ceph("osd pool set single size 1 --yes-i-really-mean-it");
+    c.wait_until_clean(LIMIT);
+    c.rados().args(["-p", "single", "put", "object", "-"]).stdin(data(3)).ok();
+    let map = c.ask("osd map single object");
+    let (pgid, from) = (map["pgid"].as_str().unwrap(), map["acting"][0].as_u64().unwrap() as u32);
+    let to = 1 - from;
+    let (mut lost, mut heir) = (Osd::new(&c, from), Osd::new(&c, to));
+    lost.kill();
+    ceph(&format!("osd out {from}"));
+    let export = c.dir().join("pg.export");
+    let file = ["--file".as_ref(), export.as_os_str()];
+    let place = |osd: u32| c.dir().join(format!("osd.{osd}"));
+    store("export", &place(from)).args(["--pgid", pgid]).args(file).ok();
+    let epoch = || c.ask("osd dump")["epoch"].as_u64();
+    let exported_at = epoch();
+    // `ceph` reads commands from its input, too.
+    let changes = "osd set noscrub\nosd unset noscrub\n".repeat(320);
+    c.ceph().stdin(changes).limit(LIMIT).ok();
+    assert!(epoch() > exported_at.map(|e| e + 600));
+    let oldest = || c.ask(&format!("tell osd.{to} status"))["oldest_map"].as_u64();
+    assert!(Deadline::after(LIMIT).until(PAUSE, || oldest() > exported_at), "{:?}", oldest());
+    heir.kill();
+    store("import", &place(to)).args(file).arg("--force").ok();
+    heir.start();
+    ceph(&format!("osd lost {from} --yes-i-really-mean-it"));
+    let got = c.rados().args(["-p", "single", "get", "object", "-"]).limit(LIMIT).ok();
+    assert!(got == data(3), "another object");
 }
 
 /// The largest object's data is overwritten behind the store's back: all else still comes out.

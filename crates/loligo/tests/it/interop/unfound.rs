@@ -18,7 +18,7 @@ fn until(what: &str, f: impl FnMut() -> bool) {
 }
 
 /// An OSD that the test stops and starts by itself: a cluster that is not clean is no reason to wait.
-struct Osd<'a> {
+pub struct Osd<'a> {
     c: &'a Cluster,
     id: u32,
     command: Vec<String>,
@@ -26,7 +26,7 @@ struct Osd<'a> {
 }
 
 impl<'a> Osd<'a> {
-    fn new(c: &'a Cluster, id: u32) -> Self {
+    pub fn new(c: &'a Cluster, id: u32) -> Self {
         let pid = c.pid(&format!("osd.{id}")).as_raw_nonzero();
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap();
         let words = line.split(|b| *b == 0).filter(|w| !w.is_empty());
@@ -40,7 +40,7 @@ impl<'a> Osd<'a> {
         dump["osds"].as_array().unwrap().iter().find(is_me).unwrap()["up"] == 1
     }
 
-    fn kill(&mut self) {
+    pub fn kill(&mut self) {
         match &mut self.child {
             Some(child) => {
                 child.kill().unwrap();
@@ -51,7 +51,7 @@ impl<'a> Osd<'a> {
         until("the mon does not notice", || !self.is_up());
     }
 
-    fn start(&mut self) {
+    pub fn start(&mut self) {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).stdin(Stdio::null());
         let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
