@@ -231,6 +231,9 @@ impl Daemon {
         if !op.request.is_for_pg() {
             check_request(&op.request, op.class.writes)?;
         }
+        if op.request.left_out_bytes > 0 {
+            return Err(Errno::EMSGSIZE);
+        }
         if self.is_shut_out(op) { Err(Errno::EBLOCKLISTED) } else { Ok(()) }
     }
 

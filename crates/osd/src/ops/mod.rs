@@ -42,6 +42,18 @@ use types::{EntityAddr, EntityName, Errno, HObject, ObjectKey, SnapId, UTime};
 use wire::msg::op::{Extent, op_flags};
 use wire::msg::{MOsdOp, OpCode, OsdOp, ReplyOp, ReplyOps, SnapContext};
 
+/// What a request may be answered, all operations together: each alone gives an object (128 MiB) at most,
+/// and there may be 1024.
+const MAX_ANSWER_BYTES: usize = 512 << 20;
+/// Data that a request may write: it goes to the replicas in one message
+/// ([`wire::frame::MAX_MESSAGE_FRAME_BYTES`]), with the rest of the transaction.
+const MAX_CHANGE_BYTES: u64 = 144 << 20;
+
+/// Whether an operation writes more than the client has sent: of all others the input is bounded.
+fn is_short_for_much(code: OpCode) -> bool {
+    matches!(code, OpCode::WRITESAME | OpCode::COPY_FROM | OpCode::COPY_FROM2 | OpCode::CALL)
+}
+
 /// Why a run, or one operation of it, does not go on.
 #[derive(Debug)]
 pub enum Stop {
@@ -312,7 +324,7 @@ impl<'a> Run<'a> {
     }
 
     fn run_ops(&mut self) -> Result<i32, Stop> {
-        let mut result = 0;
+        let (mut result, mut answer_bytes, mut expands) = (0, 0usize, false);
         for i in 0..self.scene.request.ops.len() {
             let op = &self.scene.request.ops[i];
             let ran = match self.run_op(i, op) {
@@ -323,6 +335,14 @@ impl<'a> Run<'a> {
             };
             self.results[i].rval = ran;
             result = ran;
+            answer_bytes = answer_bytes.saturating_add(self.results[i].len());
+            if answer_bytes > MAX_ANSWER_BYTES {
+                return Err(Stop::Refuse(Errno::E2BIG));
+            }
+            expands |= is_short_for_much(op.code);
+            if expands && self.txn.data_bytes() > MAX_CHANGE_BYTES {
+                return Err(Stop::Refuse(Errno::EMSGSIZE));
+            }
             if ran < 0 && op.has_flag(op_flags::FAILOK) {
                 result = 0;
             }

@@ -5,7 +5,7 @@ use crate::client::object;
 use crate::cluster::{Cluster, output};
 use std::time::Duration;
 use types::{Errno, HObject, SnapId};
-use wire::msg::op::{Checksum, Extent, Snap, checksum_kind};
+use wire::msg::op::{Checksum, Extent, Snap, WriteSame, checksum_kind};
 use wire::msg::op_data::{StatOut, xattr_op};
 use wire::msg::{MOsdOpReply, OpCode, OsdOp, SnapContext, flags};
 
@@ -144,4 +144,28 @@ fn odd_ranges() {
     assert_eq!(ask(compare(1 << 40)).result, 0);
     assert_eq!(ask(compare(2)).result, -4095 - 2);
     assert_eq!(ask(extent(OpCode::LIST_SNAPS, 0, 0)).result, -Errno::EINVAL.0);
+}
+
+/// A few bytes that ask for gigabytes: in one answer, and in one message to each replica.
+#[test]
+fn what_one_request_may_come_to_is_bounded() {
+    let mut c = with_pool(1, 3, 3);
+    let most = (128 << 20) - 1;
+    assert_eq!(write(&mut c, vec![write_full(b"a")], 0, 0).result, 0);
+    let truncate = OsdOp::new(OpCode::TRUNCATE, Extent { offset: most, ..Extent::default() });
+    assert_eq!(write(&mut c, vec![truncate], 0, 0).result, 0);
+    let got = c.call(object(1, "a"), vec![read(0, 0)], false);
+    assert_eq!((got.result, got.ops[0].len() as u64), (0, most));
+    let got = c.call(object(1, "a"), vec![read(0, 0); 40], false);
+    assert_eq!(got.result, -Errno::E2BIG.0);
+
+    let same = |length| {
+        let args = WriteSame { offset: 0, length, data_length: 4096 };
+        OsdOp::new(OpCode::WRITESAME, args).with_indata(vec![7; 4096])
+    };
+    assert_eq!(write(&mut c, vec![same(8 << 20), write_at(5, b"bytes")], 0, 0).result, 0);
+    for ops in [vec![same(128 << 20); 2], vec![same(128 << 20), write_full(&vec![1; 20 << 20])]] {
+        assert_eq!(write(&mut c, ops, 0, 0).result, -Errno::EMSGSIZE.0);
+    }
+    c.wait_clean();
 }

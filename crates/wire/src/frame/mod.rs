@@ -34,8 +34,12 @@ pub const EPILOGUE_BYTES: usize = 13;
 pub const MAX_SEGMENTS: usize = 4;
 /// The bound of a control frame: everything but MESSAGE. Tickets of cephx are the largest.
 pub const MAX_CONTROL_FRAME_BYTES: u64 = 64 << 10;
-/// The bound of a MESSAGE frame: the largest object (128 MiB) in one message, and room beside it.
-pub const MAX_MESSAGE_FRAME_BYTES: u64 = 144 << 20;
+/// The bound of a MESSAGE frame: the largest object (128 MiB) in one message, with a page of omap, or
+/// with what else a transaction is (16 MiB), and room beside it.
+///
+/// Of a message whose data alone is beyond it the data is passed over, so that who sent it can be told:
+/// else he would connect and send it again without end.
+pub const MAX_MESSAGE_FRAME_BYTES: u64 = 192 << 20;
 /// A data segment of at least so many bytes that is not there as a whole is received straight into
 /// an aligned buffer.
 pub const FILL_MIN_BYTES: usize = 64 << 10;
@@ -172,12 +176,22 @@ impl Preamble {
         if count > 1 && self.len(count.saturating_sub(1)) == 0 {
             return Err(ProtocolError::EmptyLastSegment);
         }
-        let bytes: u64 = self.lens.iter().map(|&len| u64::from(len)).sum();
-        let limit = self.tag.max_bytes();
-        if bytes > limit {
+        let (bytes, limit) = (self.bytes(), self.tag.max_bytes());
+        let data = self.len(DATA_SEGMENT) as u64;
+        if bytes > limit && (self.tag != Tag::Message || bytes.saturating_sub(data) > limit) {
             return Err(ProtocolError::FrameTooLong { tag: self.tag, bytes, limit });
         }
         Ok(())
+    }
+
+    /// Of all segments.
+    fn bytes(&self) -> u64 {
+        self.lens.iter().map(|&len| u64::from(len)).sum()
+    }
+
+    /// Whether the data segment is passed over.
+    fn leaves_data_out(&self) -> bool {
+        self.bytes() > self.tag.max_bytes()
     }
 
     /// The 32 bytes on the wire.
@@ -255,8 +269,13 @@ mod tests {
         assert_eq!(parse(17, 0, [1; 4]), Err(ProtocolError::SegmentCount(0)));
         assert_eq!(parse(17, 5, [1; 4]), Err(ProtocolError::SegmentCount(5)));
         assert_eq!(parse(17, 2, [41, 0, 0, 0]), Err(ProtocolError::EmptyLastSegment));
-        let too_long = parse(17, 4, [41, 1, 1, u32::MAX]).unwrap_err();
-        assert!(matches!(too_long, ProtocolError::FrameTooLong { .. }));
+        for lens in [[41, u32::MAX, 1, 1], [41, 1, u32::MAX, u32::MAX]] {
+            let too_long = parse(17, 4, lens).unwrap_err();
+            assert!(matches!(too_long, ProtocolError::FrameTooLong { .. }));
+        }
+        let data = (MAX_MESSAGE_FRAME_BYTES - 43) as u32;
+        let left_out = |data| parse(17, 4, [41, 1, 1, data]).unwrap().leaves_data_out();
+        assert_eq!([data, data + 1, u32::MAX].map(left_out), [false, true, true]);
         let too_long = parse(1, 1, [1 << 20, 0, 0, 0]).unwrap_err();
         assert!(matches!(too_long, ProtocolError::FrameTooLong { .. }));
         let mut flipped = forged(17, 4, [41, 1, 1, 1]);

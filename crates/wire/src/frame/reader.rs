@@ -23,11 +23,18 @@ pub struct Frame {
     /// The data segment and what follows, when received apart.
     apart: Option<Bytes>,
     data_crc: KnownCrc,
+    /// The checksum of the data segment that was passed over: `apart` holds no more than what follows it.
+    left_out: Option<u32>,
 }
 
 impl Frame {
     fn new(preamble: Preamble, body: Bytes, apart: Option<Bytes>) -> Self {
-        Frame { preamble, body, apart, data_crc: KnownCrc::NONE }
+        Frame { preamble, body, apart, data_crc: KnownCrc::NONE, left_out: None }
+    }
+
+    /// Bytes of the data segment that were passed over.
+    pub fn left_out_bytes(&self) -> usize {
+        if self.left_out.is_some() { self.preamble.len(DATA_SEGMENT) } else { 0 }
     }
 
     /// What it is.
@@ -106,7 +113,7 @@ impl Frame {
         for (segment, stored) in (1..last).zip(crcs.chunks_exact(super::CRC_BYTES)) {
             crc = self.check_crc(segment, stored.first_chunk().copied())?;
         }
-        if last > DATA_SEGMENT {
+        if last > DATA_SEGMENT && self.left_out.is_none() {
             self.data_crc = KnownCrc::of(crc);
         }
         Ok(true)
@@ -114,7 +121,10 @@ impl Frame {
 
     fn check_crc(&self, segment: usize, stored: Option<[u8; 4]>) -> Result<u32, ProtocolError> {
         let stored = u32::from_le_bytes(stored.unwrap_or_default());
-        let computed = crc32c(SEGMENT_SEED, self.slice(segment));
+        let computed = match self.left_out {
+            Some(crc) if segment == DATA_SEGMENT => crc,
+            _ => crc32c(SEGMENT_SEED, self.slice(segment)),
+        };
         if stored == computed {
             return Ok(computed);
         }
@@ -138,6 +148,9 @@ enum State {
         /// The buffer is away, being filled by the network.
         lent: bool,
     },
+    /// Passing over a data segment that is too large, of which `left` bytes are still to come; then what
+    /// is behind it is gathered.
+    PassOver { preamble: Preamble, body: Bytes, left: usize, crc: u32, behind: BytesMut },
 }
 
 const BETWEEN_FRAMES: State = State::Preamble { bytes: [0; PREAMBLE_BYTES], have: 0 };
@@ -269,6 +282,7 @@ impl FrameReader {
                 State::Preamble { .. } => self.read_preamble()?,
                 State::Gather { .. } => self.read_gather(),
                 State::Data { .. } => self.read_data(),
+                State::PassOver { .. } => self.pass_over(),
             };
             match whole {
                 Step::More => return Ok(None),
@@ -317,7 +331,7 @@ impl FrameReader {
     fn begin(&mut self, preamble: Preamble) -> Step {
         self.state = BETWEEN_FRAMES;
         let all = preamble.before_data().saturating_add(preamble.data_and_after());
-        if self.chunk.len() >= all {
+        if self.chunk.len() >= all && !preamble.leaves_data_out() {
             return Step::Frame(Frame::new(preamble, self.chunk.split_to(all), None));
         }
         let large = preamble.tag == Tag::Message && preamble.len(DATA_SEGMENT) >= FILL_MIN_BYTES;
@@ -376,9 +390,32 @@ impl FrameReader {
         self.state = BETWEEN_FRAMES;
         Step::Frame(frame)
     }
+
+    fn pass_over(&mut self) -> Step {
+        let State::PassOver { preamble, body, left, crc, behind } = &mut self.state else {
+            return Step::On;
+        };
+        let data = self.chunk.split_to((*left).min(self.chunk.len()));
+        *left = left.saturating_sub(data.len());
+        *crc = crc32c(*crc, &data);
+        let n = super::EPILOGUE_BYTES.saturating_sub(behind.len()).min(self.chunk.len());
+        behind.extend_from_slice(&self.chunk.split_to(n));
+        if behind.len() < super::EPILOGUE_BYTES {
+            return Step::More;
+        }
+        let apart = Some(std::mem::take(behind).freeze());
+        let mut frame = Frame::new(*preamble, std::mem::take(body), apart);
+        frame.left_out = Some(*crc);
+        self.state = BETWEEN_FRAMES;
+        Step::Frame(frame)
+    }
 }
 
 fn data_state(preamble: Preamble, body: Bytes) -> State {
+    if preamble.leaves_data_out() {
+        let (left, behind) = (preamble.len(DATA_SEGMENT), BytesMut::new());
+        return State::PassOver { preamble, body, left, crc: SEGMENT_SEED, behind };
+    }
     State::Data {
         preamble,
         body,

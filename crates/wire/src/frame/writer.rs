@@ -186,6 +186,45 @@ mod tests {
         std::iter::from_fn(|| reader.next_frame().unwrap()).collect()
     }
 
+    /// Who sends it is to be told, and nobody holds it in memory.
+    #[test]
+    fn data_beyond_the_bound_is_passed_over_and_checked() {
+        let data = Bytes::from(vec![9; super::super::MAX_MESSAGE_FRAME_BYTES as usize]);
+        let small = Bytes::from_static(b"small");
+        let mut w = FrameWriter::new();
+        w.message(&header(1), &small, &Bytes::new(), one(&data));
+        w.message(&header(2), &small, &Bytes::new(), one(&small));
+        let pieces = w.take();
+        for damaged in [false, true] {
+            let mut reader = FrameReader::new();
+            let mut frames = Vec::new();
+            for piece in pieces.iter().flat_map(|p| p.chunks(1 << 20).map(|c| p.slice_ref(c))) {
+                let mut piece = piece.clone();
+                if damaged && piece.len() == 1 << 20 {
+                    piece = [&piece[1..], &[8]].concat().into();
+                }
+                reader.feed(piece);
+                assert!(!reader.wants_fill());
+                match reader.next_frame() {
+                    Ok(Some(frame)) => frames.push(frame),
+                    Ok(None) => continue,
+                    Err(why) => {
+                        let is_it =
+                            matches!(why, crate::ProtocolError::SegmentCrc { segment: 3, .. });
+                        assert!(damaged && is_it, "{why}");
+                        return;
+                    }
+                }
+                frames.extend(std::iter::from_fn(|| reader.next_frame().unwrap()));
+            }
+            let [first, second] = &frames[..] else { panic!("{} frames", frames.len()) };
+            assert_eq!((first.left_out_bytes(), second.left_out_bytes()), (data.len(), 0));
+            assert_eq!((first.segment(1), first.segment(3)), (small.clone(), Bytes::new()));
+            assert_eq!((second.segment(1), second.segment(3)), (small.clone(), small.clone()));
+        }
+        panic!("the damage was not seen");
+    }
+
     #[test]
     fn large_parts_are_not_copied_and_small_ones_share_a_piece() {
         let (small, large) = (Bytes::from(vec![1; 100]), Bytes::from(vec![2; 4096]));

@@ -78,13 +78,17 @@ pub struct Message {
     pub data: Bytes,
     /// The checksum of `data`.
     pub data_crc: KnownCrc,
+    /// Bytes of data that were more than a message may have ([`crate::frame::MAX_MESSAGE_FRAME_BYTES`]).
+    /// There is none then.
+    pub left_out_bytes: usize,
 }
 
 impl Message {
     /// The typed message.
     ///
     /// # Errors
-    /// When it is of another type, needs a newer decoder, or its bytes are malformed.
+    /// When it is of another type, needs a newer decoder, has more data than it may, or its bytes are
+    /// malformed.
     pub fn decode<P: Payload>(&self) -> Result<P, DecodeError> {
         let error = |kind| DecodeError { kind, at: 0 };
         if self.header.kind != P::TYPE {
@@ -93,6 +97,9 @@ impl Message {
         if self.header.compat > P::VERSION {
             let compat = u8::try_from(self.header.compat).unwrap_or(u8::MAX);
             return Err(error(DecodeErrorKind::TooNew { compat }));
+        }
+        if self.left_out_bytes > 0 && !P::MAY_LACK_DATA {
+            return Err(error(DecodeErrorKind::Invalid("more data than a message may have")));
         }
         P::decode(self)
     }
@@ -210,7 +217,7 @@ impl OutMessage {
             many => many.concat().into(),
         };
         let (front, middle, data_crc) = (self.front.clone(), self.middle.clone(), self.data_crc);
-        Message { header: self.header(0, 0), front, middle, data, data_crc }
+        Message { header: self.header(0, 0), front, middle, data, data_crc, left_out_bytes: 0 }
     }
 }
 
@@ -224,6 +231,8 @@ pub trait Payload: Sized {
     const COMPAT: u16;
     /// The priority it is sent with.
     const PRIORITY: u16 = PRIORITY_DEFAULT;
+    /// It heeds [`Message::left_out_bytes`]. All others are malformed when data was left out.
+    const MAY_LACK_DATA: bool = false;
 
     /// Reads a message of this type. Callers use [`Message::decode`], which checks type and
     /// version first.

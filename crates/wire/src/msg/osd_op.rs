@@ -98,6 +98,9 @@ pub struct MOsdOp {
     pub retry_attempt: i32,
     /// The client's feature bits.
     pub features: u64,
+    /// Input that was more than a message may have: the operations are without theirs. Only of received
+    /// ones.
+    pub left_out_bytes: usize,
 }
 
 impl Default for MOsdOp {
@@ -117,6 +120,7 @@ impl Default for MOsdOp {
             snapc: SnapContext::default(),
             retry_attempt: 0,
             features: FEATURES_SUPPORTED,
+            left_out_bytes: 0,
         }
     }
 }
@@ -188,6 +192,7 @@ impl MOsdOp {
             snapc,
             retry_attempt: d.get()?,
             features: d.get()?,
+            left_out_bytes: 0,
         };
         Ok((request, lens))
     }
@@ -225,6 +230,7 @@ impl Payload for MOsdOp {
     const VERSION: u16 = 8;
     const COMPAT: u16 = 3;
     const PRIORITY: u16 = PRIORITY_CLIENT_OP;
+    const MAY_LACK_DATA: bool = true;
 
     /// Only version 8 and newer: every 16.2 client sends it.
     fn decode(m: &Message) -> Result<Self, DecodeError> {
@@ -233,6 +239,10 @@ impl Payload for MOsdOp {
             return Err(d.invalid("an OSD_OP older than version 8"));
         }
         let (mut request, lens) = MOsdOp::decode_front(&mut d)?;
+        if m.left_out_bytes > 0 {
+            request.left_out_bytes = m.left_out_bytes;
+            return Ok(request);
+        }
         let mut at = 0usize;
         for (op, len) in request.ops.iter_mut().zip(lens) {
             if len == 0 {

@@ -201,8 +201,10 @@ fn frames_that_are_none() {
     thrown_out(with(preamble(99, 1, [4, 0, 0, 0])), "unknown frame tag 99");
     thrown_out(with(preamble(1, 7, [4, 0, 0, 0])), "a frame of 7 segments");
     thrown_out(with(preamble(1, 1, [u32::MAX, 0, 0, 0])), "at most 65536 are taken");
-    thrown_out(with(preamble(17, 4, [41, 1, 1, u32::MAX])), "at most 150994944 are taken");
-    thrown_out(with(preamble(17, 4, [u32::MAX; 4])), "at most 150994944 are taken");
+    thrown_out(with(preamble(17, 4, [41, u32::MAX, 1, 1])), "at most 201326592 are taken");
+    // Data alone would be passed over, later.
+    thrown_out(with(preamble(17, 4, [41, 1, 1, u32::MAX])), "while the session was not open");
+    thrown_out(with(preamble(17, 4, [u32::MAX; 4])), "at most 201326592 are taken");
     thrown_out(with(preamble(17, 3, [41, 0, 0, 0])), "last segment is empty");
     thrown_out(with(preamble(16, 1, [0; 4])), "a Wait frame while HELLO was due");
     let mut hello = preamble(1, 1, [3, 0, 0, 0]);

@@ -354,6 +354,8 @@ def locks():
 def limits():
     fails(errno.ENAMETOOLONG, io.write_full, "n" * 3000, b"x")
     fails(errno.EFBIG, io.write, "big", b"x", 1 << 40)
+    for size in (100 << 20, 250 << 20):
+        fails(errno.EMSGSIZE, io.write_full, "big", bytes(size))
     fails(errno.EINVAL, io.set_xattr, "", "k", b"v")
 
 
