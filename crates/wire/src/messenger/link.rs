@@ -160,7 +160,7 @@ impl Link {
     /// Whether there is something to do at the turn's end.
     pub fn wants_turn(&self) -> bool {
         let wire = self.transport.as_ref().map(|t| &t.wire);
-        let wire_wants = wire.is_some_and(|w| w.has_tx() || w.wants_fill());
+        let wire_wants = wire.is_some_and(|w| w.has_tx() || (w.wants_fill() && !self.paused));
         wire_wants || self.tell || (self.is_open() && self.session.has_unwritten())
     }
 
@@ -194,8 +194,11 @@ impl Link {
             self.last_sent = now;
             fx.net.push(NetOp::Send { conn, data });
         }
-        // Last in the turn, when all bytes that came are read: the next ones belong into it.
-        if let Some((buf, from)) = self.wire().and_then(Connection::take_fill) {
+        // Last in the turn, when all bytes that came are read: the next ones belong into it. Of one that is
+        // paused it takes no memory yet.
+        if !self.paused
+            && let Some((buf, from)) = self.wire().and_then(Connection::take_fill)
+        {
             fx.net.push(NetOp::Fill { conn, buf, from });
         }
     }

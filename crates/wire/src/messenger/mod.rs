@@ -358,6 +358,7 @@ impl Messenger {
                 NetOp::ResumeRecv { conn }
             });
         }
+        mark_dirty(&mut self.dirty, link);
     }
 
     /// Answers [`MsgrEvent::WantsGlobalId`]. Does nothing when the link ended meanwhile.

@@ -3,6 +3,7 @@
 use crate::network::LISTEN;
 use crate::vectors::streams;
 use bytes::Bytes;
+use denc::KnownCrc;
 use io::net::{ConnId, ListenAddr, NetEvent, NetOp, PeerAddr};
 use io::{Effects, Now, Rng};
 use proptest::prelude::*;
@@ -11,7 +12,8 @@ use std::sync::{Arc, Mutex};
 use tracing::{Event, Level, Metadata, Subscriber, field::Visit, span};
 use types::{AddrVec, EntityAddr, EntityType};
 use wire::connection::{ConnEvent, Connection};
-use wire::frame::{FrameReader, Tag};
+use wire::frame::{FrameReader, FrameWriter, Tag};
+use wire::msg::Header;
 use wire::{CloseWhy, Identity, ListenerConfig, Messenger, MsgrEvent, fuzz_frames, fuzz_messages};
 
 /// Keeps log lines that an operator sees.
@@ -278,6 +280,35 @@ fn a_messenger_serves_every_captured_client() {
             assert!(lines.is_empty(), "{lines:?}");
         }
     }
+}
+
+/// Else clients in the middle of large writes take memory that there is not.
+#[test]
+fn nothing_is_received_into_memory_from_who_is_paused() {
+    let stream = streams("none-").into_iter().find(|s| s.is_c2s()).unwrap();
+    let mut victim = victim_of(&stream);
+    victim.say(&stream.bytes, 40_000);
+    let link = victim.out.iter().find_map(|e| match e {
+        MsgrEvent::Open { link, .. } => Some(*link),
+        _ => None,
+    });
+    let link = link.unwrap();
+    victim.msgr.pause(link, &mut victim.fx);
+    let mut w = FrameWriter::new();
+    let header = Header { seq: 1 << 40, kind: 42, ..Header::default() };
+    let data = [Bytes::from(vec![7; 1 << 20])];
+    w.message(&header, &Bytes::new(), &Bytes::new(), (&data, KnownCrc::NONE));
+    let frame: Bytes = w.take().concat().into();
+    // It was on its way.
+    victim.take_in(frame.slice(..1000));
+    let fills = |v: &Victim| v.fx.net.iter().any(|op| matches!(op, NetOp::Fill { .. }));
+    assert!(!fills(&victim) && !victim.is_closed());
+    victim.msgr.resume(link, &mut victim.fx);
+    victim.msgr.end_turn(victim.now, &mut victim.fx);
+    assert!(fills(&victim));
+    let before = victim.out.len();
+    victim.take_in(frame.slice(1000..));
+    assert!(matches!(&victim.out[before..], [MsgrEvent::Message { .. }]));
 }
 
 #[test]
