@@ -210,6 +210,13 @@ impl Bucket {
         self.rebuild(&entries, straw_version)
     }
 
+    /// Lets a straw bucket choose by straw2: it keeps items and weights, and its own weight.
+    pub(crate) fn straw_to_straw2(&mut self) {
+        if let Weights::Straw { items, .. } = &mut self.weights {
+            self.weights = Weights::Straw2(std::mem::take(items));
+        }
+    }
+
     fn rebuild(&mut self, entries: &[(ItemId, u32)], straw_version: u8) -> Result<(), Refusal> {
         let empty_uniform = match (&self.weights, entries) {
             (&Weights::Uniform(w), []) => Some(w),

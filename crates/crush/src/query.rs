@@ -126,6 +126,11 @@ impl CrushMap {
         self.buckets().any(|b| b.position(id).is_some())
     }
 
+    /// The devices that stand in buckets.
+    pub fn placed_devices(&self) -> BTreeSet<ItemId> {
+        self.buckets().flat_map(|b| b.items()).copied().filter(|&id| id >= 0).collect()
+    }
+
     /// The buckets above an item, the nearest first.
     pub fn ancestors(&self, id: ItemId) -> impl Iterator<Item = &Bucket> {
         std::iter::successors(self.parent(id), |b| self.parent(b.id))

@@ -11,7 +11,7 @@
 use admin::CommandError;
 use bytes::Bytes;
 use io::kv::KvBatch;
-use maps::{Incremental, OsdMap, OsdState};
+use maps::{Incremental, MAX_OSDS, OsdMap, OsdState};
 use std::sync::Arc;
 use types::{OsdId, UTime};
 
@@ -74,6 +74,7 @@ impl Draft {
         }
         let mut map = OsdMap::clone(committed);
         map.apply(&inc).map_err(|e| CommandError::new(e.errno(), e))?;
+        check_devices(committed, &map)?;
         self.osdmap = Some(OsdMapDraft { inc, map: Arc::new(map) });
         Ok(result)
     }
@@ -106,6 +107,18 @@ impl Draft {
             config_changed: std::mem::take(&mut self.config_changed),
         }
     }
+}
+
+/// That a CRUSH map gets no devices that no OSD can be. One that has them stays editable, so that they can be
+/// removed.
+fn check_devices(before: &OsdMap, after: &OsdMap) -> Result<(), CommandError> {
+    let devices = |map: &OsdMap| usize::try_from(map.crush().max_devices()).unwrap_or(0);
+    let (had, has) = (devices(before), devices(after));
+    if has > MAX_OSDS && has > had {
+        let text = format!("the crush map has a device {}, ids are below {MAX_OSDS}", has - 1);
+        return Err(CommandError::invalid(text));
+    }
+    Ok(())
 }
 
 /// Times that say when OSDs last changed.

@@ -152,6 +152,11 @@ impl CrushMap {
         })
     }
 
+    /// Lets all straw buckets choose by straw2 (`osd crush set-all-straw-buckets-to-straw2`).
+    pub fn straw_buckets_to_straw2(&mut self) {
+        self.buckets.iter_mut().flatten().for_each(Bucket::straw_to_straw2);
+    }
+
     /// Renames a bucket (`osd crush rename-bucket`). Its shadows are renamed with it.
     ///
     /// # Errors

@@ -275,18 +275,73 @@ fn the_crush_map_comes_and_goes_as_bytes() {
     assert_eq!(bench.run(&get).2, changed);
 }
 
+fn crush_with_device(bench: &Bench, id: i32) -> crush::CrushMap {
+    let mut crush = bench.c.map().crush().as_ref().clone();
+    let place = [("host", "far"), ("root", "default")];
+    let place = place.iter().map(|&(kind, name)| (kind.to_owned(), name.to_owned())).collect();
+    crush.insert_item(id, 0x1_0000, &format!("osd.{id}"), &place).unwrap();
+    crush
+}
+
+#[test]
+fn a_crush_map_has_only_devices_that_an_osd_can_be() {
+    let mut bench = with_pool();
+    let set = json!({"prefix": "osd setcrushmap"});
+    for id in [2_000_000_000, maps::MAX_OSDS as i32, i32::MAX - 2] {
+        let input = denc::encode(&crush_with_device(&bench, id));
+        let (r, outs, _) = bench.run_with(&set, input);
+        assert!(r == -22 && outs.contains(&format!("device {id},")), "{outs}");
+    }
+    let last = maps::MAX_OSDS as i32 - 1;
+    let (r, outs, _) = bench.run_with(&set, denc::encode(&crush_with_device(&bench, last)));
+    assert_eq!(r, 0, "{outs}");
+    let orphan = &json_of(&mut bench, json!({"prefix": "health", "detail": "detail"}))["checks"];
+    let lines = orphan["OSD_ORPHAN"]["detail"].as_array().expect("it is one");
+    let named = lines.iter().any(|l| l["message"].to_string().contains(&format!("osd.{last} ")));
+    assert!(lines.len() == 2 && named, "one and a hint: {lines:?}");
+    let dump = json_of(&mut bench, json!({"prefix": "osd crush dump"}));
+    let ids: Vec<i64> =
+        dump["devices"].as_array().unwrap().iter().flat_map(|d| d["id"].as_i64()).collect();
+    assert!(ids.len() < 20 && ids.last() == Some(&i64::from(last)), "{ids:?}");
+}
+
+#[test]
+fn a_map_that_has_such_a_device_already_is_served_and_mended() {
+    let mut bench = with_pool();
+    let crush = crush_with_device(&bench, 2_000_000_000);
+    let mut map = maps::OsdMap::clone(&bench.c.state.osdmap);
+    map.set_crush(std::sync::Arc::new(crush));
+    bench.c.state.osdmap = std::sync::Arc::new(map);
+    let checks = json_of(&mut bench, json!({"prefix": "health"}));
+    assert_eq!(checks["checks"]["OSD_ORPHAN"]["summary"]["count"], 1, "{checks}");
+    let dump = json_of(&mut bench, json!({"prefix": "osd crush dump"}));
+    assert!(dump["devices"].as_array().unwrap().len() < 20);
+    done(&mut bench, json!({"prefix": "osd crush reweight", "name": "osd.0", "weight": 2.0}));
+    done(&mut bench, json!({"prefix": "osd crush rm", "name": "osd.2000000000"}));
+    assert!(bench.c.map().crush().max_devices() < 20);
+}
+
 #[test]
 fn straw_buckets_become_straw2() {
     let mut bench = with_pool();
-    let text = crush::decompile(bench.c.map().crush()).replace("\talg straw2\n", "\talg straw\n");
-    let old = crush::compile(&text).unwrap();
-    let straw = |c: &crush::CrushMap, alg| c.buckets().filter(|b| b.algorithm() == alg).count();
-    let count = straw(&old, crush::Algorithm::Straw);
-    assert!(count > 3);
+    let text = crush::decompile(bench.c.map().crush());
+    let old_text = text.replace("\talg straw2\n", "\talg straw\n");
+    // Weights that are no thousandths, and classes whose numbers are not the order they stand in.
+    let edited = |text: &str| {
+        let mut crush = crush::compile(text).unwrap();
+        crush.reweight_item(0, 0x1_2345).unwrap();
+        for (id, class) in [(0, "first"), (1, "second"), (0, "second")] {
+            crush.remove_device_class(id).unwrap();
+            crush.set_device_class(id, class).unwrap();
+        }
+        crush
+    };
+    let (old, new) = (edited(&old_text), edited(&text));
+    assert!(old.buckets().filter(|b| b.algorithm() == crush::Algorithm::Straw).count() > 3);
     let (r, outs, _) = bench.run_with(&json!({"prefix": "osd setcrushmap"}), denc::encode(&old));
     assert_eq!(r, 0, "{outs}");
     done(&mut bench, json!({"prefix": "osd crush set-all-straw-buckets-to-straw2"}));
-    assert_eq!(straw(bench.c.map().crush(), crush::Algorithm::Straw2), count);
+    assert!(**bench.c.map().crush() == new, "nothing else is changed");
 }
 
 #[test]

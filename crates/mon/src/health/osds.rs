@@ -129,9 +129,8 @@ fn down(map: &OsdMap, checks: &mut Checks) {
 
 fn orphans(map: &OsdMap, checks: &mut Checks) {
     let crush = map.crush();
-    let orphans: Vec<i32> = (0..crush.max_devices())
-        .filter(|&id| crush.is_placed(id) && !map.exists(OsdId(id)))
-        .collect();
+    let orphans: Vec<i32> =
+        crush.placed_devices().into_iter().filter(|&id| !map.exists(OsdId(id))).collect();
     if orphans.is_empty() {
         return;
     }

@@ -6,7 +6,10 @@ use serde_json::{Map, Value, json};
 
 /// All of the map (`CrushWrapper::dump`).
 pub(crate) fn json(map: &CrushMap) -> Value {
-    let devices = (0..map.max_devices()).map(|id| {
+    // Ceph also shows the ids between them.
+    let mut ids = map.placed_devices();
+    ids.extend(map.item_names().map(|(id, _)| id).filter(|&id| id >= 0));
+    let devices = ids.into_iter().map(|id| {
         let name = map.item_name(id).map_or_else(|| format!("device{id}"), str::to_owned);
         let mut device = Map::new();
         device.insert("id".into(), id.into());

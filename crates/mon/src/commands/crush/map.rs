@@ -4,7 +4,7 @@ use super::Call;
 use crate::cluster::Cluster;
 use crate::commands::{CommandDef, Reply, map, write};
 use admin::{Answer, CommandError};
-use crush::{Algorithm, CrushMap};
+use crush::CrushMap;
 use maps::OsdMap;
 use types::Errno;
 
@@ -111,13 +111,7 @@ fn set_tunable(c: &mut Cluster, call: &Call) -> Reply {
 
 fn straw2(c: &mut Cluster, _: &Call) -> Reply {
     c.edit_crush(|crush| {
-        if !crush.buckets().any(|b| b.algorithm() == Algorithm::Straw) {
-            return Ok(());
-        }
-        // The text form says it in one word for each bucket.
-        let text = crush::decompile(crush).replace("\talg straw\n", "\talg straw2\n");
-        let changed = crush::compile(&text);
-        *crush = changed.map_err(|e| CommandError::invalid(format_args!("the CRUSH map: {e}")))?;
+        crush.straw_buckets_to_straw2();
         Ok(())
     })?;
     Ok(Answer::ok())
