@@ -1,6 +1,6 @@
 //! Plain tables, padded as Ceph pads them (`common/TextTable.cc`).
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 /// Where the text of a cell stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,11 @@ fn pad(f: &mut fmt::Formatter<'_>, text: &str, width: usize, align: Align) -> fm
         Align::Center => (width / 2).saturating_sub(text.len() / 2),
         Align::Right => space,
     };
-    write!(f, "{:left$}{text}{:right$}", "", "", right = space.saturating_sub(left))
+    // Not as a width of the format, which has 16 bits.
+    let blanks = |f: &mut fmt::Formatter<'_>, n: usize| (0..n).try_for_each(|_| f.write_char(' '));
+    blanks(f, left)?;
+    f.write_str(text)?;
+    blanks(f, space.saturating_sub(left))
 }
 
 impl fmt::Display for TextTable {
@@ -110,6 +114,15 @@ impl fmt::Display for TextTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Names and values of options may be as long as a command.
+    #[test]
+    fn pads_to_very_wide_cells() {
+        let mut t = TextTable::new().column("ID", Align::Center, Align::Right);
+        t.row(["x".repeat(100_000)]);
+        t.row(["y".to_owned()]);
+        assert_eq!(t.to_string().len(), 3 * 100_001);
+    }
 
     #[test]
     fn pads_each_column_to_its_widest_cell() {

@@ -235,6 +235,12 @@ impl Param {
     }
 
     fn check_chars(&self, text: &str) -> Result<(), CommandError> {
+        let most = if self.good.is_some() { MAX_NAME_BYTES } else { MAX_TEXT_BYTES };
+        if text.len() > most {
+            let (name, len) = (&self.name, text.len());
+            let why = format!("'{name}' has {len} bytes, and may have {most}");
+            return Err(CommandError::invalid(why));
+        }
         match self.good {
             Some(good) if !good.allows(text) => {
                 let (name, pattern) = (&self.name, good.pattern());
@@ -267,6 +273,12 @@ impl Param {
         Err(CommandError::invalid(text))
     }
 }
+
+/// Longest name; maps have it, and maps are kept by the hundred.
+const MAX_NAME_BYTES: usize = 1024;
+/// Longest other text (`config-key`'s `mon_config_key_max_entry_size`). What is longer comes as a
+/// command's data.
+const MAX_TEXT_BYTES: usize = 64 << 10;
 
 /// A whole number, also as text.
 pub(super) fn whole(value: &Value) -> Option<i64> {

@@ -245,6 +245,23 @@ fn pools_are_deleted_only_where_that_is_allowed() {
     assert_eq!(bench.c.map().crush().choose_args().count(), 0, "its weight-set is gone too");
 }
 
+/// A mon that printed one in a table ended, and again after each start.
+#[test]
+fn names_and_values_have_a_greatest_length() {
+    let mut bench = with_pool();
+    let long = |n: usize| "x".repeat(n);
+    let set = |n| json!({"prefix": "config set", "who": "mgr", "name": "mgr/x", "value": long(n)});
+    let (r, outs) = say(&mut bench, set((64 << 10) + 1));
+    assert!(r == -22 && outs.contains("may have 65536"), "{outs}");
+    done(&mut bench, set(64 << 10));
+    assert!(bench.run(&json!({"prefix": "config dump"})).2.len() > 2 << 16);
+    let add = |n| json!({"prefix": "osd crush add-bucket", "name": long(n), "type": "host"});
+    let (r, outs) = say(&mut bench, add(1025));
+    assert!(r == -22 && outs.contains("may have 1024"), "{outs}");
+    done(&mut bench, add(1024));
+    assert!(bench.run(&json!({"prefix": "osd tree"})).2.len() > 1024);
+}
+
 #[test]
 fn the_crush_map_comes_and_goes_as_bytes() {
     let mut bench = with_pool();
@@ -272,6 +289,11 @@ fn the_crush_map_comes_and_goes_as_bytes() {
     let input = denc::encode(&ruleless);
     let (r, outs, _) = bench.run_with(&json!({"prefix": "osd setcrushmap"}), input);
     assert!(r == -2 && outs.contains("crush_rule 0"), "{outs}");
+    // Its pool would have no OSD any more.
+    let text = crush::decompile(&crush).replace("\tmin_size 1\n", "\tmin_size 9\n");
+    let input = denc::encode(&crush::compile(&text).unwrap());
+    let (r, outs, _) = bench.run_with(&json!({"prefix": "osd setcrushmap"}), input);
+    assert!(r == -22 && outs.contains("sizes 9 to 10"), "{outs}");
     assert_eq!(bench.run(&get).2, changed);
 }
 

@@ -82,6 +82,15 @@ fn check(map: &OsdMap, crush: &CrushMap) -> Result<(), CommandError> {
             );
             return Err(CommandError::invalid(text));
         }
+        // By what placement goes: the set that a rule belongs to, and the sizes that it is for.
+        if crush.find_rule(pool.crush_rule, pool.kind.0, pool.size) != Some(u32::from(number)) {
+            let text = format!(
+                "pool {id} ('{name}') of size {} would not be placed by crush_rule {number}: its ruleset is {}, and \
+                 it is for sizes {} to {}",
+                pool.size, rule.ruleset, rule.min_size, rule.max_size
+            );
+            return Err(CommandError::invalid(text));
+        }
     }
     Ok(())
 }
