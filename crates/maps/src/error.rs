@@ -38,8 +38,8 @@ pub enum MapError {
     /// The full map or CRUSH map inside the incremental is damaged.
     #[error("in the incremental: {0}")]
     Decode(#[from] denc::DecodeError),
-    /// The full map in the incremental is not of the incremental's epoch or cluster.
-    #[error("the full map in the incremental is another one")]
+    /// A full map is not of the epoch or cluster that it should be.
+    #[error("the full map is of another epoch or cluster")]
     OtherFullMap,
     /// The map that results has another checksum than the incremental says.
     #[error(

@@ -256,10 +256,8 @@ impl Daemon {
         if matches!(self.life, Life::Loading(_)) {
             return;
         }
-        let mut txn = Transaction::new(MAP_SEQUENCER);
-        txn.may_use_reserve = true;
         let mut old = self.maps.current().clone();
-        let taken = self.maps.take(m, from_mon, &mut txn);
+        let mut taken = self.maps.take(m, from_mon);
         if let Some(why) = &taken.damaged {
             tracing::error!(
                 "osd.{}: the map after epoch {} cannot be taken in: {why}",
@@ -267,7 +265,7 @@ impl Daemon {
                 self.maps.epoch()
             );
         }
-        if !txn.is_empty() {
+        for txn in std::mem::take(&mut taken.txns) {
             self.submit_maps(txn, fx);
         }
         if taken.behind {

@@ -104,6 +104,9 @@ pub struct Taken {
     pub behind: bool,
     /// What is wrong with the map after those.
     pub damaged: Option<MapError>,
+    /// What is to be stored, in order: each map by itself, since those of a large cluster are too much for
+    /// one transaction.
+    pub txns: Vec<Transaction>,
 }
 
 impl Maps {
@@ -162,14 +165,14 @@ impl Maps {
         self.current.pool(pool).map(PoolCompression::of).unwrap_or_default()
     }
 
-    /// Takes in a message of the mon, or of anybody who shares maps. What is stored goes into `txn`.
+    /// Takes in a message of the mon, or of anybody who shares maps.
     ///
     /// Only the mon may make us skip epochs: it does so when it has none of them any more, which is
     /// when every PG was clean after them.
     ///
     /// The answer says what was taken in even when a later map is damaged: it is then in
     /// [`Taken::damaged`].
-    pub fn take(&mut self, m: &MOsdMap, from_mon: bool, txn: &mut Transaction) -> Taken {
+    pub fn take(&mut self, m: &MOsdMap, from_mon: bool) -> Taken {
         let mut taken = Taken::default();
         let newest = m.last().unwrap_or_default();
         if newest <= self.epoch() {
@@ -185,25 +188,18 @@ impl Maps {
                 return taken;
             };
             taken.gap = self.epoch() != Epoch::ZERO;
-            self.take_one(*epoch, |_| decode_full(bytes), txn, &mut taken);
-            if taken.damaged.is_none() {
-                self.oldest = self.epoch();
-            }
+            self.take_one(*epoch, |_| decode_full(*epoch, bytes), true, &mut taken);
         }
         while taken.damaged.is_none() && self.epoch() < newest {
             let next = self.epoch().next();
             if let Some(bytes) = m.incrementals.get(&next) {
-                self.take_one(next, |maps| maps.apply(next, bytes), txn, &mut taken);
+                self.take_one(next, |maps| maps.apply(next, bytes), false, &mut taken);
             } else if let Some(bytes) = m.fulls.get(&next) {
-                self.take_one(next, |_| decode_full(bytes), txn, &mut taken);
+                self.take_one(next, |_| decode_full(next, bytes), false, &mut taken);
             } else {
                 break;
             }
-            if self.oldest == Epoch::ZERO {
-                self.oldest = self.epoch();
-            }
         }
-        put_newest(txn, self.oldest, self.epoch());
         taken
     }
 
@@ -211,15 +207,22 @@ impl Maps {
         &mut self,
         epoch: Epoch,
         make: impl FnOnce(&mut Maps) -> Result<(OsdMap, Bytes), MapError>,
-        txn: &mut Transaction,
+        is_oldest: bool,
         taken: &mut Taken,
     ) {
         match make(self) {
             Ok((map, full)) => {
+                if is_oldest || self.oldest == Epoch::ZERO {
+                    self.oldest = epoch;
+                }
+                let mut txn = Transaction::new(MAP_SEQUENCER);
+                txn.may_use_reserve = true;
                 txn.omap_set(&map_key(), vec![(key(FULL, epoch), full)]);
                 if let Some(inc) = self.incrementals.get(&epoch) {
                     txn.omap_set(&map_key(), vec![(key(INCREMENTAL, epoch), inc.clone())]);
                 }
+                put_newest(&mut txn, self.oldest, epoch);
+                taken.txns.push(txn);
                 taken.maps.push(self.advance(map));
             }
             Err(why) => taken.damaged = Some(why),
@@ -307,8 +310,11 @@ pub fn full_key(epoch: Epoch) -> Bytes {
     key(FULL, epoch)
 }
 
-fn decode_full(bytes: &Bytes) -> Result<(OsdMap, Bytes), MapError> {
-    let map = denc::decode(bytes).map_err(MapError::from)?;
+fn decode_full(epoch: Epoch, bytes: &Bytes) -> Result<(OsdMap, Bytes), MapError> {
+    let map: OsdMap = denc::decode(bytes).map_err(MapError::from)?;
+    if map.epoch != epoch {
+        return Err(MapError::OtherFullMap);
+    }
     Ok((map, Bytes::copy_from_slice(bytes)))
 }
 

@@ -117,3 +117,24 @@ fn pgs_older_than_all_maps_are_not_forgotten() {
     c.wait_clean();
     assert_eq!(hits_of(Probe::BackfillBegan), 0, "it has what it had");
 }
+
+/// Each map alone is small enough for the store; all that come at once are not.
+#[test]
+fn many_large_maps_at_once_are_stored() {
+    let mut c = Cluster::new(1, 3, &Default::default());
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 8));
+    c.wait_clean();
+    let away = OsdId(AWAY as i32);
+    for i in 0..1000u32 {
+        c.on_mon(|m| m.blocklist(std::net::Ipv4Addr::from(0x0a00_0000 + i).into()));
+    }
+    c.pass(Duration::from_secs(1));
+    leave(&mut c);
+    for i in 0..50 {
+        c.on_mon(|m| m.set_affinity(away, 0x10000 - i));
+        c.pass(Duration::from_millis(20));
+    }
+    c.start(AWAY);
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_up(away));
+    c.wait_clean();
+}
