@@ -14,6 +14,10 @@ use wire::msg::Payload;
 /// What a small transaction takes beside its data, at most mostly.
 const SLACK_BYTES: u64 = 4096;
 
+/// Objects that the log has deleted, in one transaction: of large ones that share blocks with clones each may
+/// leave a MiB of rows.
+const DELETES_AT_ONCE: usize = 8;
+
 /// Transactions of a PG that wait, in order, and the space they will take.
 #[derive(Debug, Default)]
 pub struct TxnQueue {
@@ -116,7 +120,7 @@ impl Daemon {
     ) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         // Not more in one transaction than it can take: what is left comes behind, and is noted.
-        let in_parts = out.remove.len() > self.limits.remove_objects;
+        let in_parts = out.remove.len() > self.limits.remove_objects.min(DELETES_AT_ONCE);
         if in_parts {
             host.put_meta(&mut txn, out.remove.iter().map(put_deleted));
         } else {
@@ -167,7 +171,7 @@ impl Daemon {
         fx: &mut Effects,
     ) -> Transaction {
         let mut last = Transaction::default();
-        for some in deleted.chunks(self.limits.remove_objects.max(1)) {
+        for some in deleted.chunks(self.limits.remove_objects.clamp(1, DELETES_AT_ONCE)) {
             self.submit(pgid, last, Thens::new(), fx);
             let Some(host) = self.pgs.get_mut(&pgid) else { return Transaction::default() };
             last = host.transaction();

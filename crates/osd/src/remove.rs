@@ -8,7 +8,7 @@ use crate::trim::{own_indexes, remove_rows_of};
 use io::Effects;
 use pg::{MetaOp, PgMsg};
 use std::collections::VecDeque;
-use store::{ObjectStat, ReadSet, StoreError, SubmitError, Transaction};
+use store::{Invalid, ObjectStat, ReadSet, StoreError, SubmitError, Transaction};
 use types::{ObjectKey, OsdId, PgId};
 
 /// Messages held for a PG that comes back while its old copy is being removed.
@@ -24,6 +24,8 @@ pub struct Removal {
     held: VecDeque<(OsdId, PgMsg)>,
     /// Snapshot indexes that go with it.
     indexes: Vec<ObjectKey>,
+    /// Objects removed in one transaction: fewer when they have turned out to be too much for one.
+    at_once: usize,
 }
 
 /// What is to be done next.
@@ -96,6 +98,7 @@ impl Daemon {
             step: Step::Mark(host.pg.info_record()),
             held: VecDeque::new(),
             indexes: own_indexes(pgid, pg_num),
+            at_once: self.limits.remove_objects,
         };
         self.removals.insert(pgid, removal);
         self.go_on_removing(pgid, fx);
@@ -121,7 +124,7 @@ impl Daemon {
             Step::Stuck => return,
             Step::Over => return self.end_removal(pgid, fx),
         }
-        let at_once = self.limits.remove_objects;
+        let at_once = removal.at_once;
         let listed = match self.store.list(&removal.first, &removal.end, at_once) {
             Ok(listed) => listed,
             Err(miss) => {
@@ -174,6 +177,11 @@ impl Daemon {
             Err(SubmitError::Miss(miss)) => self.fetch(miss, Waiter::Removal(pgid), fx),
             Err(SubmitError::Busy | SubmitError::NoSpace) => {
                 self.blocked.push(Waiter::Removal(pgid));
+            }
+            // What they leave to others that share their blocks is more than the log takes.
+            Err(SubmitError::Invalid(Invalid::TooLarge { .. })) if removal.at_once > 1 => {
+                removal.at_once /= 2;
+                self.go_on_removing(pgid, fx);
             }
             Err(SubmitError::Invalid(why)) => {
                 fx.exit(1, format!("osd.{}: pg {pgid} cannot be removed: {why}", self.cfg.id));

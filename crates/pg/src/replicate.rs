@@ -394,12 +394,16 @@ impl<T> InFlight<T> {
             return;
         }
         let committed = self.committed();
-        let flying = self.writes.iter().map(|(v, what)| (v, what));
-        for (version, what) in flying.chain(&self.parked) {
-            if is_safe(what, *version, committed) {
-                self.held.remove(version);
-            }
-        }
+        // No others are looked at: there may be thousands.
+        let mut held = std::mem::take(&mut self.held);
+        held.retain(|v| self.get(*v).is_some_and(|what| !is_safe(what, *v, committed)));
+        self.held = held;
+    }
+
+    fn get(&self, version: Eversion) -> Option<&T> {
+        let i = self.writes.partition_point(|(v, _)| *v < version);
+        let flying = self.writes.get(i).filter(|(v, _)| *v == version).map(|(_, t)| t);
+        flying.or_else(|| self.parked.get(&version))
     }
 
     /// The write of this version, if it is in flight.

@@ -11,6 +11,8 @@ use wire::msg::op_data::{Extents, SparseReadOut, StatOut, checksum_in, checksum_
 const READ_ONCE: [u32; 2] = [op_flags::FADVISE_DONTNEED, op_flags::FADVISE_NOCACHE];
 /// The largest error number; a mismatch at byte `i` is answered as minus this minus `i`.
 const MAX_ERRNO: i64 = 4095;
+/// Sums that one CHECKSUM answers.
+const MAX_SUMS: u64 = 1 << 20;
 
 impl Run<'_> {
     /// The object's size for a reader that knows of a newer truncation (CephFS).
@@ -111,6 +113,9 @@ impl Run<'_> {
         };
         if !fits(len) || args.kind > checksum_kind::CRC32C {
             return Err(Errno::EINVAL.into());
+        }
+        if len.checked_div(chunk).is_some_and(|sums| sums > MAX_SUMS) {
+            return Err(Errno::E2BIG.into());
         }
         let init = checksum_in(op)?;
         let len = self.stored_part(offset, len)?;

@@ -2,6 +2,7 @@
 
 use super::{Run, Stop};
 use bytes::Bytes;
+use denc::Decode;
 use std::cmp::Ordering;
 use store::{OmapPage, OmapRange};
 use types::{ByteString, Errno};
@@ -16,6 +17,16 @@ use wire::msg::op_data::{
 const MAX_ENTRIES: u64 = 1024;
 /// `osd_max_omap_bytes_per_request`, kept to what fits comfortably in a reply.
 const MAX_BYTES: usize = 16 << 20;
+/// Keys and values that come with one operation. No transaction takes more; and decoded they are many times
+/// as much, when they are short.
+const MAX_INPUT_BYTES: usize = 16 << 20;
+
+fn bounded<T: Decode>(op: &OsdOp) -> Result<T, Stop> {
+    if op.indata.len() > MAX_INPUT_BYTES {
+        return Err(Errno::EMSGSIZE.into());
+    }
+    Ok(input(op)?)
+}
 
 fn shared(key: &ByteString) -> Bytes {
     Bytes::copy_from_slice(key)
@@ -44,7 +55,7 @@ impl Run<'_> {
     }
 
     pub(super) fn op_omap_get_keys(&mut self, i: usize, op: &OsdOp) -> Result<i32, Stop> {
-        let OmapGetKeysIn { start_after, max } = input(op)?;
+        let OmapGetKeysIn { start_after, max } = bounded(op)?;
         let OmapPage { entries, more } =
             self.omap_page(&start_after, &ByteString::default(), max)?;
         let keys = entries.iter().map(|(k, _)| ByteString::from(&k[..])).collect();
@@ -53,7 +64,7 @@ impl Run<'_> {
     }
 
     pub(super) fn op_omap_get_vals(&mut self, i: usize, op: &OsdOp) -> Result<i32, Stop> {
-        let OmapGetValsIn { start_after, max, prefix } = input(op)?;
+        let OmapGetValsIn { start_after, max, prefix } = bounded(op)?;
         let OmapPage { entries, more } = self.omap_page(&start_after, &prefix, max)?;
         let values: Values = entries.into_iter().map(|(k, v)| ((&k[..]).into(), v)).collect();
         self.put(i, denc::encode(&OmapGetValsOut { values, more }));
@@ -77,7 +88,7 @@ impl Run<'_> {
     }
 
     pub(super) fn op_omap_get_by_keys(&mut self, i: usize, op: &OsdOp) -> Result<i32, Stop> {
-        let keys: Keys = input(op)?;
+        let keys: Keys = bounded(op)?;
         let values = self.omap_values(keys.iter().map(shared).collect())?;
         self.put(i, denc::encode(&values));
         Ok(0)
@@ -87,7 +98,7 @@ impl Run<'_> {
         if !self.state().exists {
             return Err(Errno::ENOENT.into());
         }
-        let assertions: OmapCmpIn = input(op)?;
+        let assertions: OmapCmpIn = bounded(op)?;
         let values = self.omap_values(assertions.keys().map(shared).collect())?;
         for (key, assertion) in &assertions {
             let stored = values.get(key).cloned().unwrap_or_default();
@@ -105,7 +116,7 @@ impl Run<'_> {
     }
 
     pub(super) fn op_omap_set(&mut self, op: &OsdOp) -> Result<i32, Stop> {
-        let values: Values = input(op)?;
+        let values: Values = bounded(op)?;
         self.change_existing();
         let entries = values.into_iter().map(|(k, v)| (shared(&k), v)).collect();
         let key = self.head_key.clone();
@@ -134,7 +145,7 @@ impl Run<'_> {
         if !self.now.exists {
             return Err(Errno::ENOENT.into());
         }
-        let keys: Keys = input(op)?;
+        let keys: Keys = bounded(op)?;
         self.change_existing();
         let key = self.head_key.clone();
         self.txn.omap_remove(&key, keys.iter().map(shared).collect());
@@ -145,7 +156,7 @@ impl Run<'_> {
         if !self.now.exists {
             return Err(Errno::ENOENT.into());
         }
-        let range: OmapRmKeyRangeIn = input(op)?;
+        let range: OmapRmKeyRangeIn = bounded(op)?;
         self.change_existing();
         let key = self.head_key.clone();
         self.txn.omap_remove_range(&key, shared(&range.begin), shared(&range.end));

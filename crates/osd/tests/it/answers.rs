@@ -159,6 +159,21 @@ fn what_one_request_may_come_to_is_bounded() {
     let got = c.call(object(1, "a"), vec![read(0, 0); 40], false);
     assert_eq!(got.result, -Errno::E2BIG.0);
 
+    // And as much to be reckoned for few bytes.
+    let sums = |chunk_size| {
+        let length = (64 << 20) / u64::from(chunk_size) * u64::from(chunk_size);
+        let kind = checksum_kind::CRC32C;
+        let args = Checksum { offset: 0, length, chunk_size, kind };
+        OsdOp::new(OpCode::CHECKSUM, args).with_indata(vec![0; 4])
+    };
+    for (chunk, result) in [(1, -Errno::E2BIG.0), (4096, 0)] {
+        assert_eq!(c.call(object(1, "a"), vec![sums(chunk)], false).result, result);
+    }
+    let keys: Vec<Vec<u8>> = (0..1_000_000).map(|i| format!("{i:020}").into_bytes()).collect();
+    let many = OsdOp::new(OpCode::OMAPGETVALSBYKEYS, Extent::default());
+    let many = many.with_indata(denc::encode(&keys));
+    assert_eq!(c.call(object(1, "a"), vec![many], false).result, -Errno::EMSGSIZE.0);
+
     let same = |length| {
         let args = WriteSame { offset: 0, length, data_length: 4096 };
         OsdOp::new(OpCode::WRITESAME, args).with_indata(vec![7; 4096])

@@ -118,6 +118,22 @@ fn pgs_older_than_all_maps_are_not_forgotten() {
     assert_eq!(hits_of(Probe::BackfillBegan), 0, "it has what it had");
 }
 
+/// However many objects are removed at once.
+#[test]
+fn a_pool_with_long_names_can_be_removed() {
+    let options = [("osd_target_transaction_size".to_owned(), "4096".to_owned())];
+    let mut c = Cluster::new(1, 3, &Options::from(options));
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 1));
+    c.on_mon(|m| m.create_pool(2, "other", 3, 2, 1));
+    c.wait_clean();
+    let names = (0..700).map(|i| format!("{i}{}", "x".repeat(2000)));
+    change_all(&mut c, names, || write_full(b"data"));
+    c.on_mon(|m| m.delete_pool(1));
+    c.pass(Duration::from_secs(5));
+    c.wait_clean();
+    assert!(c.osds.iter().all(|node| c.world.exit_of(*node).is_none()));
+}
+
 /// Each map alone is small enough for the store; all that come at once are not.
 #[test]
 fn many_large_maps_at_once_are_stored() {
