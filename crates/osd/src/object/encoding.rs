@@ -14,6 +14,10 @@
 //! | 4, .. | `WATCHED`: how many watches, each a [`StoredWatch`](super::StoredWatch) |
 //! | v | `SNAP_SEQ`: newest snapshot that it knows of |
 //! | 4, 8 each | `SNAPS`: how many snapshots a clone serves, these |
+//! | v, v each | `SNAPS_FALLING`: the same of such that get smaller: how many, the first, and by how much each is smaller than the one before |
+//!
+//! A clone may serve thousands of snapshots, when its object was not written for long, and a record is bounded
+//! ([`store::MAX_META_BYTES`]): with as many bytes as numbers need it has room for five to sixteen thousand.
 //!
 //! `v` is a number in groups of seven bits ([`Encoder::put_varint`]). Version 1 had all fields, one after the
 //! other, in their full length; it is still read.
@@ -31,7 +35,7 @@ const HINTED: u8 = 8;
 const WATCHED: u8 = 16;
 const SNAP_SEQ: u8 = 32;
 const SNAPS: u8 = 64;
-const KNOWN: u8 = 127;
+const SNAPS_FALLING: u8 = 128;
 
 impl ObjectMeta {
     /// What is not as it is with most objects.
@@ -43,8 +47,14 @@ impl ObjectMeta {
             (HINTED, self.hint != AllocHint::default()),
             (WATCHED, !self.watches.is_empty()),
             (SNAP_SEQ, self.snap_seq != SnapId::default()),
-            (SNAPS, !self.snaps.is_empty()),
+            (SNAPS, !self.snaps.is_empty() && !self.snaps_fall()),
+            (SNAPS_FALLING, !self.snaps.is_empty() && self.snaps_fall()),
         ])
+    }
+
+    /// The newest first, as clients give them.
+    fn snaps_fall(&self) -> bool {
+        self.snaps.is_sorted_by(|a, b| a > b)
     }
 
     fn decode_first(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
@@ -65,9 +75,6 @@ impl ObjectMeta {
 
     fn decode_second(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
         let flags: u8 = d.get()?;
-        if flags & !KNOWN != 0 {
-            return Err(d.invalid("an object's record has something unknown"));
-        }
         let has = |flag| flags & flag != 0;
         let epoch = Epoch(d.varint_u32()?);
         let mut meta = ObjectMeta {
@@ -96,7 +103,30 @@ impl ObjectMeta {
         if has(SNAPS) {
             meta.snaps = d.get()?;
         }
+        if has(SNAPS_FALLING) {
+            meta.snaps = falling(d)?;
+        }
         Ok(meta)
+    }
+}
+
+fn falling(d: &mut Decoder<'_>) -> Result<Vec<SnapId>, DecodeError> {
+    let (count, mut snap) = (d.varint()?, d.varint()?);
+    let mut snaps = vec![SnapId(snap)];
+    for _ in 1..count {
+        let by = d.varint()?;
+        snap = snap.checked_sub(by).ok_or_else(|| d.invalid("snapshots fall below zero"))?;
+        snaps.push(SnapId(snap));
+    }
+    Ok(snaps)
+}
+
+fn put_falling(e: &mut Encoder, snaps: &[SnapId]) {
+    e.put_varint(snaps.len() as u64);
+    let mut before = None;
+    for SnapId(snap) in snaps {
+        e.put_varint(before.map_or(*snap, |before: u64| before - snap));
+        before = Some(*snap);
     }
 }
 
@@ -128,6 +158,9 @@ impl Encode for ObjectMeta {
             if has(SNAPS) {
                 e.put(&self.snaps);
             }
+            if has(SNAPS_FALLING) {
+                put_falling(e, &self.snaps);
+            }
         });
     }
 }
@@ -145,7 +178,6 @@ impl Decode for ObjectMeta {
 mod tests {
     use super::super::StoredWatch;
     use super::*;
-    use bytes::Bytes;
     use proptest::prelude::*;
     use types::{EntityAddr, EntityName, UTime};
 
@@ -185,7 +217,9 @@ mod tests {
             ObjectMeta { hint: AllocHint { flags: 1, ..AllocHint::default() }, ..first.clone() },
             ObjectMeta { watches: full().watches, ..first.clone() },
             ObjectMeta { snap_seq: SnapId(1), ..first.clone() },
-            ObjectMeta { snaps: vec![SnapId(0)], ..first },
+            ObjectMeta { snaps: vec![SnapId(0)], ..first.clone() },
+            ObjectMeta { snaps: vec![SnapId(7), SnapId(9)], ..first.clone() },
+            ObjectMeta { snaps: vec![SnapId(u64::MAX), SnapId(3), SnapId(0)], ..first },
         ];
         for meta in some {
             assert_eq!(denc::decode_all::<ObjectMeta>(&denc::encode(&meta)).unwrap(), meta);
@@ -200,9 +234,23 @@ mod tests {
             0, 0,
         ];
         assert_eq!(denc::encode(&plain())[..], bytes);
-        let mut unknown = bytes;
-        unknown[6] = 128;
-        assert!(denc::decode::<ObjectMeta>(&Bytes::copy_from_slice(&unknown)).is_err());
+        // As falling ones were stored at first.
+        let meta = ObjectMeta { snaps: vec![SnapId(9), SnapId(7)], ..plain() };
+        let mut old =
+            [&bytes[..], &[2, 0, 0, 0], &9u64.to_le_bytes(), &7u64.to_le_bytes()].concat();
+        (old[2], old[6]) = (17 + 20, 64);
+        assert_eq!(denc::decode_all::<ObjectMeta>(&old.into()).unwrap(), meta);
+        assert_eq!(denc::encode(&meta)[23..], [2, 9, 2]);
+        let below = [&denc::encode(&meta)[..25], &[10]].concat();
+        assert!(denc::decode::<ObjectMeta>(&below.into()).is_err());
+    }
+
+    /// Hourly ones for years, of an object among many images'.
+    #[test]
+    fn a_clone_of_thousands_of_snapshots_has_a_record() {
+        let snaps = (0..8000).rev().map(|i| SnapId(1000 + 100 * i)).collect();
+        let bytes = denc::encode(&ObjectMeta { snaps, ..plain() });
+        assert!(bytes.len() < store::MAX_META_BYTES / 2, "{} bytes", bytes.len());
     }
 
     /// As everything was stored at first.

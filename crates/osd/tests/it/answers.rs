@@ -184,3 +184,17 @@ fn what_one_request_may_come_to_is_bounded() {
     }
     c.wait_clean();
 }
+
+/// Its clone serves more snapshots than there was room for: every write failed, for ever.
+#[test]
+fn what_was_not_written_for_thousands_of_snapshots_can_be_written() {
+    let mut c = with_pool(1, 3, 3);
+    assert_eq!(write(&mut c, vec![write_full(b"old")], 0, 0).result, 0);
+    assert_eq!(write(&mut c, vec![write_full(b"newer")], 5000, 0).result, 0);
+    for snap in [1, 2500, 5000] {
+        let old = HObject { snap: SnapId(snap), ..object(1, "a") };
+        let got = c.call(old, vec![read(0, 0)], false);
+        assert_eq!((got.result, &output(&got, 0)[..]), (0, &b"old"[..]));
+    }
+    c.wait_clean();
+}
