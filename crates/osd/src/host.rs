@@ -44,6 +44,8 @@ pub enum Then {
     Pulled(PgId, Epoch, HObject),
     /// An object is sent to whoever asked for it.
     Pull(OsdId, Box<Pull>),
+    /// A part from there is looked at that waited, of this object.
+    Base(PgId, OsdId, HObject),
     /// A part of an object is durable here, since when it was under way, and whether a client waits.
     Part(Box<Held>, Mono, bool),
     /// Progress of a backfill is durable here.

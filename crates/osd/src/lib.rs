@@ -57,6 +57,7 @@ mod replica;
 mod report;
 mod reserve;
 mod scrub;
+mod share;
 mod space;
 mod split;
 mod tracker;

@@ -310,6 +310,9 @@ impl Daemon {
                 self.pulled_durable(pgid, interval, object, fx);
             }
             Then::Pull(from, pull) => self.on_pull(from, *pull, fx),
+            Then::Base(pgid, from, object) => {
+                self.go_on_with_base(pgid, from, object, Ok(ReadSet::new()), fx);
+            }
             Then::Part(held, since, urgent) => self.answer_part(*held, since, urgent, fx),
             Then::ProgressAck(to, ack) => self.send_peer(to, ack.encode(), fx),
             Then::Removed(pgid) => self.go_on_removing(pgid, fx),

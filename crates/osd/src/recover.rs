@@ -9,6 +9,7 @@ use crate::object::{ObjectMeta, key_range};
 use crate::pace::{BUSY_OBJECTS, Held, Step};
 use crate::part::{PartError, apply_part, list_objects, note_arrived_clone};
 use crate::push::Sending;
+use crate::share::Waiting;
 use io::Effects;
 use peer::{
     BackfillProgress, BackfillProgressAck, PartFate, Pull, Push, PushAck, PushCursor, Scan,
@@ -36,6 +37,8 @@ pub struct Transfers {
     listings: BTreeMap<OsdId, ListingRequest>,
     /// What comes, and from whom.
     receiving: BTreeMap<(OsdId, HObject), Receiving>,
+    /// Parts that came, and cannot be looked at yet.
+    pub(crate) waiting: Waiting,
 }
 
 /// The receiving side of an object on its way.
@@ -213,7 +216,19 @@ impl Daemon {
                 let comes = Receiving { next: cursor.clone(), urgent };
                 host.transfers.receiving.insert((from, object.clone()), comes);
                 let have = host.pg.missing().get(&object).map_or(Eversion::ZERO, |i| i.have);
-                let pull = Pull { pgid, epoch, interval, object, need, cursor, urgent, have };
+                let shares = host.pg.may_share(self.cfg.id, &object);
+                let pull = Pull {
+                    pgid,
+                    epoch,
+                    interval,
+                    object,
+                    need,
+                    cursor,
+                    urgent,
+                    have,
+                    shares,
+                    shared: Vec::new(),
+                };
                 self.send_peer(from, pull.encode(), fx);
             }
             Work::Push { object, to, .. } => {
@@ -257,6 +272,15 @@ impl Daemon {
             return;
         }
         let goes_back = m.pulled && host.giving_up.wants(&m.object);
+        // If one waits that came before, its push was put off, and has begun anew.
+        host.transfers.waiting.remove(&(from, m.object.clone()));
+        let m = match m.takes_from_another() {
+            true => match self.find_base(from, m, fx) {
+                Some(m) => m,
+                None => return,
+            },
+            false => m,
+        };
         if !self.is_usable(from, &m, goes_back, fx) {
             return;
         }
@@ -319,7 +343,8 @@ impl Daemon {
             self.source_failed(pgid, from, &m.object, fx);
             return false;
         }
-        if m.base != Eversion::ZERO && item.map(|i| i.have) != Some(m.base) {
+        let own_base = m.base != Eversion::ZERO && !m.takes_from_another();
+        if own_base && item.map(|i| i.have) != Some(m.base) {
             self.want_whole(from, m, fx);
             return false;
         }
@@ -363,11 +388,15 @@ impl Daemon {
     fn pull_again(&self, m: &Push, cursor: PushCursor) -> Pull {
         let (pgid, interval, need) = (m.pgid, m.interval, m.version);
         let (epoch, object, have) = (self.maps.epoch(), m.object.clone(), Eversion::ZERO);
-        Pull { pgid, epoch, interval, object, need, cursor, urgent: m.urgent, have }
+        // From the start again: the whole.
+        let goes_on = cursor != PushCursor::default();
+        let shared = if goes_on { m.shared.clone() } else { Vec::new() };
+        let (urgent, shares) = (m.urgent, None);
+        Pull { pgid, epoch, interval, object, need, cursor, urgent, have, shares, shared }
     }
 
     /// What came is made upon a version of the object that is not here.
-    fn want_whole(&mut self, from: OsdId, m: &Push, fx: &mut Effects) {
+    pub(crate) fn want_whole(&mut self, from: OsdId, m: &Push, fx: &mut Effects) {
         hit(Probe::WholeWanted);
         if m.pulled {
             let pull = self.pull_again(m, PushCursor::default());

@@ -141,8 +141,9 @@ impl HObject {
         self.snap == SnapId::HEAD
     }
 
-    /// Where the clones of this head stand in the order of objects: directly before it.
-    pub fn clones(&self) -> Range<HObject> {
+    /// Where the clones of this head stand in the order of objects: directly before it. Of a clone: the older
+    /// ones.
+    pub fn older(&self) -> Range<HObject> {
         self.at_snap(SnapId(0))..self.clone()
     }
 

@@ -74,7 +74,11 @@ named! {
         PushPutOff,
         /// of an object on its way only what was changed was sent
         ChangesSent,
-        /// what was changed was of no use where it came: the whole was asked for
+        /// of an object on its way only what differs from another version of it was sent
+        SharedSent,
+        /// a part waited until it was known whether what it is made upon is there
+        BaseLookedUp,
+        /// what was sent was made upon something that is not there: the whole was asked for
         WholeWanted,
         /// there was no space for an object that was pushed
         PushRefused,
@@ -124,6 +128,10 @@ named! {
         SkippedFlush,
         /// a write is answered when the primary alone has it
         EarlyAck,
+        /// a clone is said to have in common with its head what was written since
+        OverlapTooWide,
+        /// what is sent of an object lacks all that another version of it has, alike or not
+        SharedTooMuch,
         /// a replica acknowledges before its store has the write
         ReplicaAckBeforeDurable,
         /// reads do not wait for leases

@@ -20,6 +20,7 @@ mod pace;
 mod repair;
 mod reserve;
 mod scrub;
+mod share;
 mod split;
 mod trim;
 mod unfound;
