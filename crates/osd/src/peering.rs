@@ -1,19 +1,20 @@
 //! PGs and maps: taking in epochs, making PGs, and the messages of peering.
 
 use crate::daemon::{Daemon, Life};
-use crate::host::PgHost;
+use crate::host::{PgHost, Thens};
 use io::Effects;
 use maps::OsdMap;
 use peer::{PgCreate, PgCreates, PgPeering, View, mapping, pool_rules};
 use pg::{Body, Lack, Loaded, Notify, PastIntervals, Pg, PgInfo, PgMsg, Query};
 use std::rc::Rc;
+use types::testing::{Probe, hit};
 use types::{Epoch, OsdId, PgId};
 use wire::msg::Payload;
 
 impl Daemon {
     /// Takes in the next epoch: every PG, one after the other.
     pub(crate) fn advance(&mut self, old: &Rc<OsdMap>, new: &Rc<OsdMap>, fx: &mut Effects) {
-        self.restore_ahead(new);
+        self.restore_ahead(new, fx);
         self.gates_due = true;
         let pgids: Vec<_> = self.pgs.keys().copied().collect();
         for pgid in pgids {
@@ -84,24 +85,30 @@ impl Daemon {
         }
         for (_, all) in std::mem::take(&mut self.ahead) {
             for loaded in all {
-                self.restore_pg(map, loaded);
+                self.restore_pg(map, loaded, fx);
             }
         }
     }
 
     /// PGs whose records name this epoch as the newest they have taken in.
-    fn restore_ahead(&mut self, map: &Rc<OsdMap>) {
+    fn restore_ahead(&mut self, map: &Rc<OsdMap>, fx: &mut Effects) {
         for loaded in self.ahead.remove(&map.epoch).unwrap_or_default() {
-            self.restore_pg(map, loaded);
+            self.restore_pg(map, loaded, fx);
         }
     }
 
-    pub(crate) fn restore_pg(&mut self, map: &Rc<OsdMap>, mut loaded: Loaded) {
+    pub(crate) fn restore_pg(&mut self, map: &Rc<OsdMap>, mut loaded: Loaded, fx: &mut Effects) {
         let pgid = loaded.record.info.pgid;
         loaded.record.epoch = map.epoch;
         let rules = pool_rules(map, pgid.pool);
+        let deleted = std::mem::take(&mut loaded.deleted);
+        if !deleted.is_empty() {
+            hit(Probe::DeletesLeft);
+        }
         let pg = Pg::restore(self.cfg.id, loaded, mapping(map, pgid), rules);
         self.pgs.insert(pgid, PgHost::new(pg));
+        let last = self.remove_deleted(pgid, &deleted, fx);
+        self.submit(pgid, last, Thens::new(), fx);
     }
 
     /// The OSD is in the map: all PGs take up their roles.

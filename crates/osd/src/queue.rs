@@ -5,10 +5,10 @@ use crate::host::{Queued, Then, Thens, account};
 use io::{BLOCK_BYTES, Effects};
 use maps::OsdMap;
 use peer::PgPeering;
-use pg::{Ctx, Fx, Notice, Pg};
+use pg::{Ctx, Fx, Notice, Pg, forget_deleted, put_deleted};
 use std::collections::VecDeque;
 use store::{ReadSet, StoreError, SubmitError, Transaction};
-use types::PgId;
+use types::{HObject, PgId};
 use wire::msg::Payload;
 
 /// What a small transaction takes beside its data, at most mostly.
@@ -115,10 +115,19 @@ impl Daemon {
         fx: &mut Effects,
     ) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        for object in &out.remove {
-            txn.remove(&object.to_key());
+        // Not more in one transaction than it can take: what is left comes behind, and is noted.
+        let in_parts = out.remove.len() > self.limits.remove_objects;
+        if in_parts {
+            host.put_meta(&mut txn, out.remove.iter().map(put_deleted));
+        } else {
+            out.remove.iter().for_each(|object| _ = txn.remove(&object.to_key()));
         }
         host.put_meta(&mut txn, out.meta);
+        if in_parts {
+            self.submit(pgid, std::mem::take(&mut txn), Thens::new(), fx);
+            txn = self.remove_deleted(pgid, &out.remove, fx);
+        }
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
         if !out.send_durable.is_empty() {
             then.push(Then::Send(out.send_durable));
         }
@@ -146,6 +155,26 @@ impl Daemon {
         }
         self.note_recovering(pgid);
         self.report_soon();
+    }
+
+    /// Removes objects that the PG's log has deleted, a few at a time, in order with its other
+    /// transactions: nothing that relies on it comes before the last of them, which is not submitted
+    /// yet.
+    pub(crate) fn remove_deleted(
+        &mut self,
+        pgid: PgId,
+        deleted: &[HObject],
+        fx: &mut Effects,
+    ) -> Transaction {
+        let mut last = Transaction::default();
+        for some in deleted.chunks(self.limits.remove_objects.max(1)) {
+            self.submit(pgid, last, Thens::new(), fx);
+            let Some(host) = self.pgs.get_mut(&pgid) else { return Transaction::default() };
+            last = host.transaction();
+            some.iter().for_each(|object| _ = last.remove(&object.to_key()));
+            host.put_meta(&mut last, some.iter().map(forget_deleted));
+        }
+        last
     }
 
     fn on_notice(&mut self, pgid: PgId, notice: Notice, fx: &mut Effects) {

@@ -20,6 +20,10 @@ use types::testing::{Probe, hit};
 use types::{Epoch, Errno, Eversion, HObject, OsdId, PgId, ReqId, UTime};
 use wire::msg::{MOsdOpReply, Payload, Pieces, ReplyOps, flags};
 
+/// Part of the largest transaction that a PG's log may weigh: a copy that takes it over writes it in
+/// one, with as much of what it misses, and of what is deleted.
+const LOG_SHARE_OF_TRANSACTION: u64 = 8;
+
 /// What is answered when a write is committed.
 pub struct Answer {
     result: i32,
@@ -223,6 +227,7 @@ impl Daemon {
             clean_entries: between(most.clean_entries),
             degraded_entries: between(most.degraded_entries),
             batch_entries: l.log_trim_entries,
+            bytes: (self.store.max_transaction_bytes() / LOG_SHARE_OF_TRANSACTION) as usize,
         }
     }
 
@@ -271,7 +276,7 @@ impl Daemon {
             host.in_flight.release(|write, at, committed| pg.is_safe(&write.object, at, committed));
         }
         while let Some(host) = self.pgs.get_mut(&pgid) {
-            let Some((version, write)) = host.in_flight.pop_committed() else { break };
+            let Some((version, write)) = host.in_flight.pop_committed(|w| &w.object) else { break };
             if let Some(queue) = host.objects.get_mut(&write.object) {
                 queue.writing = queue.writing.saturating_sub(1);
                 // A long read may wait for the last of them.

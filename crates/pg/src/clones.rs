@@ -119,7 +119,7 @@ mod tests {
         in_flight.begin([OsdId(1)], at(5, 10));
         in_flight.push(at(5, 12), object());
         in_flight.durable(OsdId(1), at(5, 12));
-        assert!(in_flight.pop_committed().is_some() && pg.next_recovery().is_none());
+        assert!(in_flight.pop_committed(|o| o).is_some() && pg.next_recovery().is_none());
         leave_out(&mut pg, 2, &mut in_flight);
         assert_eq!(pushed(pg.next_recovery()), Some(clone()));
     }

@@ -41,6 +41,12 @@ pub struct OpReturn {
     pub outdata: Bytes,
 }
 
+impl OpReturn {
+    pub(crate) fn weight(&self) -> usize {
+        size_of::<OpReturn>() + self.outdata.len()
+    }
+}
+
 /// What an entry did to its object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -99,6 +105,13 @@ impl LogEntry {
 
     pub(crate) fn has_reqid(&self) -> bool {
         self.reqid != ReqId::default()
+    }
+
+    /// Bytes that its record takes, about, and not more.
+    pub(crate) fn weight(&self) -> usize {
+        let (o, rest) = (&self.object, 128);
+        let names = o.name.len() + o.nspace.len() + o.key.len();
+        names + rest + self.op_returns.iter().map(OpReturn::weight).sum::<usize>()
     }
 
     pub(crate) fn to_dup(&self) -> Dup {

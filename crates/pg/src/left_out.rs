@@ -10,7 +10,7 @@ use crate::merge::{LogSegment, merge_log};
 use crate::missing::{Lack, Missing};
 use crate::persist::LogRecord;
 use crate::pg::{Fx, Peer, Pg, Stage};
-use crate::replicate::Taken;
+use crate::replicate::{InFlight, Taken};
 use crate::unfound::GiveUp;
 use types::{Epoch, Eversion, HObject, OsdId, PgId, PoolId, SnapId};
 
@@ -296,4 +296,26 @@ fn a_backfill_that_goes_on_misses_nothing_but_what_it_compares() {
     let auth = PgInfo { last_update: at(6, 11), ..info.clone() };
     merge_log(&mut log, &mut info, &mut missing, &auth, &others).unwrap();
     assert!(missing.is_empty());
+}
+
+/// Else a client would hear of its second write before the first.
+#[test]
+fn writes_of_one_object_are_answered_in_order() {
+    let other = HObject { name: "other".into(), ..object() };
+    let mut in_flight = InFlight::default();
+    in_flight.begin([OsdId(1)], at(5, 10));
+    for (n, of) in [(11, object()), (12, object()), (13, other.clone())] {
+        in_flight.push(at(5, n), of);
+    }
+    in_flight.hold(at(5, 11));
+    in_flight.durable(OsdId(1), at(5, 13));
+    let mut next = |safe| {
+        in_flight.release(|_, _, _| safe);
+        in_flight.pop_committed(|o| o)
+    };
+    assert_eq!(next(false), Some((at(5, 13), other)));
+    assert_eq!(next(false), None);
+    assert_eq!(next(true), Some((at(5, 11), object())));
+    assert_eq!(next(false), Some((at(5, 12), object())));
+    assert_eq!(next(false), None);
 }

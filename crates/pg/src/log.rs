@@ -36,6 +36,10 @@ pub struct Dup {
 /// Versions behind the tail whose requests are remembered (`osd_pg_log_dups_tracked`).
 pub const DUPS_TRACKED: u64 = 3000;
 
+/// Bytes of what is remembered of them, at most ([`LogEntry::weight`]): it goes to another copy in one
+/// message, and into its log in one transaction.
+const DUPS_BYTES: usize = 1 << 20;
+
 /// The log of one copy, oldest entry first.
 ///
 /// The head is the newest version that the copy knows of. It may be above the newest entry: after a
@@ -43,10 +47,20 @@ pub const DUPS_TRACKED: u64 = 3000;
 #[derive(Clone, Debug, Default)]
 pub struct PgLog {
     entries: VecDeque<LogEntry>,
+    /// What the entries weigh.
+    entries_bytes: usize,
     dups: VecDeque<Dup>,
+    /// What the dups weigh.
+    dups_bytes: usize,
     tail: Eversion,
     head: Eversion,
     requests: Requests,
+}
+
+impl Dup {
+    fn weight(&self) -> usize {
+        size_of::<Dup>() + self.op_returns.iter().map(OpReturn::weight).sum::<usize>()
+    }
 }
 
 impl PgLog {
@@ -67,7 +81,7 @@ impl PgLog {
         let mut log = PgLog::starting_at(tail);
         for dup in dups {
             log.requests.note(dup.reqid, dup.version);
-            log.dups.push_back(dup);
+            log.push_dup(dup);
         }
         for entry in entries {
             if entry.version <= log.head || entry.version.version <= log.head.version {
@@ -96,6 +110,18 @@ impl PgLog {
     /// Whether there is no entry.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// How many of the oldest entries must go for the others to weigh so much at most.
+    pub fn entries_beyond(&self, bytes: usize) -> usize {
+        let mut left = self.entries_bytes;
+        let mut entries = self.entries.iter();
+        while left > bytes
+            && let Some(goes) = entries.next()
+        {
+            left -= goes.weight();
+        }
+        self.entries.len() - entries.len()
     }
 
     /// Number of dups behind the tail.
@@ -192,7 +218,19 @@ impl PgLog {
         if let Some(to) = entry.lost_after {
             self.forget_requests_after(&entry.object, to);
         }
+        self.entries_bytes += entry.weight();
         self.entries.push_back(entry);
+    }
+
+    fn push_dup(&mut self, dup: Dup) {
+        self.dups_bytes += dup.weight();
+        self.dups.push_back(dup);
+    }
+
+    /// Both were changed by more than what is added at one end and goes at the other.
+    fn weigh(&mut self) {
+        self.entries_bytes = self.entries.iter().map(LogEntry::weight).sum();
+        self.dups_bytes = self.dups.iter().map(Dup::weight).sum();
     }
 
     fn forget_requests_after(&mut self, object: &HObject, to: Eversion) {
@@ -219,8 +257,10 @@ impl PgLog {
         // Of a request whose object is not known both remember.
         off.dups = self.dups.iter().filter(|d| d.hash.is_none_or(&goes)).cloned().collect();
         self.dups.retain(|d| d.hash.is_none_or(|hash| !goes(hash)));
-        self.reset_requests();
-        off.reset_requests();
+        for log in [&mut *self, &mut off] {
+            log.reset_requests();
+            log.weigh();
+        }
         off
     }
 
@@ -247,13 +287,19 @@ impl PgLog {
         assert!(to <= self.head, "the log is trimmed to {to}, its head is {}", self.head);
         while let Some(entry) = self.entries.pop_front_if(|e| e.version <= to) {
             self.tail = entry.version;
+            self.entries_bytes -= entry.weight();
             if entry.has_reqid() {
-                self.dups.push_back(entry.to_dup());
+                self.push_dup(entry.to_dup());
             }
         }
         self.tail = self.tail.max(to);
-        let forgotten = self.tail.version.saturating_sub(DUPS_TRACKED);
-        while let Some(dup) = self.dups.pop_front_if(|d| d.version.version <= forgotten) {
+        let mut forgotten = self.tail.version.saturating_sub(DUPS_TRACKED);
+        let bytes = &mut self.dups_bytes;
+        while let Some(dup) =
+            self.dups.pop_front_if(|d| d.version.version <= forgotten || *bytes > DUPS_BYTES)
+        {
+            *bytes -= dup.weight();
+            forgotten = forgotten.max(dup.version.version);
             self.requests.forget(&dup.reqid, dup.version);
         }
         let len = self.dups.len() + self.entries.len();
@@ -269,6 +315,7 @@ impl PgLog {
         assert!(to >= self.tail, "the log is rewound to {to}, its tail is {}", self.tail);
         let divergent: Vec<_> = self.entries.drain(self.position_after(to)..).collect();
         for entry in &divergent {
+            self.entries_bytes -= entry.weight();
             self.requests.forget(&entry.reqid, entry.version);
         }
         self.head = self.entries.back().map_or(self.tail, |e| e.version);
@@ -286,6 +333,7 @@ impl PgLog {
         // What was remembered of these requests is in their entries again. Twice it would be out of order
         // when they are trimmed again, and a request that is sent again not be found.
         self.dups.retain(|d| d.version <= tail);
+        self.weigh();
         self.reset_requests();
     }
 
@@ -296,6 +344,7 @@ impl PgLog {
             return false;
         }
         self.dups = dups.into();
+        self.weigh();
         self.reset_requests();
         true
     }
@@ -392,6 +441,28 @@ mod tests {
         let mut broken = all.clone();
         broken[1].changed = None;
         assert_eq!(log(&broken).changed_before_clone(&of(4), at(5)), None);
+    }
+
+    /// Copies give each other all that they remember at once.
+    #[test]
+    fn entries_and_dups_are_bounded_by_what_they_weigh() {
+        let output = bytes::Bytes::from(vec![7; 100_000]);
+        let returns = vec![OpReturn { rval: 0, outdata: output }];
+        let mut log = PgLog::default();
+        for n in 1..=40 {
+            log.append(LogEntry { op_returns: returns.clone(), ..entry(n, "a") });
+        }
+        assert_eq!((log.entries_beyond(usize::MAX), log.entries_beyond(0)), (0, 40));
+        assert_eq!(log.entries_beyond(1_050_000), 30);
+        let forgotten = log.trim(Eversion::new(Epoch(3), 30));
+        assert_eq!((forgotten, log.dup_count(), log.len()), (20, 10, 10));
+        let known = |n| log.find_request(&entry(n, "").reqid).is_some();
+        assert!(!known(20) && (21..=40).all(known));
+        let (mut all, before) = (log.clone(), (log.entries_bytes, log.dups_bytes));
+        all.weigh();
+        assert_eq!((all.entries_bytes, all.dups_bytes), before);
+        log.rewind(log.tail());
+        assert_eq!((log.entries_bytes, log.entries_beyond(0)), (0, 0));
     }
 
     /// Else a client that asks again is told that what is lost was done.

@@ -6,11 +6,16 @@
 //! | `l` + version (u64 BE) | [`LogRecord`]; up to the tail it stands for its [`Dup`] |
 //! | `d` + version (u64 BE) | [`Dup`], learned from another copy |
 //! | `m` + object key | [`MissingItem`] |
+//! | `r` + object key | nothing: the log has deleted the object, and it may still be there |
 //! | `t` | Eversion: the log's tail, once it has been moved |
 //!
 //! A write stores only its log record: last update and sums are those of the newest record, so that
 //! the info record need not be written with each write. Trimming the log moves its tail and removes
 //! what is older than all dups, as one range: a record is written once and never rewritten.
+//!
+//! A copy that was away may have thousands of objects to delete when it takes over the log. They go in
+//! transactions of a few, behind the one that brings the log: until each is gone its `r` row says so, and
+//! after a crash [`load`] gives those that are left.
 //!
 //! After a split the records of what went to other PGs stay behind until the log is trimmed beyond
 //! them: [`load`] passes over them, by the `pg_num` in the info record.
@@ -129,6 +134,7 @@ pub const TAIL_KEY: &[u8] = b"t";
 const LOG: u8 = b'l';
 const DUP: u8 = b'd';
 const MISSING: u8 = b'm';
+const DELETED: u8 = b'r';
 
 fn versioned(prefix: u8, version: u64) -> Bytes {
     let mut key = [prefix; 9];
@@ -153,13 +159,27 @@ pub fn forget_up_to(version: u64) -> [MetaOp; 2] {
     [range(LOG), range(DUP)]
 }
 
-/// Key of a missing object.
-pub fn missing_key(object: &HObject) -> Bytes {
+fn of_object(prefix: u8, object: &HObject) -> Bytes {
     let key = object.to_key();
     let mut out = Vec::with_capacity(1 + key.as_bytes().len());
-    out.push(MISSING);
+    out.push(prefix);
     out.extend_from_slice(key.as_bytes());
     out.into()
+}
+
+/// Key of a missing object.
+pub fn missing_key(object: &HObject) -> Bytes {
+    of_object(MISSING, object)
+}
+
+/// Notes that an object is deleted, and may still be there.
+pub fn put_deleted(object: &HObject) -> MetaOp {
+    MetaOp::Put(of_object(DELETED, object), Bytes::new())
+}
+
+/// It is gone.
+pub fn forget_deleted(object: &HObject) -> MetaOp {
+    MetaOp::Remove(of_object(DELETED, object))
 }
 
 /// Puts the log's tail.
@@ -198,6 +218,8 @@ pub struct Loaded {
     pub log: PgLog,
     /// The missing objects.
     pub missing: Missing,
+    /// What is to be removed before anything else: the log has deleted it.
+    pub deleted: Vec<HObject>,
 }
 
 /// Why a PG's own object does not make sense.
@@ -238,8 +260,11 @@ pub fn load(pairs: &[(Bytes, Bytes)], belongs: &Belongs) -> Result<Loaded, LoadE
     let (pgid, pg_num) = (record.info.pgid, record.pg_num);
     let ours = |hash: u32| pg_num == 0 || belongs(pgid, pg_num, hash);
     let mut moved_tail: Option<Eversion> = None;
-    let (mut entries, mut dups, mut missing) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut entries, mut dups) = (Vec::new(), Vec::new());
+    let (mut missing, mut deleted) = (Vec::new(), Vec::new());
     for (key, v) in pairs {
+        let named =
+            |object: &[u8]| ObjectKey::from_bytes(object).decode().map_err(|e| damaged(key, e));
         match key.split_first() {
             Some((&LOG, _)) => {
                 let record = value::<LogRecord>(key, v)?;
@@ -247,10 +272,10 @@ pub fn load(pairs: &[(Bytes, Bytes)], belongs: &Belongs) -> Result<Loaded, LoadE
             }
             Some((&DUP, _)) => dups.push(value::<Dup>(key, v)?),
             Some((&MISSING, object)) => {
-                let object = ObjectKey::from_bytes(object).decode().map_err(|e| damaged(key, e))?;
-                let item = value::<MissingItem>(key, v)?;
+                let (object, item) = (named(object)?, value::<MissingItem>(key, v)?);
                 missing.extend(Some((object, item)).filter(|(o, _)| ours(o.hash)));
             }
+            Some((&DELETED, object)) => deleted.push(named(object)?),
             _ if key == INFO_KEY => {}
             _ if key == TAIL_KEY => moved_tail = Some(value(key, v)?),
             _ => return Err(damaged(key, "is of no known kind")),
@@ -271,7 +296,7 @@ pub fn load(pairs: &[(Bytes, Bytes)], belongs: &Belongs) -> Result<Loaded, LoadE
     let mut log = PgLog::from_parts(tail, list, dups).map_err(|e| damaged(&[LOG], e))?;
     log.raise_head(record.info.last_update);
     record.info.log_tail = log.tail();
-    Ok(Loaded { record, log, missing: missing.into_iter().collect() })
+    Ok(Loaded { record, log, missing: missing.into_iter().collect(), deleted })
 }
 
 /// Dups from trimmed entries and those that another copy told, oldest first.
@@ -335,6 +360,26 @@ mod tests {
             e.put(&record.entry).put(&record.sums).put(&record.last_user_version);
         });
         assert_eq!(denc::decode_all::<LogRecord>(&e.into_bytes()).unwrap(), record);
+    }
+
+    /// They are removed before anything relies on it.
+    #[test]
+    fn what_is_still_to_be_deleted_is_loaded() {
+        let info = InfoRecord {
+            info: PgInfo::absent(types::PgId::new(types::PoolId(1), 0)),
+            past: PastIntervals::default(),
+            epoch: Epoch(3),
+            pg_num: 1,
+        };
+        let object = |name: &str| HObject { name: name.into(), ..HObject::min() };
+        let mut rows = BTreeMap::from([(Bytes::from_static(INFO_KEY), denc::encode(&info))]);
+        for name in ["a", "b"] {
+            apply(&mut rows, put_deleted(&object(name)));
+        }
+        apply(&mut rows, forget_deleted(&object("a")));
+        let pairs: Vec<_> = rows.into_iter().collect();
+        let loaded = load(&pairs, &|_, _, _| true).expect("it is whole");
+        assert_eq!(loaded.deleted, [object("b")]);
     }
 
     #[test]

@@ -184,7 +184,8 @@ impl Pg {
     ) -> Self {
         let info = PgInfo::new(pgid, history);
         let record = InfoRecord { info, past, epoch, pg_num: rules.pg_num };
-        let loaded = Loaded { record, log: PgLog::default(), missing: Missing::default() };
+        let (log, missing) = (PgLog::default(), Missing::default());
+        let loaded = Loaded { record, log, missing, deleted: Vec::new() };
         Pg { info_dirty: true, ..Pg::restore(me, loaded, mapping, rules) }
     }
 

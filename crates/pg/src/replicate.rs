@@ -20,12 +20,19 @@ pub struct LogLimits {
     pub degraded_entries: usize,
     /// Trimmed at once, so that trimming costs little per write.
     pub batch_entries: usize,
+    /// Bytes of the entries, whatever may be away: a copy takes the log over in one transaction.
+    pub bytes: usize,
 }
 
 impl Default for LogLimits {
     /// Ceph's `osd_max_pg_log_entries` with a fifth of it kept when clean.
     fn default() -> Self {
-        LogLimits { clean_entries: 2_000, degraded_entries: 10_000, batch_entries: 64 }
+        LogLimits {
+            clean_entries: 2_000,
+            degraded_entries: 10_000,
+            batch_entries: 64,
+            bytes: 2 << 20,
+        }
     }
 }
 
@@ -99,8 +106,15 @@ impl Pg {
         let full = self.acting_count() >= self.rules.size as usize;
         let calm = full && self.backfills.is_empty() && self.is_recovered();
         let keep = if calm { limits.clean_entries } else { limits.degraded_entries };
-        let extra = self.log.len().checked_sub(keep)?;
+        let mut extra = self.log.len().saturating_sub(keep);
         if extra < limits.batch_entries.max(1) {
+            extra = 0;
+        }
+        // By a sixteenth at once.
+        if self.log.entries_beyond(limits.bytes) > 0 {
+            extra = extra.max(self.log.entries_beyond(limits.bytes / 16 * 15));
+        }
+        if extra == 0 {
             return None;
         }
         let to = self.log.entries().nth(extra - 1)?.version.min(committed);
@@ -295,7 +309,8 @@ pub struct InFlight<T> {
     durable: BTreeMap<OsdId, Eversion>,
     /// Of these too few members have the data, though all may have them in their logs.
     held: BTreeSet<Eversion>,
-    /// Those of them that all have in their logs: later ones do not wait for them.
+    /// Those of them that all have in their logs, and later ones of the same objects: writes of other
+    /// objects do not wait for them.
     parked: BTreeMap<Eversion, T>,
 }
 
@@ -338,18 +353,31 @@ impl<T> InFlight<T> {
         self.durable.values().min().copied().unwrap_or_default()
     }
 
-    /// The oldest write, if every member has it.
-    pub fn pop_committed(&mut self) -> Option<(Eversion, T)> {
-        let released = self.parked.keys().find(|v| !self.held.contains(v)).copied();
-        if let Some(version) = released {
+    /// The oldest write, if every member has it. Those of one object come in order, as clients rely on it
+    /// (Ceph's own `test/osd/RadosModel.h` does).
+    pub fn pop_committed(&mut self, object: impl Fn(&T) -> &HObject) -> Option<(Eversion, T)> {
+        if let Some(version) = self.released(&object) {
             return self.parked.remove_entry(&version);
         }
         let all = self.committed();
         while let Some((version, what)) = self.writes.pop_front_if(|(v, _)| *v <= all) {
-            if !self.held.contains(&version) {
+            let waits = self.parked.values().any(|earlier| object(earlier) == object(&what));
+            if !waits && !self.held.contains(&version) {
                 return Some((version, what));
             }
             self.parked.insert(version, what);
+        }
+        None
+    }
+
+    /// The oldest parked write that is not held, nor an earlier one of its object.
+    fn released(&self, object: impl Fn(&T) -> &HObject) -> Option<Eversion> {
+        let mut waiting: BTreeSet<&HObject> = BTreeSet::new();
+        for (version, what) in &self.parked {
+            if !waiting.contains(object(what)) && !self.held.contains(version) {
+                return Some(*version);
+            }
+            waiting.insert(object(what));
         }
         None
     }

@@ -61,7 +61,8 @@ impl Pg {
             epoch: self.epoch,
             pg_num: self.rules.pg_num,
         };
-        let loaded = Loaded { record, log, missing: missing.into_iter().collect() };
+        let missing = missing.into_iter().collect();
+        let loaded = Loaded { record, log, missing, deleted: Vec::new() };
         let new = Pg::restore(self.me, loaded, self.mapping.clone(), self.rules);
         Pg { info_dirty: true, ..new }
     }

@@ -88,6 +88,8 @@ named! {
         SourceFailed,
         /// a deletion was recovered
         DeleteRecovered,
+        /// an OSD was stopped between two parts of what it had to delete
+        DeletesLeft,
         /// a damaged object was found and is fetched from another copy
         DamageFound,
         /// data was refused for lack of space

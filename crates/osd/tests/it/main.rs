@@ -3,6 +3,7 @@
 mod admin;
 mod alive;
 mod answers;
+mod away;
 mod basic;
 mod budget;
 mod chaos;

@@ -12,7 +12,7 @@ use types::*;
 pub const PGID: PgId = PgId { pool: PoolId(1), seed: 0 };
 /// Short logs, so that backfill happens.
 pub const LIMITS: LogLimits =
-    LogLimits { clean_entries: 8, degraded_entries: 14, batch_entries: 2 };
+    LogLimits { clean_entries: 8, degraded_entries: 14, batch_entries: 2, bytes: 1600 };
 
 /// One OSD.
 pub struct Osd {

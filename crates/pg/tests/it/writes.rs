@@ -358,7 +358,7 @@ impl Osd {
             let is_safe = |ack: &Ack, at, all| pg.is_safe(&ack.head, at, all);
             self.in_flight.release(is_safe);
         }
-        while let Some((_, ack)) = self.in_flight.pop_committed() {
+        while let Some((_, ack)) = self.in_flight.pop_committed(|ack| &ack.head) {
             *self.writing.get_mut(&ack.object).expect("it was counted") -= 1;
             if let Some(state) = &ack.goes_back {
                 self.going_back.remove(&ack.object);
