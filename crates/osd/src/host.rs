@@ -242,7 +242,7 @@ impl PgHost {
         self.objects.clear();
         self.waiting.clear();
         self.in_flight.clear();
-        self.transfers = Transfers::default();
+        self.transfers.forget();
         self.trimmer.interrupted();
         self.scrub.interrupted();
         self.recount = None;

@@ -20,6 +20,7 @@
 
 mod admin;
 mod alive;
+mod arriving;
 mod boot;
 mod compress;
 mod config;

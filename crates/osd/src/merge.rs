@@ -69,6 +69,7 @@ impl Daemon {
             host.priors.join(&old_host.priors);
             // What it still had to write comes first, and so does what makes it.
             host.queue.append(old_host.queue);
+            host.transfers.gathering.extend(old_host.transfers.gathering);
             host.unborn += old_host.unborn;
             unborn.extend((old_host.unborn > 0).then_some(source));
         }

@@ -3,7 +3,8 @@
 //! A part that is not the first goes into an object of its own beside the old state, which is
 //! replaced when the last part is there.
 
-use crate::object::{META_POOL, ObjectMeta, Ranges, own_object};
+use crate::arriving::{is_all, temporary};
+use crate::object::{ObjectMeta, Ranges};
 use crate::ops::{Reader, contents};
 use crate::options::Limits;
 use crate::push::Sending;
@@ -227,16 +228,6 @@ fn attrs_of(
     Ok(attrs.into_iter().map(|(k, v)| ((&k[..]).into(), v)).collect())
 }
 
-/// Where the parts of an object gather until the last one is here. Its key would be too long for some if it
-/// were made of the object's key, which is escaped already.
-fn temporary(object: &HObject) -> ObjectKey {
-    let mut name = b"arriving/".to_vec();
-    name.extend_from_slice(&denc::encode(object));
-    let temporary = own_object(name);
-    debug_assert_eq!(temporary.pool, META_POOL);
-    temporary.to_key()
-}
-
 /// A clone that has arrived comes into the snapshot index.
 pub(crate) fn note_arrived_clone(txn: &mut Transaction, m: &Push) {
     if m.exists
@@ -255,7 +246,7 @@ pub(crate) fn apply_part(txn: &mut Transaction, m: &Push) -> Result<(), Errno> {
         return Ok(());
     }
     let first = m.from == PushCursor::default();
-    let whole = first && m.next.done;
+    let whole = is_all(m);
     let to = if whole { key.clone() } else { temporary(&m.object) };
     if first && (m.base == Eversion::ZERO || m.takes_from_another()) {
         txn.remove(&to);
@@ -312,26 +303,4 @@ pub(crate) fn list_objects(
         objects.insert(object, meta.version);
     }
     Ok((objects, HObject::max()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use types::{PoolId, SnapId};
-
-    /// The longest names that are let in, of the byte that is escaped.
-    #[test]
-    fn parts_of_any_object_have_somewhere_to_gather() {
-        let object = HObject {
-            pool: PoolId(1),
-            hash: 7,
-            nspace: vec![0; 256].into(),
-            key: vec![0; 2047].into(),
-            name: vec![0; 2048].into(),
-            snap: SnapId(u64::MAX - 2),
-            max: false,
-        };
-        let bytes = temporary(&object).as_bytes().len();
-        assert!(bytes <= store::MAX_NAME_BYTES, "{bytes}");
-    }
 }

@@ -181,7 +181,7 @@ impl Daemon {
         match notice {
             Notice::NewInterval => {
                 self.forget_places(pgid, fx);
-                self.new_interval(pgid);
+                self.new_interval(pgid, fx);
             }
             Notice::Active => self.went_active(pgid, fx),
             Notice::Clean => {

@@ -36,14 +36,16 @@ pub struct Transfers {
     pub(crate) sending: BTreeMap<(OsdId, HObject), Sending>,
     listings: BTreeMap<OsdId, ListingRequest>,
     /// What comes, and from whom.
-    receiving: BTreeMap<(OsdId, HObject), Receiving>,
+    pub(crate) receiving: BTreeMap<(OsdId, HObject), Receiving>,
+    /// Objects of which parts have gathered in a temporary.
+    pub(crate) gathering: BTreeSet<HObject>,
     /// Parts that came, and cannot be looked at yet.
     pub(crate) waiting: Waiting,
 }
 
 /// The receiving side of an object on its way.
 #[derive(Debug, Default)]
-struct Receiving {
+pub(crate) struct Receiving {
     /// Where the next part begins.
     next: PushCursor,
     /// A client waits for it.
@@ -51,6 +53,12 @@ struct Receiving {
 }
 
 impl Transfers {
+    /// All is forgotten, but not what lies in the store.
+    pub(crate) fn forget(&mut self) {
+        let gathering = std::mem::take(&mut self.gathering);
+        *self = Transfers { gathering, ..Transfers::default() };
+    }
+
     /// Notes a part that came. Whether it continues those before it: nothing else may become an object.
     fn continues(&mut self, from: OsdId, m: &Push) -> bool {
         let key = (from, m.object.clone());
@@ -282,6 +290,7 @@ impl Daemon {
             false => m,
         };
         if !self.is_usable(from, &m, goes_back, fx) {
+            self.give_up_parts(pgid, from, &m.object, fx);
             return;
         }
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
@@ -293,6 +302,7 @@ impl Daemon {
             self.perf.odd_messages += 1;
             return;
         }
+        host.note_part(&mut txn, &m);
         if m.pulled {
             host.recovered.1 += m.data.len() as u64;
         }
@@ -339,7 +349,6 @@ impl Daemon {
         let item = host.pg.missing().get(&m.object).copied();
         if m.pulled && !goes_back && (item.map(|i| i.need) != Some(m.version) || !m.exists) {
             // Not the version that counts: look elsewhere.
-            host.transfers.receiving.remove(&(from, m.object.clone()));
             self.source_failed(pgid, from, &m.object, fx);
             return false;
         }
@@ -411,9 +420,6 @@ impl Daemon {
     fn refuse_part(&mut self, from: OsdId, m: &Push, fx: &mut Effects) {
         hit(Probe::PushRefused);
         self.lacks_space(m.bytes());
-        if let Some(host) = self.pgs.get_mut(&m.pgid) {
-            host.transfers.receiving.remove(&(from, m.object.clone()));
-        }
         let ack = self.answer_to(m, PartFate::NoSpace);
         self.send_peer(from, ack.encode(), fx);
     }

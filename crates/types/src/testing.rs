@@ -84,6 +84,8 @@ named! {
         PushRefused,
         /// a write came with the push that it met
         WriteBesidePush,
+        /// parts of objects that were not to be made whole any more were removed
+        PartsGivenUp,
         /// a copy lacked the object it was asked for, or a part of it
         SourceFailed,
         /// a deletion was recovered

@@ -3,6 +3,7 @@
 mod admin;
 mod alive;
 mod answers;
+mod arriving;
 mod away;
 mod basic;
 mod budget;
