@@ -316,6 +316,7 @@ impl Daemon {
             reads: ReadSet::new(),
             then: Thens::new(),
             births: Vec::new(),
+            rows_dropped: true,
         });
         if !self.map_queue_stalled {
             self.pump_maps(fx);

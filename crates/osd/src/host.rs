@@ -77,6 +77,8 @@ pub struct Queued {
     pub then: Thens,
     /// PGs whose own transactions wait until this one is submitted.
     pub births: Vec<PgId>,
+    /// It has what it takes from the snapshot indexes ([`crate::trim::drop_left_rows`]).
+    pub rows_dropped: bool,
 }
 
 /// Where a write comes from.

@@ -77,7 +77,13 @@ impl Daemon {
         unborn.into_iter().for_each(|source| self.redirect_births(source, pgid));
         self.enqueue(
             pgid,
-            Queued { txn, reads: ReadSet::new(), then: Thens::new(), births: Vec::new() },
+            Queued {
+                txn,
+                reads: ReadSet::new(),
+                then: Thens::new(),
+                births: Vec::new(),
+                rows_dropped: false,
+            },
             fx,
         );
         if self.pgs.get(&pgid).is_some_and(|h| h.started) {

@@ -2,6 +2,7 @@
 
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{Queued, Then, Thens, account};
+use crate::trim::drop_left_rows;
 use io::{BLOCK_BYTES, Effects};
 use maps::OsdMap;
 use peer::PgPeering;
@@ -211,7 +212,11 @@ impl Daemon {
         }
         txn.account = account(pgid);
         let births = Vec::new();
-        self.enqueue(pgid, Queued { txn, reads: ReadSet::new(), then, births }, fx);
+        self.enqueue(
+            pgid,
+            Queued { txn, reads: ReadSet::new(), then, births, rows_dropped: false },
+            fx,
+        );
     }
 
     /// Puts a transaction behind those that wait.
@@ -234,6 +239,12 @@ impl Daemon {
                     None => then.into_iter().for_each(|t| self.carry_out_then(t, fx)),
                 }
                 continue;
+            }
+            let first_time = !std::mem::replace(&mut first.rows_dropped, true);
+            if first_time && let Err(miss) = drop_left_rows(&self.store, &mut first.txn) {
+                first.rows_dropped = false;
+                host.queue_stalled = true;
+                return self.queue_stopped(pgid, SubmitError::Miss(miss), fx);
             }
             match self.store.submit(self.now, &first.txn, &first.reads) {
                 Ok(id) => {

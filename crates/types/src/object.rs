@@ -252,6 +252,11 @@ impl ObjectKey {
         &self.0
     }
 
+    /// Whether it is, if anything, the key of a clone.
+    pub fn is_of_clone(&self) -> bool {
+        self.0.last_chunk::<8>().is_some_and(|snap| u64::from_be_bytes(*snap) != SnapId::HEAD.0)
+    }
+
     fn encode(o: &HObject) -> Self {
         if o.max {
             return ObjectKey([0xff].as_slice().into());

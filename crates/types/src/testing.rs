@@ -114,6 +114,8 @@ named! {
         CloneMade,
         /// a removed snapshot's clone was trimmed
         CloneTrimmed,
+        /// a row of a snapshot index led to no clone that serves the snapshot
+        RowLedNowhere,
         /// an object was rolled back to a snapshot
         RolledBack,
         /// a whiteout kept the clones of a removed object
