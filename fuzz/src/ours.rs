@@ -202,6 +202,8 @@ fn between_osds() -> Vec<Kind> {
             cursor: cursor.clone(),
             urgent: true,
             have: version(7),
+            shares: Some(version(6)),
+            shared: vec![(0, 4096)],
         }),
         kind(Push {
             pgid,
@@ -221,6 +223,8 @@ fn between_osds() -> Vec<Kind> {
             next: cursor.clone(),
             urgent: false,
             base: version(7),
+            base_snap: types::SnapId(4),
+            shared: vec![(0, 4096)],
             data: Bytes::new(),
         }),
         kind(PushAck {

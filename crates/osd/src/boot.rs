@@ -4,6 +4,7 @@
 //! PG still needs, so that the PGs' intervals are noted one by one. Then the mon is asked for newer
 //! maps, and to mark us up.
 
+use crate::arriving::{is_temporary, removals};
 use crate::daemon::{Daemon, Life, Waiter};
 use crate::disk_bench::bench_object;
 use crate::host::{Queued, Thens, meta_object, pg_of_meta_object};
@@ -128,7 +129,7 @@ impl Daemon {
             let Ok(object) = key.decode() else { continue };
             if let Some(pgid) = pg_of_meta_object(&object) {
                 l.pgs.push_back(pgid);
-            } else if object.name.starts_with(b"arriving/") || object == bench_object() {
+            } else if is_temporary(&object) || object == bench_object() {
                 l.leftovers.push(object);
             }
         }
@@ -223,14 +224,13 @@ impl Daemon {
         self.life = Life::Joining;
         let is_used =
             |o: &HObject| pg_of_meta_object(o).is_some_and(|pgid| self.pgs.contains_key(&pgid));
-        let leftovers: Vec<_> = l.leftovers.iter().filter(|o| !is_used(o)).collect();
-        if !leftovers.is_empty() {
-            let mut txn = Transaction::new(MAP_SEQUENCER);
-            txn.may_use_reserve = true;
-            for object in leftovers {
-                txn.remove(&object.to_key());
-            }
-            self.submit_maps(txn, fx);
+        let leftovers = l.leftovers.iter().filter(|o| !is_used(o)).map(HObject::to_key);
+        let leftovers: Vec<_> = leftovers.collect();
+        // There may be more of them than one transaction takes.
+        let mut txn = Transaction::new(MAP_SEQUENCER);
+        txn.may_use_reserve = true;
+        for some in removals(&txn, &leftovers, self.limits.remove_objects) {
+            self.submit_maps(some, fx);
         }
         self.open_sockets(fx);
     }
@@ -332,6 +332,7 @@ impl Daemon {
             reads: ReadSet::new(),
             then: Thens::new(),
             births: Vec::new(),
+            rows_dropped: true,
         });
         if !self.map_queue_stalled {
             self.pump_maps(fx);

@@ -65,6 +65,8 @@ pub enum Waiter {
     Loading,
     /// The sending side of an object on its way.
     Push(PgId, OsdId, HObject),
+    /// A part that came from there: what it is made upon is being looked for.
+    Base(PgId, OsdId, HObject),
     /// Listing objects for a backfill; `None`: for a target's primary elsewhere.
     Listing(PgId, Option<OsdId>),
     /// Removing a PG.
@@ -410,6 +412,9 @@ impl Daemon {
             Waiter::Queue(pgid) => self.queue_fetched(pgid, result, fx),
             Waiter::Loading => self.load_fetched(result, fx),
             Waiter::Push(pgid, to, object) => self.push_fetched(pgid, to, object, result, fx),
+            Waiter::Base(pgid, from, object) => {
+                self.go_on_with_base(pgid, from, object, result, fx);
+            }
             Waiter::Listing(pgid, target) => self.listing_fetched(pgid, target, result, fx),
             Waiter::Removal(pgid) => self.removal_fetched(pgid, result, fx),
             Waiter::GiveUp(pgid) => self.give_up_fetched(pgid, result),
@@ -445,6 +450,7 @@ impl Daemon {
                 Waiter::Bench => self.bench_fetched(none, fx),
                 Waiter::Loading
                 | Waiter::Push(..)
+                | Waiter::Base(..)
                 | Waiter::Listing(..)
                 | Waiter::Recount(..)
                 | Waiter::GiveUp(_)

@@ -44,6 +44,8 @@ pub enum Then {
     Pulled(PgId, Epoch, HObject),
     /// An object is sent to whoever asked for it.
     Pull(OsdId, Box<Pull>),
+    /// A part from there is looked at that waited, of this object.
+    Base(PgId, OsdId, HObject),
     /// A part of an object is durable here, since when it was under way, and whether a client waits.
     Part(Box<Held>, Mono, bool),
     /// Progress of a backfill is durable here.
@@ -75,6 +77,8 @@ pub struct Queued {
     pub then: Thens,
     /// PGs whose own transactions wait until this one is submitted.
     pub births: Vec<PgId>,
+    /// It has what it takes from the snapshot indexes ([`crate::trim::drop_left_rows`]).
+    pub rows_dropped: bool,
 }
 
 /// Where a write comes from.
@@ -240,7 +244,7 @@ impl PgHost {
         self.objects.clear();
         self.waiting.clear();
         self.in_flight.clear();
-        self.transfers = Transfers::default();
+        self.transfers.forget();
         self.trimmer.interrupted();
         self.scrub.interrupted();
         self.recount = None;

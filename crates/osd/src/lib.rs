@@ -20,6 +20,7 @@
 
 mod admin;
 mod alive;
+mod arriving;
 mod boot;
 mod compress;
 mod config;
@@ -57,6 +58,7 @@ mod replica;
 mod report;
 mod reserve;
 mod scrub;
+mod share;
 mod space;
 mod split;
 mod tracker;

@@ -69,6 +69,7 @@ impl Daemon {
             host.priors.join(&old_host.priors);
             // What it still had to write comes first, and so does what makes it.
             host.queue.append(old_host.queue);
+            host.transfers.gathering.extend(old_host.transfers.gathering);
             host.unborn += old_host.unborn;
             unborn.extend((old_host.unborn > 0).then_some(source));
         }
@@ -76,7 +77,13 @@ impl Daemon {
         unborn.into_iter().for_each(|source| self.redirect_births(source, pgid));
         self.enqueue(
             pgid,
-            Queued { txn, reads: ReadSet::new(), then: Thens::new(), births: Vec::new() },
+            Queued {
+                txn,
+                reads: ReadSet::new(),
+                then: Thens::new(),
+                births: Vec::new(),
+                rows_dropped: false,
+            },
             fx,
         );
         if self.pgs.get(&pgid).is_some_and(|h| h.started) {

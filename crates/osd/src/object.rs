@@ -154,6 +154,11 @@ impl Ranges {
         self.0.iter().copied()
     }
 
+    /// Where the last one ends.
+    pub fn end(&self) -> u64 {
+        self.0.last().map_or(0, |(offset, len)| offset + len)
+    }
+
     /// Bytes in all ranges.
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|(_, len)| len).sum()
@@ -211,19 +216,60 @@ impl Ranges {
         Ranges(out)
     }
 
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Keeps what is in both.
     #[must_use]
     pub fn intersection(&self, other: &Ranges) -> Ranges {
         let mut out = Vec::new();
-        for &(a, al) in &self.0 {
-            for &(b, bl) in &other.0 {
-                let (from, to) = (a.max(b), (a + al).min(b + bl));
-                if from < to {
-                    out.push((from, to - from));
-                }
+        let (mut ours, mut theirs) = (self.iter().peekable(), other.iter().peekable());
+        while let (Some(&(a, al)), Some(&(b, bl))) = (ours.peek(), theirs.peek()) {
+            let (from, to) = (a.max(b), (a + al).min(b + bl));
+            if from < to {
+                out.push((from, to - from));
             }
+            let _ended = if a + al <= b + bl { ours.next() } else { theirs.next() };
         }
         Ranges(out)
+    }
+
+    /// What of `from..to` is in none.
+    #[must_use]
+    pub fn gaps(&self, from: u64, to: u64) -> Ranges {
+        let (mut out, mut at) = (Vec::new(), from);
+        for &(offset, len) in &self.0 {
+            let end = offset.min(to);
+            if end > at {
+                out.push((at, end - at));
+            }
+            at = at.max(offset + len);
+        }
+        if to > at {
+            out.push((at, to - at));
+        }
+        Ranges(out)
+    }
+
+    /// The whole blocks within, of as many ranges at most.
+    #[must_use]
+    pub fn inner_blocks(&self, block: u64, most: usize) -> Ranges {
+        let inner = self.0.iter().filter_map(|&(offset, len)| {
+            let (from, to) = (offset.div_ceil(block) * block, (offset + len) / block * block);
+            (from < to).then(|| (from, to - from))
+        });
+        Ranges(inner.take(most).collect())
+    }
+}
+
+/// Of ranges in order, that do not touch.
+impl FromIterator<(u64, u64)> for Ranges {
+    fn from_iter<T: IntoIterator<Item = (u64, u64)>>(iter: T) -> Self {
+        let list: Vec<_> = iter.into_iter().collect();
+        debug_assert!(list.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0));
+        Ranges(list)
     }
 }
 
@@ -236,13 +282,20 @@ impl Encode for Ranges {
 impl Decode for Ranges {
     fn decode(d: &mut denc::Decoder<'_>) -> Result<Self, DecodeError> {
         let list: Vec<(u64, u64)> = d.get()?;
+        Ranges::try_from(list).map_err(|why| d.invalid(why))
+    }
+}
+
+impl TryFrom<Vec<(u64, u64)>> for Ranges {
+    type Error = &'static str;
+
+    fn try_from(list: Vec<(u64, u64)>) -> Result<Self, Self::Error> {
         let mut end = 0u64;
         for (i, (offset, len)) in list.iter().enumerate() {
-            let next = offset.checked_add(*len).ok_or_else(|| d.invalid("a range too long"))?;
             if *len == 0 || (i > 0 && *offset < end) {
-                return Err(d.invalid("ranges out of order"));
+                return Err("ranges out of order");
             }
-            end = next;
+            end = offset.checked_add(*len).ok_or("a range too long")?;
         }
         Ok(Ranges(list))
     }

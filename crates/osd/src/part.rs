@@ -3,10 +3,11 @@
 //! A part that is not the first goes into an object of its own beside the old state, which is
 //! replaced when the last part is there.
 
-use crate::object::{META_POOL, ObjectMeta, Ranges, own_object};
+use crate::arriving::{is_all, temporary};
+use crate::object::{ObjectMeta, Ranges};
 use crate::ops::{Reader, contents};
 use crate::options::Limits;
-use crate::push::Beside;
+use crate::push::Sending;
 use bytes::Bytes;
 use io::BLOCK_BYTES;
 use peer::{Push, PushCursor};
@@ -40,6 +41,8 @@ pub(crate) struct Part {
     pub next: PushCursor,
     /// It is what was changed since this version. Zero: the whole.
     pub base: Eversion,
+    /// If this is the version of another one: which one.
+    pub base_snap: SnapId,
 }
 
 /// Why a part cannot be read.
@@ -54,16 +57,16 @@ impl From<Miss> for PartError {
     }
 }
 
-/// Reads what comes next of an object. What was written `beside` the push comes with the last part;
+/// Reads what comes next of an object. What was written beside the push comes with the last part;
 /// what of it is too much for that comes before, in parts that leave the cursor where it is.
 pub(crate) fn read_part(
     reader: Reader<'_>,
     limits: &Limits,
     object: &HObject,
-    cursor: &PushCursor,
-    beside: &Beside,
+    sending: &Sending,
 ) -> Result<Part, PartError> {
     let (key, store) = (object.to_key(), reader.store);
+    let (cursor, beside) = (&sending.cursor, &sending.beside);
     let mut next = cursor.clone();
     let Some(stat) = store.stat(&key)? else {
         next.done = true;
@@ -82,17 +85,18 @@ pub(crate) fn read_part(
         part.omap_header = store.omap_header(&key)?.unwrap_or_default();
     }
     if !cursor.data_done {
-        let (from, len) = (
-            cursor.data_offset,
-            limits.push_bytes.min(stat.size.saturating_sub(cursor.data_offset)),
-        );
-        part.extents = if len == 0 { Vec::new() } else { store.extents(&key, from, len)? };
-        for (offset, len) in &part.extents {
-            let pieces = store.read_once(&key, *offset, *len, reader.set)?;
-            part.data.extend(contents(pieces));
+        let from = cursor.data_offset;
+        // What the receiver has of another version comes between pieces, and none of it is sent.
+        let most = if sending.shared.is_empty() { limits.push_bytes } else { most };
+        let left = sending.shared.gaps(from, stat.size);
+        let wanted = left.first(most);
+        let to = if wanted == left { stat.size.max(from) } else { wanted.end() };
+        if from < to {
+            let extents: Ranges = store.extents(&key, from, to - from)?.into_iter().collect();
+            part.add(reader, &key, &extents.intersection(&wanted))?;
         }
-        next.data_offset = from + len;
-        next.data_done = next.data_offset >= stat.size;
+        next.data_offset = to;
+        next.data_done = to >= stat.size;
     }
     if next.data_done {
         let range = OmapRange {
@@ -180,6 +184,7 @@ impl Part {
             beside: Ranges::default(),
             next: PushCursor::default(),
             base: Eversion::ZERO,
+            base_snap: SnapId::default(),
         }
     }
 
@@ -190,6 +195,12 @@ impl Part {
         key: &ObjectKey,
         ranges: Ranges,
     ) -> Result<(), PartError> {
+        self.add(reader, key, &ranges)?;
+        self.beside = ranges;
+        Ok(())
+    }
+
+    fn add(&mut self, reader: Reader<'_>, key: &ObjectKey, ranges: &Ranges) -> Result<(), Miss> {
         // What must be read of the disk is read at once: one block after the other takes as long as all.
         let mut lacks: Option<Miss> = None;
         for (offset, len) in ranges.iter() {
@@ -205,11 +216,7 @@ impl Part {
                 },
             }
         }
-        if let Some(lacks) = lacks {
-            return Err(lacks.into());
-        }
-        self.beside = ranges;
-        Ok(())
+        lacks.map_or(Ok(()), Err)
     }
 }
 
@@ -219,16 +226,6 @@ fn attrs_of(
 ) -> Result<Vec<(types::ByteString, Bytes)>, PartError> {
     let attrs = store.attrs(key)?.unwrap_or_default();
     Ok(attrs.into_iter().map(|(k, v)| ((&k[..]).into(), v)).collect())
-}
-
-/// Where the parts of an object gather until the last one is here. Its key would be too long for some if it
-/// were made of the object's key, which is escaped already.
-fn temporary(object: &HObject) -> ObjectKey {
-    let mut name = b"arriving/".to_vec();
-    name.extend_from_slice(&denc::encode(object));
-    let temporary = own_object(name);
-    debug_assert_eq!(temporary.pool, META_POOL);
-    temporary.to_key()
 }
 
 /// A clone that has arrived comes into the snapshot index.
@@ -249,11 +246,13 @@ pub(crate) fn apply_part(txn: &mut Transaction, m: &Push) -> Result<(), Errno> {
         return Ok(());
     }
     let first = m.from == PushCursor::default();
-    let whole = first && m.next.done;
+    let whole = is_all(m);
     let to = if whole { key.clone() } else { temporary(&m.object) };
-    if first && m.base == Eversion::ZERO {
+    if first && (m.base == Eversion::ZERO || m.takes_from_another()) {
         txn.remove(&to);
         txn.touch(&to);
+        let base = m.object.at_snap(m.base_snap).to_key();
+        m.shared.iter().for_each(|(at, len)| _ = txn.clone_range(&base, *at, *len, &to, *at));
         if !m.omap_header.is_empty() {
             txn.omap_set_header(&to, m.omap_header.clone());
         }
@@ -304,26 +303,4 @@ pub(crate) fn list_objects(
         objects.insert(object, meta.version);
     }
     Ok((objects, HObject::max()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use types::{PoolId, SnapId};
-
-    /// The longest names that are let in, of the byte that is escaped.
-    #[test]
-    fn parts_of_any_object_have_somewhere_to_gather() {
-        let object = HObject {
-            pool: PoolId(1),
-            hash: 7,
-            nspace: vec![0; 256].into(),
-            key: vec![0; 2047].into(),
-            name: vec![0; 2048].into(),
-            snap: SnapId(u64::MAX - 2),
-            max: false,
-        };
-        let bytes = temporary(&object).as_bytes().len();
-        assert!(bytes <= store::MAX_NAME_BYTES, "{bytes}");
-    }
 }

@@ -288,7 +288,8 @@ impl Daemon {
     }
 
     /// A PG's interval ended, and with it everything that was under way.
-    pub(crate) fn new_interval(&mut self, pgid: PgId) {
+    pub(crate) fn new_interval(&mut self, pgid: PgId, fx: &mut Effects) {
+        self.give_up_all_parts(pgid, fx);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         if host.pg.is_primary() {
             self.requeue_ops(pgid);
@@ -315,6 +316,7 @@ impl Daemon {
         if host.pg.is_primary() {
             // The copies must hear that it has no place now.
             self.give_back(pgid, fx);
+            self.give_up_all_parts(pgid, fx);
             self.requeue_ops(pgid);
         }
         self.run_pg(pgid, fx, |pg, ctx, out| pg.restart(ctx, out));

@@ -16,17 +16,20 @@ use crate::ops::Reader;
 use crate::options::Limits;
 use crate::pace::{Held, STEP_BYTES, Step};
 use crate::part::{Part, PartError, read_changes, read_part};
+use crate::share::base_for;
 use bytes::Bytes;
-use io::Effects;
+use io::{BLOCK_BYTES, Effects};
 use peer::{PartFate, Pull, Push, PushAck, PushCursor};
-use pg::{PgLog, Readiness};
-use store::{Op, ReadSet, StoreError, Transaction};
+use pg::{Pg, Readiness};
+use store::{Op, ReadSet, Store, StoreError, Transaction};
 use types::testing::{Probe, hit};
-use types::{Eversion, HObject, Mono, OsdId, PgId};
+use types::{Eversion, HObject, Mono, OsdId, PgId, SnapId};
 use wire::msg::Payload;
 
 /// Parts that bring nothing but what was written beside a push, before writes have to wait for it.
 const CATCH_UP_PARTS: u32 = 8;
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// The sending side of an object on its way.
 #[derive(Debug, Default)]
@@ -37,6 +40,10 @@ pub(crate) struct Sending {
     pub urgent: bool,
     /// The version that is there: what was changed since may be enough. Zero: none.
     pub base: Eversion,
+    /// See [`pg::Pg::may_share`].
+    pub shares: Option<Eversion>,
+    /// What the receiver has taken from another version: it is not sent.
+    pub shared: Ranges,
     /// Since when the next part is being read.
     pub reading_since: Option<Mono>,
     /// Our copy is damaged: it begins anew when that is repaired.
@@ -73,23 +80,40 @@ enum Way {
 }
 
 impl Sending {
-    /// Reads the next part: what was changed, if the receiver has the version before, and the log knows.
+    /// Reads the next part: what was changed, if the receiver has the version before, and the log knows; else
+    /// what it does not share with another one that the receiver has.
     fn read(
-        &self,
-        reader: Reader<'_>,
+        &mut self,
+        store: &Store,
         limits: &Limits,
         object: &HObject,
-        log: &PgLog,
+        (to, pg): (OsdId, &Pg),
     ) -> Result<Part, PartError> {
-        let may_be_changes = self.base != Eversion::ZERO && self.cursor == PushCursor::default();
-        if may_be_changes
-            && let Some(changed) = log.changed_since(object, self.base)
+        let first = self.cursor == PushCursor::default();
+        if first {
+            self.shared = Ranges::default();
+        }
+        let reader = Reader { store, set: &self.reads };
+        if first
+            && self.base != Eversion::ZERO
+            && let Some(changed) = pg.log().changed_since(object, self.base)
             && let Some(part) = read_changes(reader, limits, object, self.base, changed)?
         {
             hit(Probe::ChangesSent);
             return Ok(part);
         }
-        read_part(reader, limits, object, &self.cursor, &self.beside)
+        let base = match self.shares {
+            Some(head) if first => base_for(store, pg, to, object, head)?,
+            _ => None,
+        };
+        let Some(base) = base else { return read_part(reader, limits, object, self) };
+        self.shared = base.shared;
+        let reader = Reader { store, set: &self.reads };
+        let mut part = read_part(reader, limits, object, self)?;
+        hit(Probe::SharedSent);
+        (part.base, part.base_snap) = (base.version, base.snap);
+        part.next.done = false;
+        Ok(part)
     }
 
     /// The receiver wants the whole.
@@ -119,8 +143,12 @@ impl Sending {
         for op in txn.ops() {
             match op {
                 Op::Write { offset, data, .. } => {
-                    let end = offset.saturating_add(data.len() as u64).min(sent);
-                    self.beside.ranges.insert(*offset, end.saturating_sub(*offset));
+                    // In whole blocks: the receiver does not look at what it has taken from elsewhere.
+                    let (from, end) = (offset / BLOCK * BLOCK, offset + data.len() as u64);
+                    let end = end.next_multiple_of(BLOCK);
+                    self.beside.ranges.insert(from, end.min(sent).saturating_sub(from));
+                    // What is in front of the cursor is sent now, if it was not to be.
+                    self.shared.remove(from, end - from);
                 }
                 Op::SetAttr { .. } => self.beside.attrs = true,
                 Op::SetMeta { .. } | Op::Touch(_) => {}
@@ -181,8 +209,8 @@ impl Daemon {
         fx: &mut Effects,
     ) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let base = host.pg.base_of(to, &object);
-        let sending = Sending { urgent, base, ..Sending::default() };
+        let (base, shares) = (host.pg.base_of(to, &object), host.pg.may_share(to, &object));
+        let sending = Sending { urgent, base, shares, ..Sending::default() };
         host.transfers.sending.insert((to, object.clone()), sending);
         self.push_part(pgid, to, object, fx);
     }
@@ -198,8 +226,14 @@ impl Daemon {
             self.submit(pgid, empty, [Then::Pull(from, Box::new(m))], fx);
             return;
         }
-        let (urgent, cursor, base) = (m.urgent, m.cursor, m.have);
-        let sending = Sending { pulled: true, urgent, cursor, base, ..Sending::default() };
+        let (urgent, cursor, base, shares) = (m.urgent, m.cursor, m.have, m.shares);
+        let Ok(shared) = Ranges::try_from(m.shared) else {
+            tracing::error!("osd.{}: osd.{from} has ranges out of order", self.cfg.id);
+            self.perf.odd_messages += 1;
+            return;
+        };
+        let sending =
+            Sending { pulled: true, urgent, cursor, base, shares, shared, ..Sending::default() };
         host.transfers.sending.insert((from, m.object.clone()), sending);
         self.push_part(m.pgid, from, m.object, fx);
     }
@@ -254,12 +288,11 @@ impl Daemon {
             sending.reading_since = Some(now);
             self.pacer.begins(now, Step::Read);
         }
-        let reader = Reader { store: &self.store, set: &sending.reads };
         let mut limits = self.limits;
         if self.pacer.clients_work(now) {
             limits.push_bytes = limits.push_bytes.min(STEP_BYTES);
         }
-        let part = match sending.read(reader, &limits, &object, host.pg.log()) {
+        let part = match sending.read(&self.store, &limits, &object, (to, &host.pg)) {
             Ok(part) => part,
             Err(PartError::Miss(miss)) => {
                 self.fetch(miss, Waiter::Push(pgid, to, object), fx);
@@ -285,6 +318,8 @@ impl Daemon {
         sending.parts = sending.parts.saturating_add(1);
         sending.catch_up_parts += u32::from(part.next == sending.cursor);
         part.beside.iter().for_each(|(offset, len)| sending.beside.ranges.remove(offset, len));
+        // Who pulls gives it back with what it asks for next.
+        let tells = sending.pulled || part.base_snap != SnapId::default();
         let push = Push {
             pgid,
             epoch,
@@ -303,6 +338,8 @@ impl Daemon {
             next: part.next.clone(),
             urgent: sending.urgent,
             base: part.base,
+            base_snap: part.base_snap,
+            shared: if tells { sending.shared.iter().collect() } else { Vec::new() },
             data: Bytes::new(),
         };
         sending.reads = ReadSet::new();
@@ -380,13 +417,18 @@ mod tests {
     fn what_later_parts_do_not_bring_goes_beside_them() {
         let ranges = |push: &Sending| push.beside.ranges.iter().collect::<Vec<_>>();
         let mut half = push(PushCursor { data_offset: 100, ..PushCursor::default() });
-        assert!(half.note_write(&write(90, 30)) && half.note_write(&write(200, 5)));
-        assert_eq!(ranges(&half), [(90, 10)]);
+        half.cursor.data_offset = 2 * BLOCK;
+        half.shared = Ranges::whole(9 * BLOCK);
+        assert!(half.note_write(&write(BLOCK + 90, 5000)) && half.note_write(&write(4 * BLOCK, 5)));
+        assert_eq!(ranges(&half), [(BLOCK, BLOCK)]);
+        // It is not there in another version any more.
+        let left: Vec<_> = half.shared.iter().collect();
+        assert_eq!(left, [(0, BLOCK), (3 * BLOCK, BLOCK), (5 * BLOCK, 4 * BLOCK)]);
         // Only the omap is left to be sent.
         let all = PushCursor { data_offset: 100, data_done: true, ..PushCursor::default() };
         let mut all = push(all);
         assert!(all.note_write(&write(100, 50)));
-        assert_eq!(ranges(&all), [(100, 50)]);
+        assert_eq!(ranges(&all), [(0, BLOCK)]);
         let mut txn = write(0, 1);
         txn.truncate(&HObject::min().to_key(), 10);
         assert!(!all.note_write(&txn), "that puts it off");

@@ -2,6 +2,7 @@
 
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{Queued, Then, Thens, account};
+use crate::trim::drop_left_rows;
 use io::{BLOCK_BYTES, Effects};
 use maps::OsdMap;
 use peer::PgPeering;
@@ -185,7 +186,7 @@ impl Daemon {
         match notice {
             Notice::NewInterval => {
                 self.forget_places(pgid, fx);
-                self.new_interval(pgid);
+                self.new_interval(pgid, fx);
             }
             Notice::Active => self.went_active(pgid, fx),
             Notice::Clean => {
@@ -215,7 +216,11 @@ impl Daemon {
         }
         txn.account = account(pgid);
         let births = Vec::new();
-        self.enqueue(pgid, Queued { txn, reads: ReadSet::new(), then, births }, fx);
+        self.enqueue(
+            pgid,
+            Queued { txn, reads: ReadSet::new(), then, births, rows_dropped: false },
+            fx,
+        );
     }
 
     /// Puts a transaction behind those that wait.
@@ -238,6 +243,12 @@ impl Daemon {
                     None => then.into_iter().for_each(|t| self.carry_out_then(t, fx)),
                 }
                 continue;
+            }
+            let first_time = !std::mem::replace(&mut first.rows_dropped, true);
+            if first_time && let Err(miss) = drop_left_rows(&self.store, &mut first.txn) {
+                first.rows_dropped = false;
+                host.queue_stalled = true;
+                return self.queue_stopped(pgid, SubmitError::Miss(miss), fx);
             }
             match self.store.submit(self.now, &first.txn, &first.reads) {
                 Ok(id) => {
@@ -343,6 +354,9 @@ impl Daemon {
                 self.pulled_durable(pgid, interval, object, fx);
             }
             Then::Pull(from, pull) => self.on_pull(from, *pull, fx),
+            Then::Base(pgid, from, object) => {
+                self.go_on_with_base(pgid, from, object, Ok(ReadSet::new()), fx);
+            }
             Then::Part(held, since, urgent) => self.answer_part(*held, since, urgent, fx),
             Then::ProgressAck(to, ack) => self.send_peer(to, ack.encode(), fx),
             Then::Removed(pgid) => self.go_on_removing(pgid, fx),

@@ -9,6 +9,7 @@ use crate::object::{ObjectMeta, key_range};
 use crate::pace::{BUSY_OBJECTS, Held, Step};
 use crate::part::{PartError, apply_part, list_objects, note_arrived_clone};
 use crate::push::Sending;
+use crate::share::Waiting;
 use io::Effects;
 use peer::{
     BackfillProgress, BackfillProgressAck, PartFate, Pull, Push, PushAck, PushCursor, Scan,
@@ -35,12 +36,16 @@ pub struct Transfers {
     pub(crate) sending: BTreeMap<(OsdId, HObject), Sending>,
     listings: BTreeMap<OsdId, ListingRequest>,
     /// What comes, and from whom.
-    receiving: BTreeMap<(OsdId, HObject), Receiving>,
+    pub(crate) receiving: BTreeMap<(OsdId, HObject), Receiving>,
+    /// Objects of which parts have gathered in a temporary.
+    pub(crate) gathering: BTreeSet<HObject>,
+    /// Parts that came, and cannot be looked at yet.
+    pub(crate) waiting: Waiting,
 }
 
 /// The receiving side of an object on its way.
 #[derive(Debug, Default)]
-struct Receiving {
+pub(crate) struct Receiving {
     /// Where the next part begins.
     next: PushCursor,
     /// A client waits for it.
@@ -48,6 +53,12 @@ struct Receiving {
 }
 
 impl Transfers {
+    /// All is forgotten, but not what lies in the store.
+    pub(crate) fn forget(&mut self) {
+        let gathering = std::mem::take(&mut self.gathering);
+        *self = Transfers { gathering, ..Transfers::default() };
+    }
+
     /// Notes a part that came. Whether it continues those before it: nothing else may become an object.
     fn continues(&mut self, from: OsdId, m: &Push) -> bool {
         let key = (from, m.object.clone());
@@ -213,7 +224,19 @@ impl Daemon {
                 let comes = Receiving { next: cursor.clone(), urgent };
                 host.transfers.receiving.insert((from, object.clone()), comes);
                 let have = host.pg.missing().get(&object).map_or(Eversion::ZERO, |i| i.have);
-                let pull = Pull { pgid, epoch, interval, object, need, cursor, urgent, have };
+                let shares = host.pg.may_share(self.cfg.id, &object);
+                let pull = Pull {
+                    pgid,
+                    epoch,
+                    interval,
+                    object,
+                    need,
+                    cursor,
+                    urgent,
+                    have,
+                    shares,
+                    shared: Vec::new(),
+                };
                 self.send_peer(from, pull.encode(), fx);
             }
             Work::Push { object, to, .. } => {
@@ -257,7 +280,17 @@ impl Daemon {
             return;
         }
         let goes_back = m.pulled && host.giving_up.wants(&m.object);
+        // If one waits that came before, its push was put off, and has begun anew.
+        host.transfers.waiting.remove(&(from, m.object.clone()));
+        let m = match m.takes_from_another() {
+            true => match self.find_base(from, m, fx) {
+                Some(m) => m,
+                None => return,
+            },
+            false => m,
+        };
         if !self.is_usable(from, &m, goes_back, fx) {
+            self.give_up_parts(pgid, from, &m.object, fx);
             return;
         }
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
@@ -269,6 +302,7 @@ impl Daemon {
             self.perf.odd_messages += 1;
             return;
         }
+        host.note_part(&mut txn, &m);
         if m.pulled {
             host.recovered.1 += m.data.len() as u64;
         }
@@ -315,11 +349,11 @@ impl Daemon {
         let item = host.pg.missing().get(&m.object).copied();
         if m.pulled && !goes_back && (item.map(|i| i.need) != Some(m.version) || !m.exists) {
             // Not the version that counts: look elsewhere.
-            host.transfers.receiving.remove(&(from, m.object.clone()));
             self.source_failed(pgid, from, &m.object, fx);
             return false;
         }
-        if m.base != Eversion::ZERO && item.map(|i| i.have) != Some(m.base) {
+        let own_base = m.base != Eversion::ZERO && !m.takes_from_another();
+        if own_base && item.map(|i| i.have) != Some(m.base) {
             self.want_whole(from, m, fx);
             return false;
         }
@@ -363,11 +397,15 @@ impl Daemon {
     fn pull_again(&self, m: &Push, cursor: PushCursor) -> Pull {
         let (pgid, interval, need) = (m.pgid, m.interval, m.version);
         let (epoch, object, have) = (self.maps.epoch(), m.object.clone(), Eversion::ZERO);
-        Pull { pgid, epoch, interval, object, need, cursor, urgent: m.urgent, have }
+        // From the start again: the whole.
+        let goes_on = cursor != PushCursor::default();
+        let shared = if goes_on { m.shared.clone() } else { Vec::new() };
+        let (urgent, shares) = (m.urgent, None);
+        Pull { pgid, epoch, interval, object, need, cursor, urgent, have, shares, shared }
     }
 
     /// What came is made upon a version of the object that is not here.
-    fn want_whole(&mut self, from: OsdId, m: &Push, fx: &mut Effects) {
+    pub(crate) fn want_whole(&mut self, from: OsdId, m: &Push, fx: &mut Effects) {
         hit(Probe::WholeWanted);
         if m.pulled {
             let pull = self.pull_again(m, PushCursor::default());
@@ -382,9 +420,6 @@ impl Daemon {
     fn refuse_part(&mut self, from: OsdId, m: &Push, fx: &mut Effects) {
         hit(Probe::PushRefused);
         self.lacks_space(m.bytes());
-        if let Some(host) = self.pgs.get_mut(&m.pgid) {
-            host.transfers.receiving.remove(&(from, m.object.clone()));
-        }
         let ack = self.answer_to(m, PartFate::NoSpace);
         self.send_peer(from, ack.encode(), fx);
     }

@@ -22,6 +22,8 @@ pub struct Removal {
     reads: ReadSet,
     step: Step,
     held: VecDeque<(OsdId, PgMsg)>,
+    /// Temporaries of objects that were on their way.
+    parts: Vec<ObjectKey>,
     /// Snapshot indexes that go with it.
     indexes: Vec<ObjectKey>,
     /// Objects removed in one transaction: fewer when they have turned out to be too much for one.
@@ -34,6 +36,8 @@ enum Step {
     /// First of all the records say that this copy is worth nothing: what is half removed must never
     /// be taken for a whole copy after a crash.
     Mark(MetaOp),
+    /// What came of objects on their way goes: so many of the temporaries are left.
+    Parts(usize),
     /// Objects go; with the last of them the records, so that an unfinished removal is found again.
     Objects,
     /// Nothing: something cannot be read. It is tried again when the OSD starts, or ends when the PG comes
@@ -97,6 +101,7 @@ impl Daemon {
             reads: ReadSet::new(),
             step: Step::Mark(host.pg.info_record()),
             held: VecDeque::new(),
+            parts: host.transfers.take_gathering(),
             indexes: own_indexes(pgid, pg_num),
             at_once: self.limits.remove_objects,
         };
@@ -111,11 +116,19 @@ impl Daemon {
         txn.account = account(pgid);
         txn.may_use_reserve = true;
         let records = meta_object(pgid).to_key();
+        let at_once = removal.at_once.max(1);
         match &removal.step {
-            Step::Objects => {}
+            Step::Objects | Step::Parts(0) => {}
             Step::Mark(mark) => {
                 put_meta(&mut txn, &records, [mark.clone()]);
-                return self.submit_removal(pgid, txn, Step::Objects, fx);
+                let parts = removal.parts.len();
+                return self.submit_removal(pgid, txn, Step::Parts(parts), fx);
+            }
+            Step::Parts(left) => {
+                let keep = left.saturating_sub(at_once);
+                let some = removal.parts.iter().take(*left).skip(keep);
+                some.for_each(|temporary| _ = txn.remove(temporary));
+                return self.submit_removal(pgid, txn, Step::Parts(keep), fx);
             }
             Step::Records => {
                 txn.remove(&records);
@@ -124,7 +137,6 @@ impl Daemon {
             Step::Stuck => return,
             Step::Over => return self.end_removal(pgid, fx),
         }
-        let at_once = removal.at_once;
         let listed = match self.store.list(&removal.first, &removal.end, at_once) {
             Ok(listed) => listed,
             Err(miss) => {

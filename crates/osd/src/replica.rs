@@ -7,9 +7,10 @@ use io::Effects;
 use peer::{RepAck, RepOp};
 use pg::{LogRecord, MetaOp, Taken, log_key};
 use smallvec::SmallVec;
+use std::fmt::Display;
 use store::Transaction;
 use types::testing::{Bug, Probe, hit, planted};
-use types::{Eversion, OsdId};
+use types::{Eversion, OsdId, PgId};
 use wire::msg::Payload;
 
 /// Log entries and changes of a write.
@@ -22,6 +23,11 @@ fn parts(m: &RepOp) -> Result<(SmallVec<[LogRecord; 1]>, Transaction), DecodeErr
 }
 
 impl Daemon {
+    fn odd_write(&mut self, from: OsdId, pgid: PgId, why: &dyn Display) {
+        tracing::error!("osd.{}: pg {pgid}: a write from osd.{from}: {why}", self.cfg.id);
+        self.perf.odd_messages += 1;
+    }
+
     pub(crate) fn on_rep_op(&mut self, from: OsdId, m: RepOp, fx: &mut Effects) {
         let pgid = m.pgid;
         let data: usize = m.data.iter().map(bytes::Bytes::len).sum();
@@ -35,14 +41,7 @@ impl Daemon {
         }
         let (records, mut txn) = match parts(&m) {
             Ok(parts) => parts,
-            Err(why) => {
-                tracing::error!(
-                    "osd.{}: pg {pgid}: a bad write from osd.{from}: {why}",
-                    self.cfg.id
-                );
-                self.perf.odd_messages += 1;
-                return;
-            }
+            Err(why) => return self.odd_write(from, pgid, &why),
         };
         let Some(version) = records.last().map(|r| r.entry.version) else { return };
         if version <= host.pg.last_update() {
@@ -69,17 +68,15 @@ impl Daemon {
             txn = Transaction::default();
             missed.extend_from_slice(&versions);
         }
+        let given_up = host.give_up_deleted(&records);
         let behind = match host.pg.append_as_replica(records, taken) {
             Ok(behind) => behind,
-            Err(why) => {
-                tracing::error!("osd.{}: pg {pgid}: a write from osd.{from}: {why}", self.cfg.id);
-                self.perf.odd_messages += 1;
-                return;
-            }
+            Err(why) => return self.odd_write(from, pgid, &why),
         };
         for object in &behind.remove {
             txn.remove(&object.to_key());
         }
+        given_up.iter().for_each(|temporary| _ = txn.remove(temporary));
         txn.sequencer = crate::host::sequencer(pgid);
         // What the primary took, a replica must take.
         txn.may_use_reserve = true;

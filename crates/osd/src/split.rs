@@ -88,7 +88,13 @@ impl Daemon {
             let births = if i == last { children.to_vec() } else { Vec::new() };
             self.enqueue(
                 pgid,
-                Queued { txn, reads: ReadSet::new(), then: Thens::new(), births },
+                Queued {
+                    txn,
+                    reads: ReadSet::new(),
+                    then: Thens::new(),
+                    births,
+                    rows_dropped: false,
+                },
                 fx,
             );
         }

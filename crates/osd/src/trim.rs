@@ -4,9 +4,10 @@
 //! of the OSD's own for each pool. Which one depends on the clone's hash alone, so that splits and
 //! merges of PGs move no rows; in small pools a PG has several to itself, in large ones several PGs
 //! share one, each with its own range of keys. The row is written in the transaction that makes the
-//! clone or brings it here. So a removed snapshot costs in proportion to what it holds. A row may
-//! outlive its clone (recovery that removes a clone does not look for rows); trimming finds no clone
-//! then, and drops the row. Older builds kept an index for each PG: those are looked through, too.
+//! clone or brings it here, and goes in the one that removes it or takes the snapshot from it, also where recovery
+//! does that ([`drop_left_rows`]). So a removed snapshot costs in proportion to what it holds. Older builds kept an
+//! index for each PG: those are looked through, too. What is left in there when recovery has removed a clone
+//! leads trimming to nothing, and is dropped.
 //!
 //! The primary of a clean PG goes through the snapshots of its pool that the map says are removed, a
 //! few objects at a time, each by a logged write. A snapshot without rows is done; that is told to
@@ -16,14 +17,16 @@
 use crate::compress::PoolCompression;
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{PgHost, Source};
-use crate::object::{key_range, own_object};
+use crate::object::{ObjectMeta, key_range, own_object};
 use crate::ops::{self, Reader, Scene, Sender};
 use bytes::Bytes;
 use io::Effects;
 use maps::{PgIdExt, SnapSet};
 use pg::{Readiness, StateBits};
+use std::collections::BTreeMap;
 use std::time::Duration;
-use store::{Miss, OmapRange, ReadSet, StoreError, SubmitError, Transaction};
+use store::{Miss, ObjectIx, OmapRange, Op, ReadSet, Store, StoreError, SubmitError, Transaction};
+use types::testing::{Probe, hit};
 use types::{HObject, Mono, ObjectKey, PgId, PoolId, SnapId};
 use wire::msg::MOsdOp;
 
@@ -101,6 +104,60 @@ pub fn remove_rows_of(txn: &mut Transaction, clone: &HObject, key: &ObjectKey, s
         let rows = snaps.iter().map(|snap| row(*snap, key));
         txn.omap_remove(&index_of(clone.pool, clone.hash), rows.collect());
     }
+}
+
+/// Adds to a transaction what goes from the snapshot indexes with it: rows of clones that it removes, or that serve
+/// fewer snapshots afterwards. What a clone serves before is in its stored record only.
+///
+/// # Errors
+/// What must be fetched first.
+pub fn drop_left_rows(store: &Store, txn: &mut Transaction) -> Result<(), Miss> {
+    if !txn.objects().iter().any(ObjectKey::is_of_clone) {
+        return Ok(());
+    }
+    let snaps_of = |meta: &Bytes| ObjectMeta::decode(meta).map(|m| m.snaps).unwrap_or_default();
+    let (mut left, mut lacks) = (Vec::new(), None::<Miss>);
+    for (ix, record) in records_after(txn) {
+        let Some(key) = txn.objects().get(ix.0 as usize).filter(|key| key.is_of_clone()) else {
+            continue;
+        };
+        match (key.decode(), store.stat(key)) {
+            (Ok(clone), Ok(Some(stat))) => {
+                let serves = record.map_or(Vec::new(), snaps_of);
+                let mut gone = snaps_of(&stat.meta);
+                gone.retain(|snap| !serves.contains(snap));
+                left.push((clone, key.clone(), gone));
+            }
+            (_, Err(miss)) => match &mut lacks {
+                Some(lacks) => lacks.merge(miss),
+                None => lacks = Some(miss),
+            },
+            _ => {}
+        }
+    }
+    if let Some(miss) = lacks {
+        return Err(miss);
+    }
+    left.iter().for_each(|(clone, key, gone)| remove_rows_of(txn, clone, key, gone));
+    Ok(())
+}
+
+/// The records of objects that a transaction removes, or of which it sets the record; `None`: it leaves none.
+fn records_after(txn: &Transaction) -> BTreeMap<ObjectIx, Option<&Bytes>> {
+    let mut records = BTreeMap::new();
+    for op in txn.ops() {
+        match op {
+            Op::Remove(object) => _ = records.insert(*object, None),
+            Op::SetMeta { object, meta } => _ = records.insert(*object, Some(meta)),
+            Op::Rename { from, to } => {
+                if let Some(record) = records.remove(from) {
+                    records.insert(*to, record);
+                }
+            }
+            _ => {}
+        }
+    }
+    records
 }
 
 /// Where the trimming of a PG stands.
@@ -342,7 +399,10 @@ impl Daemon {
         let reader = Reader { store: &self.store, set: &reads };
         let mut change = match ops::trim(reader, &scene, crate::host::sequencer(pgid), clone.snap) {
             Ok(Some(change)) => change,
-            Ok(None) => return self.drop_row(pgid, row, fx),
+            Ok(None) => {
+                hit(Probe::RowLedNowhere);
+                return self.drop_row(pgid, row, fx);
+            }
             Err(ops::Stop::Miss(miss)) => {
                 host.trimmer.waiting = true;
                 self.fetch(miss, Waiter::Trim(pgid), fx);

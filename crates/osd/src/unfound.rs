@@ -230,7 +230,19 @@ impl Daemon {
                 let cursor = PushCursor::default();
                 let urgent = true;
                 let have = Eversion::ZERO;
-                let pull = Pull { pgid, epoch, interval, object, need, cursor, urgent, have };
+                let (shares, shared) = (None, Vec::new());
+                let pull = Pull {
+                    pgid,
+                    epoch,
+                    interval,
+                    object,
+                    need,
+                    cursor,
+                    urgent,
+                    have,
+                    shares,
+                    shared,
+                };
                 self.send_peer(from, pull.encode(), fx);
             }
             Step::Stamp(version) => return self.stamp_older(pgid, object, version, fx),

@@ -6,6 +6,7 @@ use crate::host::{OpId, PgHost, Source, Then, Write, account, put_meta};
 use crate::op::only_frees;
 use crate::ops::{Change, Finished, MAX_WRITE_OUTPUT_BYTES, Versioned, WatchEffect};
 use crate::tracker::Mark;
+use crate::trim::drop_left_rows;
 use bytes::Bytes;
 use denc::KnownCrc;
 use io::Effects;
@@ -411,6 +412,7 @@ impl Daemon {
         });
         let head = object.head();
         host.objects.entry(head.clone()).or_default();
+        drop_left_rows(&self.store, &mut txn).map_err(SubmitError::Miss)?;
         let ready = Ready { meta, log_only: !delete, ..Ready::new(entries, txn, sums, head) };
         self.hand_over(pgid, ready, reads, Source::GiveUp, fx)?;
         self.note_recount(pgid);

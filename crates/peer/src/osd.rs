@@ -5,7 +5,7 @@ use bytes::Bytes;
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder, KnownCrc};
 use pg::{LogRecord, PgMsg};
 use smallvec::SmallVec;
-use types::{ByteString, Epoch, Eversion, HObject, OsdId, PgId};
+use types::{ByteString, Epoch, Eversion, HObject, OsdId, PgId, SnapId};
 use wire::msg::{Message, OutMessage, Payload, Pieces, kind};
 
 /// A message of peering.
@@ -130,7 +130,7 @@ pub struct PushCursor {
 
 /// Primary to a holder: send me this object.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 3, compat = 1)]
+#[denc(v = 4, compat = 1)]
 pub struct Pull {
     /// Which PG.
     pub pgid: PgId,
@@ -150,13 +150,20 @@ pub struct Pull {
     /// The version that is here: what was changed since may be enough. Zero: none.
     #[denc(since = 3)]
     pub have: Eversion,
+    /// What it shares with another version of the object may be taken from there; if the head is missing
+    /// here, too, this is the version of it that is here. `None`: all must be sent.
+    #[denc(since = 4)]
+    pub shares: Option<Eversion>,
+    /// What parts before have taken from there ([`Push::shared`]).
+    #[denc(since = 4)]
+    pub shared: Vec<(u64, u64)>,
 }
 payload!(Pull, 19);
 
 /// An object on its way, or a part of it. Data: the contents of `extents`, one after the other. Who knows
 /// nothing of `base` must not take it: what was changed would stand there as the whole.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 3, compat = 3)]
+#[denc(v = 4, compat = 3)]
 pub struct Push {
     /// Which PG.
     pub pgid: PgId,
@@ -194,6 +201,14 @@ pub struct Push {
     /// It is only what was changed since this version, which must be there. Zero: it is the whole.
     #[denc(since = 3)]
     pub base: Eversion,
+    /// If anything is shared: the first part is made upon another version of the object, this clone or the
+    /// head, which must be there in version `base`. (Who knows nothing of it does not have that as the object's
+    /// own version, and asks for the whole.)
+    #[denc(since = 4)]
+    pub base_snap: SnapId,
+    /// What the first part takes from there, as offset and length: no part brings it. In whole blocks.
+    #[denc(since = 4)]
+    pub shared: Vec<(u64, u64)>,
     /// Their bytes.
     #[denc(skip)]
     pub data: Bytes,
@@ -201,6 +216,11 @@ pub struct Push {
 payload!(Push, 20, data = data);
 
 impl Push {
+    /// Whether it is made upon another version of the object.
+    pub fn takes_from_another(&self) -> bool {
+        self.from == PushCursor::default() && !self.shared.is_empty()
+    }
+
     /// What it brings, in bytes.
     pub fn bytes(&self) -> u64 {
         let attrs = self.attrs.iter().map(|(name, value)| name.len() + value.len());
@@ -230,6 +250,8 @@ impl Push {
             next: done,
             urgent: false,
             base: Eversion::ZERO,
+            base_snap: SnapId::default(),
+            shared: Vec::new(),
             data: Bytes::new(),
         }
     }

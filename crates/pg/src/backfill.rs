@@ -6,7 +6,7 @@
 //! (ordered behind the push); a write beyond it changes what is still to be pushed instead. A write
 //! of an object on its way comes with the push, or the push is put off: then the object comes again at
 //! the end of the range. (What a target left out is brought as recovery by log, before `last_backfill` moves over
-//! it.) So does a head of which a clone is still on its way: see `clones`.
+//! it.) So does an object of which an older clone is still on its way: see `clones`.
 
 use crate::pg::{Fx, Pg, Stage};
 use std::collections::BTreeMap;
@@ -180,24 +180,24 @@ impl Backfill {
     fn next_object(&mut self) -> Option<(HObject, Option<Eversion>)> {
         while let Some((object, version)) = self.todo.pop_first() {
             self.front = Front { object: object.clone(), inclusive: true };
-            if !self.has_clone_before(&object) {
+            if !self.has_older_before(&object) {
                 self.moving.insert(object.clone(), version);
                 return Some((object, version));
             }
             self.again.insert(object, version);
         }
-        let object = self.again.keys().find(|o| !self.has_clone_before(o))?.clone();
+        let object = self.again.keys().find(|o| !self.has_older_before(o))?.clone();
         let next = self.again.remove_entry(&object)?;
         self.moving.insert(object, next.1);
         Some(next)
     }
 
-    /// Whether a clone of this head is on its way, or waits for it.
-    fn has_clone_before(&self, head: &HObject) -> bool {
+    /// Whether an older clone of the same object is on its way, or waits for it.
+    fn has_older_before(&self, object: &HObject) -> bool {
         let has = |objects: &BTreeMap<HObject, Option<Eversion>>| {
-            objects.range(head.clones()).next().is_some()
+            objects.range(object.older()).next().is_some()
         };
-        head.is_head() && (has(&self.moving) || has(&self.again))
+        has(&self.moving) || has(&self.again)
     }
 
     /// Objects were made or deleted in a write of `object`.

@@ -6,9 +6,13 @@
 //! * nowhere does a head arrive before a clone of it that is missing, too: the state before would be gone, and if
 //!   then whoever had the clone is lost, so is what was acknowledged and a snapshot must show;
 //! * a write is neither begun nor answered while a clone of its object is on too few copies.
+//!
+//! Versions of an object share most of their data. Who is brought one of them takes what it shares from the one
+//! before, if that is there; therefore clones are brought oldest first, where nobody waits for one of them.
 
+use crate::missing::Missing;
 use crate::pg::Pg;
-use types::HObject;
+use types::{Eversion, HObject, OsdId};
 
 impl Pg {
     /// Whether a clone of this head, which we have, is on too few copies: perhaps since all replicas left out
@@ -17,25 +21,49 @@ impl Pg {
         let is_here = |clone: &&HObject| {
             !self.missing.contains(clone) && !self.recovery.unreadable.contains_key(*clone)
         };
-        self.clones_missed_of(head).filter(is_here).any(|clone| !self.enough_have(clone))
+        let clones = self.missed_by_members().flat_map(|m| m.clones_of(head));
+        clones.filter(is_here).any(|clone| !self.enough_have(clone))
     }
 
-    /// The clones of a head that members miss.
-    fn clones_missed_of(&self, head: &HObject) -> impl Iterator<Item = &HObject> {
-        let missing = |osd| self.peers.get(&osd).and_then(|p| p.missing.as_ref());
-        self.members().filter_map(missing).flat_map(|m| m.clones_of(head))
+    fn missed_by_members(&self) -> impl Iterator<Item = &Missing> {
+        self.members().filter_map(|osd| self.peers.get(&osd).and_then(|p| p.missing.as_ref()))
     }
 
     /// What is to be brought, or is on its way, before this object may: a clone of it. Not one that cannot be
     /// brought.
     pub fn comes_first(&self, object: &HObject) -> Option<&HObject> {
+        if object.is_head() { self.comes_before(object) } else { None }
+    }
+
+    /// What is better brought before this object: a clone that is older. Not one that cannot be brought.
+    pub(crate) fn comes_before(&self, object: &HObject) -> Option<&HObject> {
         if self.missing.contains(object) {
-            return self.missing.clones_of(object).find(|c| self.source_of(c).is_some());
+            return self.missing.older_than(object).find(|c| self.source_of(c).is_some());
         }
         let may_come = |clone: &&HObject| {
             !self.is_unfound(clone) && !self.recovery.unreadable.contains_key(*clone)
         };
-        self.clones_missed_of(object).find(may_come)
+        self.missed_by_members().flat_map(|m| m.older_than(object)).find(may_come)
+    }
+
+    /// Whether a member that lacks `object` may take what it shares with another version from there, and then the
+    /// version of the head that it has, if it misses a newer one (zero: it is not known that it does). Not if its
+    /// copy may have been damaged: so may be what is shared.
+    pub fn may_share(&self, osd: OsdId, object: &HObject) -> Option<Eversion> {
+        let missing = match osd == self.me {
+            true => &self.missing,
+            false => self.peers.get(&osd)?.missing.as_ref()?,
+        };
+        let never_had = |o| missing.get(o).is_none_or(|i| i.never_had_since > Eversion::ZERO);
+        let head = object.head();
+        let known = missing.get(&head).filter(|_| never_had(&head));
+        never_had(object).then(|| known.map_or(Eversion::ZERO, |item| item.have))
+    }
+
+    /// Whether a member is known to miss `object`.
+    pub fn is_missed_by(&self, osd: OsdId, object: &HObject) -> bool {
+        let missing = self.peers.get(&osd).and_then(|p| p.missing.as_ref());
+        missing.is_some_and(|m| m.contains(object))
     }
 }
 
@@ -163,6 +191,72 @@ mod tests {
         assert_eq!(pulled(pg.next_recovery()), Some(clone()));
         pg.source_failed(&clone(), OTHER);
         assert_eq!(pulled(pg.next_recovery()), Some(object()));
+    }
+
+    /// Each may take from the one before it what they share. Who waits for one of them waits for no other.
+    #[test]
+    fn clones_come_oldest_first() {
+        let (middle, new) =
+            (HObject { snap: SnapId(6), ..object() }, HObject { snap: SnapId(9), ..object() });
+        // In the order of the log the newest was changed first.
+        let missed: Missing = [(&new, 11), (&clone(), 12), (&middle, 13)]
+            .map(|(o, v)| (o.clone(), crate::MissingItem::new(at(5, v), Eversion::ZERO)))
+            .into_iter()
+            .collect();
+        let mut pg = copy(Stage::Active, &[1, 2]);
+        peer(&mut pg, 2, missed.clone());
+        assert_eq!([pushed(pg.next_recovery()), pushed(pg.next_recovery())], [Some(clone()), None]);
+        pg.pushed(OTHER, &clone(), at(5, 12), &mut Fx::default());
+        assert_eq!(pushed(pg.next_recovery()), Some(middle.clone()));
+        pg.hurry(&new);
+        assert_eq!(pushed(pg.next_recovery()), Some(new.clone()));
+        let mut pg = copy(Stage::Active, &[1, 2]);
+        peer(&mut pg, 2, Missing::default());
+        pg.missing = missed;
+        assert_eq!([pulled(pg.next_recovery()), pulled(pg.next_recovery())], [Some(clone()), None]);
+        pg.arrived(&clone(), at(5, 12));
+        pg.hurry(&new);
+        assert_eq!(pulled(pg.next_recovery()), Some(new));
+        assert_eq!(pulled(pg.next_recovery()), Some(middle));
+        // So does a backfill.
+        let mut pg = copy(Stage::Active, &[1]);
+        pg.backfills.insert(OTHER, Backfill::starting_at(HObject::min()));
+        peer(&mut pg, 2, Missing::default());
+        let here = [(clone(), at(5, 11)), (object(), at(5, 12))];
+        let here = here.into_iter().chain([(HObject { snap: SnapId(6), ..object() }, at(5, 9))]);
+        for (is_here, objects) in [(true, here.collect()), (false, [].into())] {
+            let _ = pg.next_backfill(4);
+            let listing = Listing { begin: HObject::min(), end: HObject::max(), objects };
+            pg.backfill_listed(OTHER, is_here, listing);
+        }
+        for snap in [SnapId(4), SnapId(6), SnapId::HEAD] {
+            let object = HObject { snap, ..object() };
+            match [pg.next_backfill(4), pg.next_backfill(4)] {
+                [Some(BackfillWork::Push { object: first, .. }), None] => assert_eq!(first, object),
+                other => panic!("{other:?}"),
+            }
+            pg.backfill_moved(OTHER, &object);
+        }
+    }
+
+    /// What may have been damaged is brought whole.
+    #[test]
+    fn what_a_copy_never_had_may_be_made_of_what_it_has() {
+        let mut pg = copy(Stage::Active, &[1, 2]);
+        peer(&mut pg, 2, both());
+        assert_eq!(pg.may_share(OTHER, &clone()), Some(at(4, 3)), "that of the head");
+        assert_eq!(pg.may_share(OTHER, &object()), Some(at(4, 3)));
+        let unknown = HObject { snap: SnapId(2), ..object() };
+        assert_eq!(pg.may_share(OTHER, &unknown), Some(at(4, 3)), "a backfill brings it");
+        assert_eq!(pg.may_share(OsdId(3), &clone()), None);
+        let mut damaged = both();
+        damaged.set(clone(), at(5, 11), Eversion::ZERO);
+        peer(&mut pg, 2, damaged);
+        assert_eq!(pg.may_share(OTHER, &clone()), None);
+        let mut damaged = both();
+        damaged.set(object(), at(5, 12), Eversion::ZERO);
+        pg.missing = damaged;
+        assert_eq!(pg.may_share(pg.me, &clone()), Some(Eversion::ZERO), "not of that head");
     }
 
     /// The write that made the clone may be answered when the client sends it again, and a later one relies on it.

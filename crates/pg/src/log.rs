@@ -162,9 +162,21 @@ impl PgLog {
     /// What was changed of an object since it had version `base`, and its version now. `None`: that is not
     /// known, or it is not the same object.
     pub fn changed_since(&self, object: &HObject, base: Eversion) -> Option<(Eversion, Changed)> {
+        let (at, all) = self.changed_until(object, base, self.head)?;
+        (at > base).then_some((at, all))
+    }
+
+    /// What was changed of an object from version `base` up to the one it had when the log came to `until`, and
+    /// that version.
+    fn changed_until(
+        &self,
+        object: &HObject,
+        base: Eversion,
+        until: Eversion,
+    ) -> Option<(Eversion, Changed)> {
         let (mut at, mut all) = (base, Changed::new());
         let its = |e: &&LogEntry| e.changes_object() && e.object == *object;
-        for entry in self.after(base).filter(its) {
+        for entry in self.after(base).take_while(|e| e.version <= until).filter(its) {
             // Without a gap: the log may not reach back to the base.
             if entry.kind != EntryKind::Modify || entry.prior_version != at {
                 return None;
@@ -173,7 +185,19 @@ impl PgLog {
             all.extend((len > 0).then_some((offset.into(), len.into())));
             at = entry.version;
         }
-        (at > base).then_some((at, all))
+        Some((at, all))
+    }
+
+    /// What of a clone is not in the head's version `base`, if it was made of that or a later one. `None`: it was
+    /// not, or that is not known, or an older clone was made of such a one as well, which is nearer.
+    pub fn changed_before_clone(&self, clone: &HObject, base: Eversion) -> Option<Changed> {
+        let head = clone.head();
+        let made = |e: &&LogEntry| e.kind == EntryKind::Clone && e.object.head() == head;
+        let first = self.after(base).find(made).filter(|e| e.object == *clone)?;
+        // The write that made the clone comes next. What it wrote upon is what the clone shows.
+        let write = self.after(first.version).next().filter(|e| e.object == head)?;
+        let (at, changed) = self.changed_until(&head, base, first.version)?;
+        (at == write.prior_version).then_some(changed)
     }
 
     /// Adds the newest entry.
@@ -378,6 +402,45 @@ mod tests {
         assert_eq!(broken(2, |e| e.changed = None), None);
         assert_eq!(broken(2, |e| e.kind = EntryKind::Delete), None);
         assert_eq!(broken(1, |e| e.kind = EntryKind::Error), is(&[(0, 8), (100, 8), (50, 8)]));
+    }
+
+    /// What was written between is known as well, or nothing is.
+    #[test]
+    fn a_clone_is_like_the_head_that_it_was_made_of() {
+        let at = |n| Eversion::new(Epoch(3), n);
+        let of = |snap| HObject { snap: types::SnapId(snap), ..entry(1, "a").object };
+        let head = HObject { snap: types::SnapId::HEAD, ..of(0) };
+        let write = |n, prior, offset: u32| LogEntry {
+            prior_version: at(prior),
+            changed: Some((offset, 8)),
+            ..LogEntry::of(head.clone(), at(n))
+        };
+        let clone = |n, snap| LogEntry { kind: EntryKind::Clone, ..LogEntry::of(of(snap), at(n)) };
+        let all = [
+            write(5, 3, 50),
+            write(6, 5, 0),
+            clone(7, 4),
+            write(8, 6, 100),
+            write(9, 8, 20),
+            clone(10, 9),
+            write(11, 9, 30),
+        ];
+        let log = |all: &[LogEntry]| PgLog::from_parts(at(4), all.to_vec(), Vec::new()).unwrap();
+        let since = |snap, n| log(&all).changed_before_clone(&of(snap), at(n));
+        let is = |ranges: &[(u64, u64)]| Some(Changed::from_slice(ranges));
+        assert_eq!([since(4, 3), since(4, 5)], [is(&[(50, 8), (0, 8)]), is(&[(0, 8)])]);
+        assert_eq!(since(4, 6), is(&[]));
+        assert_eq!([since(4, 2), since(4, 4), since(4, 8), since(7, 6)], [const { None }; 4]);
+        // The one before is nearer, but not if the head is of a later time.
+        assert_eq!([since(9, 6), since(9, 8)], [None, is(&[(20, 8)])]);
+        assert_eq!(
+            log(&all[..3]).changed_before_clone(&of(4), at(5)),
+            None,
+            "who wrote it is not known"
+        );
+        let mut broken = all.clone();
+        broken[1].changed = None;
+        assert_eq!(log(&broken).changed_before_clone(&of(4), at(5)), None);
     }
 
     /// Copies give each other all that they remember at once.

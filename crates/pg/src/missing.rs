@@ -83,7 +83,15 @@ impl Missing {
 
     /// The missing clones of a head, oldest first.
     pub fn clones_of<'a>(&'a self, head: &HObject) -> impl Iterator<Item = &'a HObject> + use<'a> {
-        let some = (!self.is_empty() && head.is_head()).then(|| self.items.range(head.clones()));
+        head.is_head().then(|| self.older_than(head)).into_iter().flatten()
+    }
+
+    /// The missing clones of the same object that are older than this clone, or its head; oldest first.
+    pub fn older_than<'a>(
+        &'a self,
+        object: &HObject,
+    ) -> impl Iterator<Item = &'a HObject> + use<'a> {
+        let some = (!self.is_empty()).then(|| self.items.range(object.older()));
         some.into_iter().flatten().map(|(clone, _)| clone)
     }
 

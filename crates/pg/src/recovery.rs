@@ -3,7 +3,7 @@
 //! The primary first pulls what itself is missing, then pushes what others miss. An object that a
 //! client waits for comes first. The host moves the objects; it asks for work with
 //! [`Pg::next_recovery`] as its own limits allow.
-//! Before a head its clones are brought (`clones`).
+//! Before a head its clones are brought, and these oldest first (`clones`).
 
 use crate::entry::{EntryKind, LogEntry};
 use crate::intervals::MapView;
@@ -283,7 +283,7 @@ impl Pg {
 
     fn can_pull(&self, object: &HObject) -> bool {
         let free = !self.recovery.pulling.contains_key(object);
-        free && self.source_of(object).is_some() && self.comes_first(object).is_none()
+        free && self.source_of(object).is_some() && self.comes_before(object).is_none()
     }
 
     /// Members whose missing objects we bring: all that act or are being filled.
@@ -300,7 +300,7 @@ impl Pg {
             let busy = &self.recovery;
             let free = |(o, _): &(&HObject, &MissingItem)| {
                 let moving = busy.pushing.contains_key(*o) || busy.unreadable.contains_key(*o);
-                !self.missing.contains(o) && !moving && self.comes_first(o).is_none()
+                !self.missing.contains(o) && !moving && self.comes_before(o).is_none()
             };
             if let Some((object, _)) = missing.oldest_first().find(free) {
                 return Some(object.clone());

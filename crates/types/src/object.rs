@@ -141,8 +141,9 @@ impl HObject {
         self.snap == SnapId::HEAD
     }
 
-    /// Where the clones of this head stand in the order of objects: directly before it.
-    pub fn clones(&self) -> Range<HObject> {
+    /// Where the clones of this head stand in the order of objects: directly before it. Of a clone: the older
+    /// ones.
+    pub fn older(&self) -> Range<HObject> {
         self.at_snap(SnapId(0))..self.clone()
     }
 
@@ -249,6 +250,11 @@ impl ObjectKey {
     /// The key's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// Whether it is, if anything, the key of a clone.
+    pub fn is_of_clone(&self) -> bool {
+        self.0.last_chunk::<8>().is_some_and(|snap| u64::from_be_bytes(*snap) != SnapId::HEAD.0)
     }
 
     fn encode(o: &HObject) -> Self {

@@ -74,12 +74,18 @@ named! {
         PushPutOff,
         /// of an object on its way only what was changed was sent
         ChangesSent,
-        /// what was changed was of no use where it came: the whole was asked for
+        /// of an object on its way only what differs from another version of it was sent
+        SharedSent,
+        /// a part waited until it was known whether what it is made upon is there
+        BaseLookedUp,
+        /// what was sent was made upon something that is not there: the whole was asked for
         WholeWanted,
         /// there was no space for an object that was pushed
         PushRefused,
         /// a write came with the push that it met
         WriteBesidePush,
+        /// parts of objects that were not to be made whole any more were removed
+        PartsGivenUp,
         /// a copy lacked the object it was asked for, or a part of it
         SourceFailed,
         /// a deletion was recovered
@@ -108,6 +114,8 @@ named! {
         CloneMade,
         /// a removed snapshot's clone was trimmed
         CloneTrimmed,
+        /// a row of a snapshot index led to no clone that serves the snapshot
+        RowLedNowhere,
         /// an object was rolled back to a snapshot
         RolledBack,
         /// a whiteout kept the clones of a removed object
@@ -126,6 +134,10 @@ named! {
         SkippedFlush,
         /// a write is answered when the primary alone has it
         EarlyAck,
+        /// a clone is said to have in common with its head what was written since
+        OverlapTooWide,
+        /// what is sent of an object lacks all that another version of it has, alike or not
+        SharedTooMuch,
         /// a replica acknowledges before its store has the write
         ReplicaAckBeforeDurable,
         /// reads do not wait for leases

@@ -211,6 +211,8 @@ impl Change {
             CloneChange::Trimmed(meta) => (EntryKind::Modify, Some(meta)),
             CloneChange::Removed(_) => (EntryKind::Delete, None),
         };
+        // What a clone holds never changes.
+        let changed = matches!(kind, EntryKind::Modify).then_some((0, 0));
         let (user_version, mtime) =
             meta.as_ref().map_or((0, UTime::ZERO), |m| (m.user_version, m.mtime));
         if let Some(meta) = meta {
@@ -226,7 +228,7 @@ impl Change {
             mtime,
             result: 0,
             op_returns: Vec::new(),
-            changed: None,
+            changed,
             lost_after: None,
         }
     }

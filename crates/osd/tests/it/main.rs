@@ -3,6 +3,7 @@
 mod admin;
 mod alive;
 mod answers;
+mod arriving;
 mod away;
 mod basic;
 mod budget;
@@ -21,6 +22,7 @@ mod pace;
 mod repair;
 mod reserve;
 mod scrub;
+mod share;
 mod split;
 mod trim;
 mod unfound;

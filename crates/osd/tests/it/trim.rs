@@ -4,7 +4,8 @@ use crate::basic::{list, read, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, Options, output};
 use std::time::Duration;
-use types::{Errno, HObject, PoolId, SnapId};
+use types::testing::{Probe, hits_of, take_hits};
+use types::{Errno, HObject, OsdId, PoolId, SnapId};
 use wire::msg::op::{Extent, OpCode};
 use wire::msg::op_data::ListSnapsOut;
 use wire::msg::{OsdOp, SnapContext};
@@ -107,4 +108,55 @@ fn what_cannot_be_read_is_trimmed_later() {
     c.run_until(Duration::from_secs(120), |c| {
         c.mon.borrow().map.removed_snaps_queue.get(&PoolId(1)).is_none_or(|q| q.is_empty())
     });
+}
+
+/// A copy was away while snapshots were trimmed. Its index says no more of them than the others do: what another
+/// removal of the same snapshots finds there, which it leads now, would stay for ever.
+#[test]
+fn a_copy_that_was_away_keeps_no_rows_of_what_was_trimmed() {
+    // By log; by comparing all objects, its log being too short.
+    for log in ["1000", "10"] {
+        let log =
+            ["osd_min_pg_log_entries", "osd_max_pg_log_entries"].map(|o| (o.into(), log.into()));
+        let mut c = Cluster::new(8, 4, &Options::from(log));
+        c.on_mon(|m| m.create_pool(1, "rbd", 3, 1, 1));
+        c.wait_clean();
+        // Two clones: of one snapshot, and of two.
+        for snaps in [&[][..], &[1], &[3, 2, 1]] {
+            write_all(&mut c, snaps);
+        }
+        let pgid = c.client.borrow().pg_of(&object(1, "o0"));
+        let away = c.mon.borrow().map.pg_to_up_acting(pgid).acting[1];
+        c.off[away.0 as usize] = true;
+        let node = c.osds[away.0 as usize];
+        c.world.stop(node);
+        c.run_until(PATIENCE, |c| c.world.exit_of(node).is_some());
+        c.on_mon(|m| m.set_weight(away, 0));
+        c.run_until(PATIENCE, |c| c.mon.borrow().map.is_down(away));
+        let trim = |c: &mut Cluster| {
+            c.on_mon(|m| [1, 2].into_iter().for_each(|snap| m.remove_snap(1, SnapId(snap))));
+            let queue =
+                |c: &Cluster| c.mon.borrow().map.removed_snaps_queue.get(&PoolId(1)).cloned();
+            c.run_until(PATIENCE, |c| queue(c).is_some_and(|q| !q.is_empty()));
+            c.run_until(PATIENCE, |c| queue(c).is_none_or(|q| q.is_empty()));
+        };
+        c.pass(Duration::from_secs(1));
+        c.wait_clean();
+        trim(&mut c);
+        take_hits();
+        c.start(away.0 as usize);
+        for osd in (0..4).map(OsdId).filter(|osd| *osd != away) {
+            c.on_mon(|m| m.set_affinity(osd, 0));
+        }
+        c.on_mon(|m| m.set_weight(away, 0x10000));
+        let leads =
+            |c: &Cluster| c.mon.borrow().map.pg_to_up_acting(pgid).acting_primary == Some(away);
+        c.run_until(PATIENCE, |c| c.mon.borrow().map.is_up(away) && leads(c));
+        c.run_until(PATIENCE, |c| c.mon.borrow().all_clean() && leads(c));
+        trim(&mut c);
+        assert_eq!(hits_of(Probe::RowLedNowhere), 0);
+        // What is left is found.
+        c.on_mon(|m| m.remove_snap(1, SnapId(3)));
+        c.run_until(PATIENCE, |c| (0..OBJECTS).all(|i| clones(c, i).is_empty()));
+    }
 }

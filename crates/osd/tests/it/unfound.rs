@@ -266,13 +266,15 @@ fn who_waits_for_a_clone_that_is_given_up_goes_on() {
         c.wait_clean();
         let target = object(1, "a");
         let pgid = c.client.borrow().pg_of(&target);
-        let first = vec![write_full(&repair::content(1))];
-        assert_eq!(c.call(target.clone(), first, true).result, 0);
+        let full = |mark| vec![write_full(&repair::content(mark))];
+        assert_eq!(c.call(target.clone(), full(1), true).result, 0);
         stop(&mut c, old);
+        // Else the clone could be made of the head that is there.
+        assert_eq!(c.call(target.clone(), full(3), true).result, 0);
         let snapc = SnapContext { seq: SnapId(1), snaps: [SnapId(1)].into_iter().collect() };
         let ops = vec![write_full(b"second")];
         assert_eq!(c.write_under(target.clone(), ops, snapc, 0).result, 0);
-        repair::damage(&mut c, new, 1, 3);
+        repair::damage(&mut c, new, 3, 3);
         start(&mut c, old);
         c.run_until(20 * SECOND, |c| state(c, pgid).has(StateBits::RECOVERY_UNFOUND));
         let clone = HObject { snap: SnapId(1), ..target.clone() };

@@ -485,4 +485,53 @@ impl Store {
         }
         Ok(out)
     }
+
+    /// Where two objects are alike by what is known of their blocks: both have the same one, or a hole, or
+    /// blocks with the same brief checksum. Ranges in whole blocks, as offset and length.
+    ///
+    /// # Errors
+    /// What must be fetched first.
+    pub fn alike(&self, one: &ObjectKey, other: &ObjectKey) -> Result<Vec<(u64, u64)>, Miss> {
+        let (Some(one), Some(other)) = (self.body(one)?, self.body(other)?) else {
+            return Ok(Vec::new());
+        };
+        let (last, none) = (one.size.min(other.size) / BLOCK, ReadSet::new());
+        let (ours, theirs) =
+            match (self.slots(one, 0, last, &none), self.slots(other, 0, last, &none)) {
+                (Ok(ours), Ok(theirs)) => (ours.slots, theirs.slots),
+                (Err(mut miss), Err(more)) => {
+                    miss.merge(more);
+                    return Err(miss);
+                }
+                (Err(miss), _) | (_, Err(miss)) => return Err(miss),
+            };
+        let mut theirs = theirs.into_iter().peekable();
+        let mut out: Vec<(u64, u64)> = Vec::new();
+        let mut from = 0;
+        let mut differs = |block: u64| {
+            if block > from {
+                out.push((from * BLOCK, (block - from) * BLOCK));
+            }
+            from = block + 1;
+        };
+        for (block, slot) in ours {
+            while let Some((before, _)) = theirs.next_if(|(b, _)| *b < block) {
+                differs(before);
+            }
+            let same = theirs.next_if(|(b, _)| *b == block);
+            if !same.is_some_and(|(_, s)| has_same_content(&slot, &s)) {
+                differs(block);
+            }
+        }
+        theirs.for_each(|(block, _)| differs(block));
+        differs(last);
+        Ok(out)
+    }
+}
+
+/// Whether two blocks hold the same, as far as can be known without reading them. Of a block in a blob only its
+/// place is known.
+fn has_same_content(a: &Slot, b: &Slot) -> bool {
+    let same_place = (a.phys, a.part) == (b.phys, b.part);
+    same_place || (a.is_plain() && b.is_plain() && BriefCrc::of(a.crc) == BriefCrc::of(b.crc))
 }

@@ -457,3 +457,33 @@ fn small_transactions_are_gathered_behind_a_batch() {
         assert_eq!(written(&rig), at_once.max(2), "{wal_gather_blocks}");
     }
 }
+
+/// A copy is like its original but where one of them was written; so is what was written alike.
+#[test]
+fn what_is_alike_in_two_objects_is_known() {
+    let config = tiny_config();
+    let mut rig = Rig::new(1, &[16 << 20], &config);
+    let block = BLOCK_BYTES as u64;
+    let mut txn = Transaction::new(0);
+    // Over several shards, with a hole, and an end within a block.
+    txn.write(&key(1), 0, vec![1; 50 * BLOCK_BYTES].into());
+    txn.write(&key(1), 60 * block, vec![2; 20 * BLOCK_BYTES + 5].into());
+    txn.clone_object(&key(1), &key(2));
+    rig.commit(&txn);
+    let alike = |rig: &mut Rig, a, b| rig.run(|s, _| s.alike(&key(a), &key(b))).unwrap();
+    assert_eq!(alike(&mut rig, 1, 2), [(0, 80 * block)]);
+    let mut txn = Transaction::new(0);
+    txn.write(&key(1), 3 * block + 1, vec![9; BLOCK_BYTES].into());
+    txn.write(&key(2), 55 * block, vec![9; BLOCK_BYTES].into());
+    txn.zero(&key(2), 79 * block, 10 * block);
+    txn.write(&key(3), 10 * block, vec![1; 2 * BLOCK_BYTES].into());
+    rig.commit(&txn);
+    for _ in 0..2 {
+        let same = [(0, 3), (5, 50), (56, 23)].map(|(at, len)| (at * block, len * block));
+        assert_eq!(alike(&mut rig, 1, 2), same);
+        assert_eq!(alike(&mut rig, 2, 1), same);
+        assert_eq!(alike(&mut rig, 1, 3), [(10 * block, 2 * block)]);
+        assert_eq!(alike(&mut rig, 1, 4), []);
+        rig = Rig::open(rig.unmount(), &config).unwrap();
+    }
+}

@@ -412,6 +412,14 @@ impl Rig {
         for (key, stat) in self.list()? {
             let object = self.object(&key)?.unwrap();
             assert_eq!(object.size, stat.size);
+            if let Some((before, other)) = model.objects.last_key_value() {
+                for (offset, len) in self.run(|s, _| s.alike(before, &key))? {
+                    assert!(
+                        other.read(offset, len) == object.read(offset, len),
+                        "{before:?}, {key:?}"
+                    );
+                }
+            }
             model.objects.insert(key, object);
         }
         Ok(model)
