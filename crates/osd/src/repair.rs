@@ -63,7 +63,10 @@ impl Daemon {
         error: &StoreError,
         fx: &mut Effects,
     ) -> bool {
-        let StoreError::BadMetadata { .. } = error else { return false };
+        let of_data = error.object().is_some();
+        if of_data || !matches!(error, StoreError::BadMetadata { .. } | StoreError::Io { .. }) {
+            return false;
+        }
         let complete = |h: &crate::host::PgHost| h.pg.has_complete_peer();
         if !self.pgs.get(&pgid).is_some_and(complete) {
             return false;
@@ -103,7 +106,12 @@ impl Daemon {
             return;
         }
         *sending = Sending { waits_for_repair: true, ..Sending::default() };
-        self.begin_repair(pgid, why, fx);
+        if self.begin_repair(pgid, why, fx).is_none()
+            && let Some(host) = self.pgs.get_mut(&pgid)
+        {
+            // Else it would be the next one to be pushed, again and again.
+            host.pg.cannot_read(&object);
+        }
         self.end_vain_pushes(pgid, &object);
         self.note_recovering(pgid);
         self.report_soon();

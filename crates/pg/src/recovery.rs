@@ -446,6 +446,17 @@ impl Pg {
         None
     }
 
+    /// As the primary: not even the record of `object` can be read here, so that nothing is known of our copy.
+    /// It is not pushed to those who miss it, until something changes.
+    pub fn cannot_read(&mut self, object: &HObject) {
+        let needs = self.peers.values().filter_map(|p| p.missing.as_ref()?.get(object));
+        if let Some(need) = needs.map(|item| item.need).max()
+            && !self.missing.contains(object)
+        {
+            self.recovery.unreadable.entry(object.clone()).or_insert(need);
+        }
+    }
+
     /// Whether a member never got the version that counts: it has an older state of the object, or
     /// none, and no damaged copy.
     fn is_lacked(&self, object: &HObject) -> bool {

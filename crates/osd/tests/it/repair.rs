@@ -260,3 +260,40 @@ fn a_pg_that_could_not_be_removed_can_come_back() {
     c.pass(Duration::from_secs(1));
     c.wait_clean();
 }
+
+/// Of the only copy nothing can be read, not even which version it is: it is tried, and not again and again.
+#[test]
+fn what_cannot_be_looked_up_is_not_pushed_without_end() {
+    let mut c = Cluster::new(1, 2, &Default::default());
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+    c.on_mon(|m| m.set_affinity(OsdId(1), 0));
+    c.wait_clean();
+    c.off[1] = true;
+    c.crash(1);
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(1)));
+    for i in 0..400 {
+        let target = object(1, &format!("{i}{}", "x".repeat(1000)));
+        c.on_client(|cl| cl.request(target, vec![write_full(b"")], true));
+    }
+    c.run_until(MINUTE, |c| c.client.borrow().outstanding() == 0);
+    // It starts anew, and has nothing in memory.
+    let node = c.osds[0];
+    c.world.stop(node);
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(0)));
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_up(OsdId(0)));
+    c.pass(Duration::from_secs(1));
+    c.world.set_unreadable(node, true);
+    c.start(1);
+    c.pass(Duration::from_secs(20));
+    let errors = ask(&mut c, 0, "perf dump")["osd"]["read_errors"].as_u64().expect("a count");
+    assert!((1..1000).contains(&errors), "{errors} read errors");
+    c.world.set_unreadable(node, false);
+    // Who comes back is given all.
+    c.off[1] = true;
+    c.crash(1);
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(1)));
+    c.start(1);
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_up(OsdId(1)));
+    c.pass(Duration::from_secs(1));
+    c.wait_clean();
+}
