@@ -100,6 +100,10 @@ named! {
         StoreMissed,
         /// a long read waited for memory, or for its client to take what it was sent
         ReadWaitedForRoom,
+        /// a copy, or what WRITESAME repeats, waited for memory
+        WriteWaitedForRoom,
+        /// the PG of a copy's source had no room for one more to wait
+        CopyRefused,
         /// the store was busy and a request waited for it
         StoreBusy,
         /// a clone was made for a snapshot
