@@ -15,7 +15,7 @@ use pg::{
     EntryKind, LogEntry, LogLimits, LogRecord, MetaOp, MissingItem, ObjectSums, OpReturn, log_key,
 };
 use smallvec::SmallVec;
-use store::{ReadSet, SubmitError, Transaction};
+use store::{Invalid, ReadSet, SubmitError, Transaction};
 use types::testing::{Probe, hit};
 use types::{Epoch, Errno, Eversion, HObject, OsdId, PgId, ReqId, UTime};
 use wire::msg::{MOsdOpReply, Payload, Pieces, ReplyOps, flags};
@@ -107,7 +107,8 @@ impl Daemon {
             }
             Err(SubmitError::Invalid(why)) => {
                 tracing::error!("osd.{}: pg {pgid}: a write was refused: {why}", self.cfg.id);
-                self.refuse_op(id, Errno::EINVAL);
+                let is_too_large = matches!(why, Invalid::TooLarge { .. });
+                self.refuse_op(id, if is_too_large { Errno::EMSGSIZE } else { Errno::EINVAL });
                 Ok(())
             }
         }

@@ -309,7 +309,7 @@ fn a_write_too_large_for_a_replicas_log_ends_nobody() {
             match c.call(name(i), set, true).result {
                 0 => taken += 1,
                 r => {
-                    assert_eq!(Errno(-r), Errno::EINVAL);
+                    assert_eq!(Errno(-r), Errno::EMSGSIZE);
                     refused += 1;
                 }
             }
