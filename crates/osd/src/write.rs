@@ -20,6 +20,9 @@ use types::testing::{Probe, hit};
 use types::{Epoch, Errno, Eversion, HObject, OsdId, PgId, ReqId, UTime};
 use wire::msg::{MOsdOpReply, Payload, Pieces, ReplyOps, flags};
 
+/// Of the largest transaction one part of so many is left to what goes with a value.
+const VALUE_SHARE: u64 = 4;
+
 /// What is answered when a write is committed.
 pub struct Answer {
     result: i32,
@@ -70,6 +73,13 @@ impl Daemon {
             Some(change) => ready_change(host, *change, first, reqid, &finished, returns),
             None => ready_error(host, object, first, reqid, mtime, &finished, returns),
         };
+        if (op.bytes + op.room_bytes) as u64 > self.max_value_bytes()
+            && ready.txn.longest_value() > self.max_value_bytes()
+        {
+            hit(Probe::ValueTooLong);
+            self.refuse_op(id, Errno::EMSGSIZE);
+            return Ok(());
+        }
         // Of what has no space for data, this is the way out.
         ready.txn.may_use_reserve |= only_frees(&op.request);
         let (reads, attempt) = (op.reads.clone(), op.attempt);
@@ -135,6 +145,14 @@ impl Daemon {
         if let Some(op) = self.ops.get_mut(&id) {
             op.trace.mark(self.now.mono, mark);
         }
+    }
+
+    /// The longest value that may be written: recovery must bring it to any OSD that we share PGs with, with
+    /// something beside it, in one transaction.
+    fn max_value_bytes(&self) -> u64 {
+        let own = self.store.max_first_transaction_bytes();
+        let least = self.heartbeats.txn_bytes().map_or(own, |theirs| own.min(theirs));
+        least - least / VALUE_SHARE
     }
 
     /// Hands a write to the store and to the replicas.

@@ -102,6 +102,8 @@ named! {
         ReadWaitedForRoom,
         /// a copy, or what WRITESAME repeats, waited for memory
         WriteWaitedForRoom,
+        /// a value was refused as longer than what the log of some OSD takes
+        ValueTooLong,
         /// the PG of a copy's source had no room for one more to wait
         CopyRefused,
         /// the store was busy and a request waited for it
