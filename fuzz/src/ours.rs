@@ -248,7 +248,7 @@ fn between_osds() -> Vec<Kind> {
         }),
         kind(BackfillProgress { pgid, epoch, interval, to: object() }),
         kind(BackfillProgressAck { pgid, epoch, interval, to: object() }),
-        kind(Heartbeat { answer: true, asked_ns: 1 << 40, epoch, full: true }),
+        kind(Heartbeat { answer: true, asked_ns: 1 << 40, epoch, full: true, txn_bytes: 4 << 20 }),
         kind(LeaseAsk { asked_ns: 1 << 40, up_from: epoch }),
         kind(LeaseGrant { asked_ns: 1 << 40, epoch }),
     ]

@@ -407,6 +407,11 @@ impl Client {
         self.msgr.end_turn(now, fx);
     }
 
+    /// Ends all connections. What is in flight is never answered: the client is of no use any more.
+    pub fn close(&mut self, fx: &mut Effects) {
+        self.msgr.close_all(fx);
+    }
+
     /// The next completion. Owners take all, every turn.
     pub fn poll(&mut self) -> Option<Completion> {
         self.out.pop_front()

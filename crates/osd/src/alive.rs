@@ -63,7 +63,8 @@ impl Daemon {
         }
         for link in self.heartbeats.ask(now, self.limits.heartbeat_interval) {
             let (epoch, full) = (self.maps.epoch(), self.is_full());
-            let ask = Heartbeat { answer: false, asked_ns: now.0, epoch, full };
+            let txn_bytes = self.store.max_first_transaction_bytes();
+            let ask = Heartbeat { answer: false, asked_ns: now.0, epoch, full, txn_bytes };
             self.msgr.send(link, ask.encode());
         }
     }
@@ -132,7 +133,8 @@ impl Daemon {
         } else if message.header.kind == Heartbeat::TYPE {
             match message.decode::<Heartbeat>() {
                 Ok(m) if m.answer => {
-                    self.heartbeats.answered(link, Mono(m.asked_ns), self.now.mono)
+                    self.heartbeats.answered(link, Mono(m.asked_ns), self.now.mono);
+                    self.heartbeats.told_of_log(link, m.txn_bytes);
                 }
                 Ok(m) => self.answer_heartbeat(link, asked_by, &m),
                 Err(why) => tracing::error!("osd.{}: a bad heartbeat: {why}", self.cfg.id),
@@ -144,7 +146,9 @@ impl Daemon {
     /// Whoever asks with an old map gets the newer ones: it may have been marked down.
     fn answer_heartbeat(&mut self, link: LinkId, from: Option<OsdId>, m: &Heartbeat) {
         let (ours, full) = (self.maps.epoch(), self.is_full());
-        self.msgr.send(link, Heartbeat { answer: true, epoch: ours, full, ..*m }.encode());
+        let txn_bytes = self.store.max_first_transaction_bytes();
+        let answer = Heartbeat { answer: true, epoch: ours, full, txn_bytes, ..*m };
+        self.msgr.send(link, answer.encode());
         if let Some(from) = from {
             self.heard_of_space(from, m.full);
         }

@@ -288,7 +288,7 @@ impl Daemon {
         // Clients may have heard that they are to hold their writes: those are not kept here, then.
         self.retry_blocked |= !self.blocked.is_empty();
         self.release_waiting(fx);
-        self.resend_copies(fx);
+        self.resend_copies();
         self.retry_reads(fx);
     }
 

@@ -1,17 +1,20 @@
 //! COPY_FROM: fetching the source object, as a client of whoever leads its PG (which may be us).
 //!
-//! The source is read with ordinary operations: size, stored ranges, attributes, omap. A long omap
-//! takes several requests; that nothing changed in between is asserted by the user version.
+//! The source is read with ordinary operations: its size, and when there is room for so much
+//! ([`crate::write_room`]) ranges, attributes and omap, page by page. That nothing changed in between is
+//! asserted by the user version.
 
 use crate::daemon::Daemon;
 use crate::host::OpId;
 use crate::op::Origin;
-use crate::ops::{CopiedObject, CopySource, Sender};
+use crate::ops::{CopiedObject, CopySource, MAX_COPY_BYTES, MAX_MADE_BYTES, Sender, entry_bytes};
 use bytes::Bytes;
 use io::Effects;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
-use types::{EntityName, Errno, HObject, OsdId};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+use types::testing::{Probe, hit};
+use types::{EntityName, Errno, HObject, Mono, OsdId};
 use wire::LinkId;
 use wire::msg::op::{AssertVer, Extent};
 use wire::msg::op_data::{OmapGetValsIn, OmapGetValsOut, SparseReadOut, StatOut, Values, output};
@@ -19,8 +22,12 @@ use wire::msg::{MOsdOp, MOsdOpReply, ObjectLocator, OpArgs, OpCode, OsdOp, Paylo
 
 /// Omap entries of one request.
 const OMAP_ENTRIES: u64 = 1024;
+/// Data of one request.
+const PAGE_BYTES: u64 = 4 << 20;
 /// Times a copy begins anew because the source changed.
 const MAX_RESTARTS: u32 = 16;
+/// A source that does not answer for so long, its PG may be down, keeps no room that others wait for.
+const PATIENCE_MS: u64 = 5_000;
 
 /// One source being fetched.
 struct Fetching {
@@ -28,71 +35,125 @@ struct Fetching {
     /// The attempt that waits for it.
     attempt: u32,
     source: CopySource,
-    so_far: Option<CopiedObject>,
+    /// What the request has made before it, in bytes.
+    made: usize,
+    /// `None` while not even the size is known.
+    so_far: Option<SoFar>,
     restarts: u32,
-    /// Of the last request for it; 0 before the first.
-    tid: u64,
+    asked_at: Mono,
+}
+
+/// What is here of a source.
+#[derive(Default)]
+struct SoFar {
+    copied: CopiedObject,
+    /// What it takes.
+    bytes: usize,
+    /// Attributes and the omap header are here.
+    has_attrs: bool,
+    /// Data is here up to this offset.
+    data_to: u64,
+}
+
+impl SoFar {
+    fn of(stat: &StatOut, user_version: u64) -> Self {
+        let (size, mtime) = (stat.size, stat.mtime);
+        let copied = CopiedObject { size, mtime, user_version, ..CopiedObject::default() };
+        SoFar { copied, ..SoFar::default() }
+    }
+
+    /// What it takes with all of its data, and the next page of its omap.
+    fn bytes_expected(&self) -> usize {
+        let data = self.copied.size.saturating_sub(self.data_to);
+        let data = usize::try_from(data).unwrap_or(usize::MAX);
+        self.bytes.saturating_add(data).saturating_add(MAX_COPY_BYTES)
+    }
 }
 
 /// All sources being fetched.
 #[derive(Default)]
 pub struct Copies {
-    fetching: Vec<Fetching>,
+    /// What is to be asked for, in order.
+    to_ask: VecDeque<Fetching>,
+    /// By the last request for it.
+    asked: BTreeMap<u64, Fetching>,
+    /// Their PGs had no room for them to wait: they are asked for again with the next tick.
+    refused: Vec<Fetching>,
     last_tid: u64,
     /// Answers to be delivered to others than clients.
     pub answers: Vec<(Origin, u64, MOsdOpReply)>,
 }
 
 impl Copies {
-    /// The first source that nobody was asked for yet.
-    fn not_asked_for(&self) -> Option<usize> {
-        self.fetching.iter().position(|f| f.tid == 0)
-    }
-
     /// Whether [`Daemon::go_on_copying`] has something to do.
     pub fn are_due(&self) -> bool {
-        !self.answers.is_empty() || self.not_asked_for().is_some()
+        !self.answers.is_empty() || !self.to_ask.is_empty()
     }
 }
 
 impl Daemon {
-    /// A request needs another object. It is asked for later in the turn: the request stands in its
-    /// object's queue as one that is about to run, and the other object may be a snapshot of the same.
-    pub(crate) fn begin_copy(&mut self, op: OpId, source: CopySource) {
+    /// A request that has made so many bytes needs another object. It is asked for later in the turn: the
+    /// request stands in its object's queue as one that is about to run, and the other object may be a
+    /// snapshot of the same.
+    pub(crate) fn begin_copy(&mut self, op: OpId, source: CopySource, made: usize) {
         let Some(attempt) = self.ops.get(&op).map(|op| op.attempt) else { return };
-        let fetching = Fetching { op, attempt, source, so_far: None, restarts: 0, tid: 0 };
-        self.copies.fetching.push(fetching);
+        let asked_at = self.now.mono;
+        let fetching = Fetching { op, attempt, source, made, so_far: None, restarts: 0, asked_at };
+        self.copies.to_ask.push_back(fetching);
     }
 
     /// A map is new, or a session was lost: requests for sources may have got lost, so they are sent
     /// again.
-    pub(crate) fn resend_copies(&mut self, fx: &mut Effects) {
-        let waits = |f: &Fetching| self.ops.get(&f.op).is_some_and(|op| op.attempt == f.attempt);
-        self.copies.fetching.retain(waits);
-        // From the end: one that ends at once leaves its place to the last.
-        for at in (0..self.copies.fetching.len()).rev() {
-            if self.copies.fetching.get(at).is_some_and(|f| f.tid != 0) {
-                self.send_copy_request(at, fx);
+    pub(crate) fn resend_copies(&mut self) {
+        let asked = std::mem::take(&mut self.copies.asked);
+        self.copies.to_ask.extend(asked.into_values());
+    }
+
+    /// Asks again for what was refused, and takes room from sources that do not answer.
+    pub(crate) fn tick_copies(&mut self) {
+        self.copies.to_ask.extend(self.copies.refused.drain(..));
+        if self.write_room.is_waited_for() {
+            let (now, patience) = (self.now.mono, Duration::from_millis(PATIENCE_MS));
+            let is_slow = |f: &Fetching| f.so_far.is_some() && now.since(f.asked_at) >= patience;
+            let slow = self.copies.asked.extract_if(.., |_, f| is_slow(f));
+            for (op, attempt) in slow.map(|(_, f)| (f.op, f.attempt)).collect::<Vec<_>>() {
+                self.lose_room(op, attempt);
             }
+        }
+        self.write_room.look_again();
+    }
+
+    fn send_copy_request(&mut self, mut f: Fetching, fx: &mut Effects) {
+        // Its request is over, or has begun anew.
+        if self.ops.get(&f.op).is_none_or(|op| op.attempt != f.attempt) {
+            return;
+        }
+        let Some((primary, request)) = self.copy_request(&f) else {
+            self.copy_fetched(f, Err(Errno::ENOENT), fx);
+            return;
+        };
+        self.copies.last_tid += 1;
+        let tid = self.copies.last_tid;
+        f.asked_at = self.now.mono;
+        self.copies.asked.insert(tid, f);
+        match primary {
+            None => {}
+            Some(primary) if primary == self.cfg.id => {
+                self.new_own_op(Origin::Own, tid, request, fx);
+            }
+            Some(primary) => self.send_peer(primary, request.encode().with_tid(tid), fx),
         }
     }
 
-    fn send_copy_request(&mut self, at: usize, fx: &mut Effects) {
-        self.copies.last_tid += 1;
-        let tid = self.copies.last_tid;
-        let Some(f) = self.copies.fetching.get_mut(at) else { return };
-        f.tid = tid;
+    /// The next request for a source, and whom to ask. `None` when there is no such pool.
+    fn copy_request(&self, f: &Fetching) -> Option<(Option<OsdId>, MOsdOp)> {
         let map = self.maps.current();
         let ObjectLocator { pool, key, nspace, hash } = &f.source.locator;
         let raw = match u32::try_from(*hash) {
-            Ok(hash) => Some(types::PgId::new(*pool, hash)),
-            Err(_) => map.object_to_pg(*pool, nspace, key, &f.source.name),
+            Ok(hash) => types::PgId::new(*pool, hash),
+            Err(_) => map.object_to_pg(*pool, nspace, key, &f.source.name)?,
         };
-        let target = raw.and_then(|raw| Some((raw, map.raw_pg_to_pg(raw)?)));
-        let Some((raw, pgid)) = target else {
-            self.copy_fetched(at, Err(Errno::ENOENT), fx);
-            return;
-        };
+        let pgid = map.raw_pg_to_pg(raw)?;
         let same_key = *key == f.source.name;
         let object = HObject {
             pool: *pool,
@@ -112,20 +173,15 @@ impl Daemon {
             ops: copy_ops(f.so_far.as_ref()).into_iter().collect(),
             ..MOsdOp::default()
         };
-        let Some(primary) = map.pg_to_up_acting(pgid).acting_primary else { return };
-        if primary == self.cfg.id {
-            self.new_own_op(Origin::Own, tid, request, fx);
-        } else {
-            self.send_peer(primary, request.encode().with_tid(tid), fx);
-        }
+        Some((map.pg_to_up_acting(pgid).acting_primary, request))
     }
 
     /// What is asked for and not yet answered. The other lists of Ceph's are those of a client.
     pub(crate) fn copy_requests(&self) -> Value {
-        let asked = self.copies.fetching.iter().filter(|f| f.tid != 0).map(|f| {
+        let asked = self.copies.asked.iter().map(|(tid, f)| {
             let ObjectLocator { pool, nspace, .. } = &f.source.locator;
             json!({
-                "tid": f.tid,
+                "tid": tid,
                 "object_id": f.source.name.to_string(),
                 "object_locator": format!("@{pool}{}{nspace}", if nspace.is_empty() { "" } else { ";" }),
                 "snapid": f.source.snap.to_string(),
@@ -157,13 +213,15 @@ impl Daemon {
         }
     }
 
-    /// Delivers answers to copy requests, and sends new ones; called when nothing else is in hand.
+    /// Delivers answers to copy requests, sends new ones, and lets go on what waited for room; called when
+    /// nothing else is in hand.
     pub(crate) fn go_on_copying(&mut self, fx: &mut Effects) {
-        while self.copies.are_due() {
+        while self.copies.are_due() || self.write_room.is_due() {
             self.deliver_copies(fx);
-            if let Some(at) = self.copies.not_asked_for() {
-                self.send_copy_request(at, fx);
+            if let Some(f) = self.copies.to_ask.pop_front() {
+                self.send_copy_request(f, fx);
             }
+            self.start_waiting_writes(fx);
         }
     }
 
@@ -178,80 +236,113 @@ impl Daemon {
     }
 
     pub(crate) fn on_copy_reply(&mut self, tid: u64, reply: MOsdOpReply, fx: &mut Effects) {
-        let Some(at) = self.copies.fetching.iter().position(|f| f.tid == tid) else { return };
-        let f = &mut self.copies.fetching[at];
-        if reply.result == Errno::ERANGE.wire() || reply.result == Errno::EOVERFLOW.wire() {
+        let Some(mut f) = self.copies.asked.remove(&tid) else { return };
+        let result = reply.result;
+        if result == Errno::EAGAIN.wire() {
+            hit(Probe::CopyRefused);
+            self.copies.refused.push(f);
+            return;
+        }
+        if result == Errno::ERANGE.wire() || result == Errno::EOVERFLOW.wire() {
             f.so_far = None;
             f.restarts += 1;
             if f.restarts > MAX_RESTARTS {
-                self.copy_fetched(at, Err(Errno::EAGAIN), fx);
+                self.copy_fetched(f, Err(Errno::EAGAIN), fx);
             } else {
-                self.send_copy_request(at, fx);
+                self.copies.to_ask.push_back(f);
             }
             return;
         }
-        if reply.result < 0 {
-            self.copy_fetched(at, Err(Errno(-reply.result)), fx);
+        if result < 0 {
+            self.copy_fetched(f, Err(Errno(result.saturating_neg())), fx);
             return;
         }
-        match take_in(f.so_far.take(), &reply) {
-            Ok((copied, true)) => {
-                f.so_far = Some(copied);
-                self.send_copy_request(at, fx);
+        match take_in(&mut f.so_far, &reply) {
+            Ok(more) => self.copy_taken_in(f, more, fx),
+            Err(_) => self.copy_fetched(f, Err(Errno::EIO), fx),
+        }
+    }
+
+    /// More of a source is here, and more must be asked for, or not.
+    fn copy_taken_in(&mut self, mut f: Fetching, more: bool, fx: &mut Effects) {
+        let expected = |s: &SoFar| if more { s.bytes_expected() } else { s.bytes };
+        let need = f.made.saturating_add(f.so_far.as_ref().map_or(0, expected));
+        if need > MAX_MADE_BYTES {
+            self.copy_fetched(f, Err(Errno::EFBIG), fx);
+        } else if self.take_room(f.op, f.attempt, need) {
+            match f.so_far.take_if(|_| !more) {
+                Some(whole) => self.copy_fetched(f, Ok(whole.copied), fx),
+                None => self.copies.to_ask.push_back(f),
             }
-            Ok((copied, false)) => self.copy_fetched(at, Ok(copied), fx),
-            Err(_) => self.copy_fetched(at, Err(Errno::EIO), fx),
         }
     }
 
     /// A source is here, or cannot be had: the request is run again.
-    fn copy_fetched(&mut self, at: usize, result: Result<CopiedObject, Errno>, fx: &mut Effects) {
-        let f = self.copies.fetching.swap_remove(at);
-        let Some(op) = self.ops.get_mut(&f.op) else { return };
+    fn copy_fetched(&mut self, f: Fetching, result: Result<CopiedObject, Errno>, fx: &mut Effects) {
+        let Some(op) = self.ops.get_mut(&f.op).filter(|op| op.attempt == f.attempt) else { return };
         op.copies.push((f.source, result));
         self.op_fetched(f.op, f.attempt, Ok(store::ReadSet::new()), fx);
     }
 }
 
-/// The operations that read an object, or the rest of its omap.
-fn copy_ops(so_far: Option<&CopiedObject>) -> Vec<OsdOp> {
-    let after = so_far.and_then(|c| c.omap.last()).map(|(k, _)| (&k[..]).into());
+/// The operations that ask for an object's size, or for the next page of it.
+fn copy_ops(so_far: Option<&SoFar>) -> Vec<OsdOp> {
+    let none = OpArgs::default();
+    let Some(SoFar { copied, has_attrs, data_to, .. }) = so_far else {
+        return vec![OsdOp::new(OpCode::STAT, none)];
+    };
+    let version = AssertVer { unused: 0, version: copied.user_version };
+    let page = Extent { offset: *data_to, length: PAGE_BYTES, ..Extent::default() };
+    let after = copied.omap.last().map(|(k, _)| (&k[..]).into());
     let omap = OmapGetValsIn {
         start_after: after.unwrap_or_default(),
         max: OMAP_ENTRIES,
         ..OmapGetValsIn::default()
     };
-    let none = OpArgs::default();
-    let omap = OsdOp::new(OpCode::OMAPGETVALS, none).with_indata(denc::encode(&omap));
-    if let Some(copied) = so_far {
-        let version = AssertVer { unused: 0, version: copied.user_version };
-        return vec![OsdOp::new(OpCode::ASSERT_VER, version), omap];
+    let mut ops = vec![
+        OsdOp::new(OpCode::ASSERT_VER, version),
+        OsdOp::new(OpCode::SPARSE_READ, page),
+        OsdOp::new(OpCode::OMAPGETVALS, none).with_indata(denc::encode(&omap)),
+    ];
+    if !has_attrs {
+        ops.push(OsdOp::new(OpCode::GETXATTRS, none));
+        ops.push(OsdOp::new(OpCode::OMAPGETHEADER, none));
     }
-    let all = Extent { length: crate::ops::MAX_OBJECT_BYTES, ..Extent::default() };
-    vec![
-        OsdOp::new(OpCode::STAT, none),
-        OsdOp::new(OpCode::SPARSE_READ, all),
-        OsdOp::new(OpCode::GETXATTRS, none),
-        OsdOp::new(OpCode::OMAPGETHEADER, none),
-        omap,
-    ]
+    ops
 }
 
 /// Adds an answer to what is known of the object. Whether more must be asked for.
-fn take_in(
-    so_far: Option<CopiedObject>,
-    reply: &MOsdOpReply,
-) -> Result<(CopiedObject, bool), denc::DecodeError> {
-    let omap = |op: Option<&ReplyOp>| output::<OmapGetValsOut>(op);
-    if let Some(mut copied) = so_far {
-        let page = omap(reply.ops.get(1))?;
-        copied.omap.extend(pairs(page.values));
-        return Ok((copied, page.more));
+fn take_in(so_far: &mut Option<SoFar>, reply: &MOsdOpReply) -> Result<bool, denc::DecodeError> {
+    let Some(so_far) = so_far else {
+        let stat: StatOut = output(reply.ops.first())?;
+        *so_far = Some(SoFar::of(&stat, reply.user_version));
+        return Ok(true);
+    };
+    let SoFar { copied, bytes, has_attrs, data_to } = so_far;
+    let data = stored_ranges(output(reply.ops.get(1))?)?;
+    *bytes = data.iter().fold(*bytes, |sum, (_, data)| sum.saturating_add(data.len()));
+    copied.data.extend(data);
+    *data_to = data_to.saturating_add(PAGE_BYTES);
+    let page: OmapGetValsOut = output(reply.ops.get(2))?;
+    let pairs = page.values.into_iter().map(|(k, v)| (Bytes::copy_from_slice(&k), v));
+    let added = copied.omap.len();
+    copied.omap.extend(pairs);
+    let added = copied.omap.iter().skip(added);
+    *bytes = added.fold(*bytes, |sum, entry| sum.saturating_add(entry_bytes(entry)));
+    if !std::mem::replace(has_attrs, true) {
+        let attrs: Values = output(reply.ops.get(3))?;
+        let stored =
+            |(name, value): (types::ByteString, Bytes)| (crate::ops::stored_name(&name), value);
+        copied.attrs = attrs.into_iter().map(stored).collect();
+        copied.omap_header = reply.ops.get(4).map(ReplyOp::output).unwrap_or_default();
+        let attrs: usize = copied.attrs.iter().map(entry_bytes).sum();
+        *bytes = bytes.saturating_add(attrs).saturating_add(copied.omap_header.len());
     }
-    let stat: StatOut = output(reply.ops.first())?;
-    let sparse: SparseReadOut = output(reply.ops.get(1))?;
-    let attrs: Values = output(reply.ops.get(2))?;
-    let page = omap(reply.ops.get(4))?;
+    Ok(page.more || *data_to < copied.size)
+}
+
+/// Offset and bytes of what a sparse read found.
+fn stored_ranges(sparse: SparseReadOut) -> Result<Vec<(u64, Bytes)>, denc::DecodeError> {
     let mut at = 0usize;
     let mut data = Vec::new();
     for (offset, len) in &sparse.extents.map {
@@ -263,22 +354,5 @@ fn take_in(
         data.push((*offset, sparse.data.slice(at..end)));
         at = end;
     }
-    let stored =
-        |(name, value): (types::ByteString, Bytes)| (crate::ops::stored_name(&name), value);
-    let copied = CopiedObject {
-        size: stat.size,
-        mtime: stat.mtime,
-        user_version: reply.user_version,
-        data,
-        attrs: attrs.into_iter().map(stored).collect(),
-        omap_header: reply.ops.get(3).map(ReplyOp::output).unwrap_or_default(),
-        omap: pairs(page.values).collect(),
-        truncate_seq: 0,
-        truncate_size: 0,
-    };
-    Ok((copied, page.more))
-}
-
-fn pairs(values: BTreeMap<types::ByteString, Bytes>) -> impl Iterator<Item = (Bytes, Bytes)> {
-    values.into_iter().map(|(k, v)| (Bytes::copy_from_slice(&k), v))
+    Ok(data)
 }

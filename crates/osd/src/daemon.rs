@@ -27,6 +27,7 @@ use crate::scrub::Scrubs;
 use crate::space::{Injected, Space};
 use crate::tracker::History;
 use crate::watch::Expired;
+use crate::write_room::WriteRoom;
 use io::disk::DiskDone;
 use io::net::NetEvent;
 use io::{Effects, Event, Now, Rng};
@@ -149,6 +150,7 @@ pub struct Daemon {
     pub(crate) map_queue: VecDeque<crate::host::Queued>,
     pub(crate) map_queue_stalled: bool,
     pub(crate) copies: Copies,
+    pub(crate) write_room: WriteRoom,
     pub(crate) mon: MonLink,
     pub(crate) peers: PeerLinks,
     pub(crate) sessions: Sessions,
@@ -236,6 +238,7 @@ impl Daemon {
             map_queue: VecDeque::new(),
             map_queue_stalled: false,
             copies: Copies::default(),
+            write_room: WriteRoom::default(),
             sessions: Sessions::default(),
             history: History::default(),
             perf: Perf::default(),
@@ -335,6 +338,7 @@ impl Daemon {
             self.next_step(),
             self.read_room.is_due().then_some(self.now.mono),
             self.copies.are_due().then_some(self.now.mono),
+            self.write_room.is_due().then_some(self.now.mono),
             self.leases.wake_at,
             self.scrubs.next_deadline(),
             self.store.next_deadline(),

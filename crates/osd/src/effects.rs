@@ -132,6 +132,7 @@ impl Daemon {
             compression,
             is_ready: &|_| true,
             copies: &[],
+            room_bytes: 0,
             now: self.now.wall,
             next_notify_id: 0,
         };

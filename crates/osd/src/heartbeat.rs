@@ -68,6 +68,8 @@ struct Peer {
     channels: [Channel; 2],
     /// When it was last reported as failed.
     reported: Option<Mono>,
+    /// The largest transaction that it takes; 0: unknown.
+    txn_bytes: u64,
 }
 
 impl Peer {
@@ -98,6 +100,8 @@ pub struct Heartbeats {
     by_link: HashMap<LinkId, (OsdId, Net)>,
     next_ask: Mono,
     looked_at: Option<Mono>,
+    /// The largest transaction that all of them take, as far as they said.
+    txn_bytes: Option<u64>,
 }
 
 impl Heartbeats {
@@ -118,9 +122,31 @@ impl Heartbeats {
             by_link.remove(link);
         }
         for (osd, target) in wanted {
-            self.peers.insert(osd, Peer { target, channels: Default::default(), reported: None });
+            let (channels, reported, txn_bytes) = (Default::default(), None, 0);
+            self.peers.insert(osd, Peer { target, channels, reported, txn_bytes });
         }
+        self.look_at_logs();
         closed
+    }
+
+    /// A peer says how large a transaction it takes.
+    pub fn told_of_log(&mut self, link: LinkId, txn_bytes: u64) {
+        let peer = self.by_link.get(&link).and_then(|(osd, _)| self.peers.get_mut(osd));
+        if let Some(peer) = peer
+            && std::mem::replace(&mut peer.txn_bytes, txn_bytes) != txn_bytes
+        {
+            self.look_at_logs();
+        }
+    }
+
+    fn look_at_logs(&mut self) {
+        let known = self.peers.values().map(|peer| peer.txn_bytes).filter(|bytes| *bytes > 0);
+        self.txn_bytes = known.min();
+    }
+
+    /// The largest transaction that all peers take; `None` if nobody said.
+    pub fn txn_bytes(&self) -> Option<u64> {
+        self.txn_bytes
     }
 
     /// Connections that are lacking.

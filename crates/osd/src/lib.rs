@@ -7,6 +7,7 @@
 //! * [`daemon`]: the state, and how events find their way;
 //! * `links`: sessions with clients, other OSDs and the mon;
 //! * `op`, `object_queue`, `pg_op`, `ops`, `write`, `replica`: a client's request from the socket to the answer;
+//! * `memory`, `read_room`, `write_room`: what requests may take of it; `copy`: the sources of copies;
 //! * `queue`: the stored writes of each PG, in order;
 //! * `peering`, `recover`, `part`, `remove`: what becomes of PGs when maps change;
 //! * `split`, `merge`: PGs become more or fewer, when their pool's `pg_num` changes; `recount`: their sums, counted anew;
@@ -66,6 +67,7 @@ mod trim;
 mod unfound;
 mod watch;
 mod write;
+mod write_room;
 
 pub use boot::{EXIT_REPAIR, EXIT_RESTART, EXIT_WRONG_STORE};
 pub use config::OsdConfig;

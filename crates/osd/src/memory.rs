@@ -164,7 +164,7 @@ impl Daemon {
         let MemoryUse { blocks, nodes, records, rows, outlines, log, direct, changes } =
             self.store.memory();
         let InHand { own, replica, .. } = &self.in_hand;
-        let requests = (own + replica + self.read_room.bytes()) as u64;
+        let requests = (own + replica + self.read_room.bytes() + self.write_room.bytes()) as u64;
         let bytes = self.perf.memory.buffers.saturating_sub(log.bytes + direct.bytes);
         let buffers = Held { items: bytes / io::BLOCK_BYTES as u64, bytes };
         let pools = [

@@ -217,6 +217,7 @@ impl Daemon {
             compression,
             is_ready: &is_ready,
             copies: &op.copies,
+            room_bytes: op.room_bytes,
             now: self.now.wall,
             next_notify_id: u64::from(self.maps.epoch().0) << 32 | (self.next_notify & 0xffff_ffff),
         };
@@ -270,9 +271,18 @@ impl Daemon {
                 self.want_object(pgid, &object, fx);
                 Ran::Stalled
             }
-            Stop::Copy(source) => {
-                self.begin_copy(id, source);
+            Stop::Copy(source, made) => {
+                self.begin_copy(id, source, made);
                 Ran::Stalled
+            }
+            Stop::Room(need) => {
+                let attempt = op.attempt;
+                // What it asks for covers the whole run: it does not ask twice.
+                if self.take_room(id, attempt, need) {
+                    self.attempt(id, pgid, fx)
+                } else {
+                    Ran::Stalled
+                }
             }
             Stop::Fail(e) | Stop::Refuse(e) => self.op_failed(id, pgid, e.wire(), fx),
             Stop::Result(n) => self.op_failed(id, pgid, n, fx),

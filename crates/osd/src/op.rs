@@ -56,6 +56,8 @@ pub struct ClientOp {
     pub bytes: usize,
     /// What it counts for in [`ReadRoom`](crate::read_room::ReadRoom).
     pub reading_bytes: usize,
+    /// What it counts for in [`WriteRoom`](crate::write_room::WriteRoom).
+    pub room_bytes: usize,
     /// It counts as a read in its object's queue.
     pub is_reading: bool,
     /// Counts its attempts: what was fetched for an earlier one is of no interest.
@@ -133,6 +135,7 @@ impl Daemon {
             copies: Vec::new(),
             bytes,
             reading_bytes: 0,
+            room_bytes: 0,
             is_reading: false,
             attempt: 0,
             head_key: None,
@@ -344,21 +347,24 @@ impl Daemon {
         self.take_op(id);
     }
 
-    /// Forgets a request that finds no room to wait. Its connection is closed: only then does the
-    /// client send it again.
+    /// Forgets a request that finds no room to wait. A client's connection is closed: only then does it
+    /// send the request again. An OSD that copies is told.
     fn send_back(&mut self, id: OpId, fx: &mut Effects) {
-        if let Some(op) = self.take_op(id)
-            && op.origin == Origin::Client
-        {
-            let why = format!("too many requests wait for pg {}", op.pgid());
-            self.refuse_link(op.link, why, fx);
+        let Some(op) = self.ops.get(&id) else { return };
+        if op.origin != Origin::Client {
+            self.refuse_op(id, Errno::EAGAIN);
+            return;
         }
+        let (link, why) = (op.link, format!("too many requests wait for pg {}", op.pgid()));
+        self.drop_op(id);
+        self.refuse_link(link, why, fx);
     }
 
     fn take_op(&mut self, id: OpId) -> Option<Box<ClientOp>> {
         let op = self.ops.remove(&id)?;
         self.let_go(op.link, op.bytes);
         self.read_room.give_back(op.reading_bytes);
+        self.write_room.give_back(op.room_bytes);
         Some(op)
     }
 
@@ -398,6 +404,7 @@ impl Daemon {
             op.attempt += 1;
             op.is_reading = false;
             self.read_room.give_back(std::mem::take(&mut op.reading_bytes));
+            self.write_room.give_back(std::mem::take(&mut op.room_bytes));
             op.answer = None;
             op.reads = ReadSet::new();
             op.copies = Vec::new();

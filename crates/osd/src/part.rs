@@ -80,9 +80,12 @@ pub(crate) fn read_part(
         part.add_written(reader, &key, beside.ranges.first(most))?;
         return Ok(Part { next, ..part });
     }
+    // Where attributes and the header are long, the omap does not come with them.
+    let mut with_omap = true;
     if *cursor == PushCursor::default() {
         part.attrs = attrs_of(store, &key)?;
         part.omap_header = store.omap_header(&key)?.unwrap_or_default();
+        with_omap = part.value_bytes() <= limits.push_omap_bytes;
     }
     if !cursor.data_done {
         let from = cursor.data_offset;
@@ -98,7 +101,7 @@ pub(crate) fn read_part(
         next.data_offset = to;
         next.data_done = to >= stat.size;
     }
-    if next.data_done {
+    if next.data_done && with_omap {
         let range = OmapRange {
             from: cursor.omap_after.clone(),
             after: !cursor.omap_after.is_empty(),
@@ -186,6 +189,12 @@ impl Part {
             base: Eversion::ZERO,
             base_snap: SnapId::default(),
         }
+    }
+
+    /// Bytes of attributes and the omap header.
+    fn value_bytes(&self) -> usize {
+        let attrs = self.attrs.iter().map(|(name, value)| name.len() + value.len());
+        attrs.sum::<usize>() + self.omap_header.len()
     }
 
     /// Adds what was written beside the push. Holes too: where it comes there may be other bytes.

@@ -207,9 +207,7 @@ impl Daemon {
 
     /// Whether a read that must fetch so much goes on at once. If not, it is run again when it may.
     pub(crate) fn may_fetch(&mut self, id: OpId, bytes: usize) -> bool {
-        let Some(op) = self.ops.get_mut(&id).filter(|op| op.origin == Origin::Client) else {
-            return true;
-        };
+        let Some(op) = self.ops.get_mut(&id) else { return true };
         let room = &mut self.read_room;
         // Nobody goes before those that wait already.
         let is_first = room.lines[class_of(bytes)].is_empty();

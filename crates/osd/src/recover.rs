@@ -113,6 +113,7 @@ impl Daemon {
             || !self.held.is_empty()
             || !self.giving_up.is_empty()
             || self.copies.are_due()
+            || self.write_room.is_due()
             || self.places.holders().next().is_some()
     }
 
@@ -586,6 +587,6 @@ impl Daemon {
         for pgid in shared {
             self.restart_pg(pgid, fx);
         }
-        self.resend_copies(fx);
+        self.resend_copies();
     }
 }

@@ -81,6 +81,7 @@ impl Daemon {
         }
         self.tick_watches(fx);
         self.retry_listings(fx);
+        self.tick_copies();
         self.begin_scrubs(fx);
         self.stop_filling_when_full(fx);
         self.gates_due = true;

@@ -392,6 +392,7 @@ impl Daemon {
             compression: PoolCompression::default(),
             is_ready: &|_| true,
             copies: &[],
+            room_bytes: 0,
             now: self.now.wall,
             next_notify_id: 0,
         };

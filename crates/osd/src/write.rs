@@ -24,6 +24,8 @@ use wire::msg::{MOsdOpReply, Payload, Pieces, ReplyOps, flags};
 /// Part of the largest transaction that a PG's log may weigh: a copy that takes it over writes it in
 /// one, with as much of what it misses, and of what is deleted.
 const LOG_SHARE_OF_TRANSACTION: u64 = 8;
+/// Of the largest transaction one part of so many is left to what goes with a value.
+const VALUE_SHARE: u64 = 4;
 
 /// What is answered when a write is committed.
 pub struct Answer {
@@ -75,6 +77,13 @@ impl Daemon {
             Some(change) => ready_change(host, *change, first, reqid, &finished, returns),
             None => ready_error(host, object, first, reqid, mtime, &finished, returns),
         };
+        if (op.bytes + op.room_bytes) as u64 > self.max_value_bytes()
+            && ready.txn.longest_value() > self.max_value_bytes()
+        {
+            hit(Probe::ValueTooLong);
+            self.refuse_op(id, Errno::EMSGSIZE);
+            return Ok(());
+        }
         // Of what has no space for data, this is the way out.
         ready.txn.may_use_reserve |= only_frees(&op.request);
         let (reads, attempt) = (op.reads.clone(), op.attempt);
@@ -112,8 +121,8 @@ impl Daemon {
             }
             Err(SubmitError::Invalid(why)) => {
                 tracing::error!("osd.{}: pg {pgid}: a write was refused: {why}", self.cfg.id);
-                let too_large = matches!(why, Invalid::TooLarge { .. });
-                self.refuse_op(id, if too_large { Errno::EMSGSIZE } else { Errno::EINVAL });
+                let is_too_large = matches!(why, Invalid::TooLarge { .. });
+                self.refuse_op(id, if is_too_large { Errno::EMSGSIZE } else { Errno::EINVAL });
                 Ok(())
             }
         }
@@ -140,6 +149,14 @@ impl Daemon {
         if let Some(op) = self.ops.get_mut(&id) {
             op.trace.mark(self.now.mono, mark);
         }
+    }
+
+    /// The longest value that may be written: recovery must bring it to any OSD that we share PGs with, with
+    /// something beside it, in one transaction.
+    fn max_value_bytes(&self) -> u64 {
+        let own = self.store.max_first_transaction_bytes();
+        let least = self.heartbeats.txn_bytes().map_or(own, |theirs| own.min(theirs));
+        least - least / VALUE_SHARE
     }
 
     /// Hands a write to the store and to the replicas.

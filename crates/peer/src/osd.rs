@@ -389,7 +389,7 @@ payload!(BackfillProgressAck, 25);
 
 /// Are you there? And the answer. Over connections of their own, one a network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 2, compat = 1)]
+#[denc(v = 3, compat = 1)]
 pub struct Heartbeat {
     /// Whether it is the answer.
     pub answer: bool,
@@ -400,6 +400,9 @@ pub struct Heartbeat {
     /// The sender has no space for data: primaries hold writes to PGs in which it acts.
     #[denc(since = 2)]
     pub full: bool,
+    /// The largest transaction that the sender takes from others: no value may be larger. 0: unknown.
+    #[denc(since = 3)]
+    pub txn_bytes: u64,
 }
 payload!(Heartbeat, 26);
 

@@ -4,6 +4,7 @@ use crate::memtable::{Change, Changes, Found, Memtable};
 use crate::patch::Patch;
 use crate::rows::Shard;
 use crate::tree::cache::PageCache;
+use crate::tree::range::{RangeNodes, RangeSearch};
 use crate::tree::{Cursor, Tree, TreeMiss};
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -179,6 +180,17 @@ impl<'a> View<'a> {
             None => tree.seek(to)?,
         }
         Ok(())
+    }
+
+    /// The nodes that the rows of `from..to` are in; not in memory are at most `most` of those it names.
+    /// What deletions hide is not looked for.
+    pub fn nodes_of(&self, from: &[u8], to: &[u8], most: usize) -> Result<RangeNodes, TreeMiss> {
+        let hides = |layer: &&Memtable, start: &[u8], end: &[u8]| {
+            layer.covering(start).is_some_and(|range| range.end.as_slice() >= end)
+        };
+        let hidden = |start: &[u8], end: &[u8]| self.layers.iter().any(|l| hides(l, start, end));
+        let search = RangeSearch { pages: self.pages, hidden: &hidden, most };
+        self.tree.nodes_of(&search, from, to)
     }
 
     fn note_ranges(&self, from: &[u8], to: &[u8]) {

@@ -108,6 +108,12 @@ named! {
         StoreMissed,
         /// a long read waited for memory, or for its client to take what it was sent
         ReadWaitedForRoom,
+        /// a copy, or what WRITESAME repeats, waited for memory
+        WriteWaitedForRoom,
+        /// a value was refused as longer than what the log of some OSD takes
+        ValueTooLong,
+        /// the PG of a copy's source had no room for one more to wait
+        CopyRefused,
         /// the store was busy and a request waited for it
         StoreBusy,
         /// a clone was made for a snapshot

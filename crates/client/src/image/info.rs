@@ -1,7 +1,7 @@
 //! What an open image is like.
 
 use super::format::ParentSpec;
-use super::state::{LockState, Snap};
+use super::state::{Image, LockState, Snap};
 use super::{ImageId, Images};
 use types::{PoolId, SnapId};
 
@@ -63,27 +63,32 @@ pub struct ImageInfo {
     pub is_dead: bool,
 }
 
+/// What an image is like.
+pub(super) fn of(i: &Image) -> ImageInfo {
+    let spec = |p: &ParentSpec| (p.pool, p.image_id.clone(), p.snap);
+    ImageInfo {
+        name: i.name.clone(),
+        id: i.id.clone(),
+        size: i.size(),
+        order: i.order,
+        features: i.head.features,
+        flags: i.head.flags,
+        prefix: i.prefix.clone(),
+        data_pool: i.data_pool,
+        parent: i.head.parent.as_ref().map(spec),
+        overlap: i.overlap(),
+        snaps: i.head.snaps.iter().map(SnapShown::of).collect(),
+        is_locked: i.lock == LockState::Locked,
+        is_dead: i.dead.is_some(),
+    }
+}
+
 impl Images {
     /// What an image is like; `None` when it is closed.
     pub fn info(&self, image: ImageId) -> Option<ImageInfo> {
         let s = self.shared.borrow();
         let i = s.images.get(image.slot).filter(|i| i.generation == image.generation)?;
-        let spec = |p: &ParentSpec| (p.pool, p.image_id.clone(), p.snap);
-        Some(ImageInfo {
-            name: i.name.clone(),
-            id: i.id.clone(),
-            size: i.size(),
-            order: i.order,
-            features: i.head.features,
-            flags: i.head.flags,
-            prefix: i.prefix.clone(),
-            data_pool: i.data_pool,
-            parent: i.head.parent.as_ref().map(spec),
-            overlap: i.overlap(),
-            snaps: i.head.snaps.iter().map(SnapShown::of).collect(),
-            is_locked: i.lock == LockState::Locked,
-            is_dead: i.dead.is_some(),
-        })
+        Some(of(i))
     }
 
     /// Bytes of an image; `None` when it is closed.

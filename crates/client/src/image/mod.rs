@@ -122,6 +122,8 @@ pub struct ImageDone {
 pub enum ImageOutcome {
     /// Of [`Images::open`].
     Opened(Result<ImageId, ClientError>),
+    /// Of [`Images::look`].
+    Looked(Result<ImageInfo, ClientError>),
     /// Of [`Images::read`].
     Read(Result<ReadData, ClientError>),
     /// Of [`Images::create`] and [`Images::clone_image`]: the new image's id.

@@ -6,7 +6,8 @@ use super::script::Desk;
 use super::state::{Shared, Work};
 use super::{
     Change, CloneImage, CreateImage, ImageBusy, ImageId, ImageOutcome, ImageRequest, Images,
-    ImagesConfig, OpenImage, TrashedImage, create, header, layout, lists, maintain, remove, trash,
+    ImagesConfig, OpenImage, TrashedImage, create, header, info, layout, lists, maintain, remove,
+    trash,
 };
 use crate::client::Client;
 use crate::error::ClientError;
@@ -66,6 +67,29 @@ impl Images {
                 let generation = desk.with(|s| s.image(slot).generation);
                 ImageId { slot, generation }
             }))
+        })
+    }
+
+    /// Looks at an image: opens it for reading, and closes it again. One that is looked at `alone` may have lost
+    /// its parent. [`ImageOutcome::Looked`] follows.
+    pub fn look(
+        &mut self,
+        now: Now,
+        client: &mut Client,
+        spec: OpenImage,
+        alone: bool,
+    ) -> ImageRequest {
+        self.start(now, client, move |desk| async move {
+            let spec = OpenImage { read_only: true, snap: None, ..spec };
+            let at = if alone { At::Alone } else { At::Head };
+            ImageOutcome::Looked(match header::open(&desk, spec, at, 0).await {
+                Ok(slot) => {
+                    let info = desk.with(|s| info::of(s.image(slot)));
+                    header::close(&desk, slot).await;
+                    Ok(info)
+                }
+                Err(error) => Err(error),
+            })
         })
     }
 

@@ -250,6 +250,9 @@ impl Target {
             (_, ImageOutcome::Trashed(result)) => {
                 Ended::Operation(id.0, result.map(|_| ReadBack::Nothing))
             }
+            (_, ImageOutcome::Looked(result)) => {
+                Ended::Operation(id.0, result.map(|_| ReadBack::Nothing))
+            }
             (_, ImageOutcome::Listed(result)) => {
                 Ended::Operation(id.0, result.map(|_| ReadBack::Nothing))
             }

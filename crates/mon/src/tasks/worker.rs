@@ -2,8 +2,8 @@
 
 use crate::images::MAX_NAMES;
 use client::image::{
-    Change, ImageDone, ImageId, ImageOutcome, ImageRequest, Images, OpenImage, TrashedImage,
-    feature,
+    Change, ImageDone, ImageId, ImageInfo, ImageOutcome, ImageRequest, Images, OpenImage,
+    TrashedImage, feature,
 };
 use client::{Client, ClientConfig, ClientError};
 use io::net::NetEvent;
@@ -16,12 +16,16 @@ use types::{AddrVec, ByteString, Errno, Mono, PoolId};
 const OP_TIMEOUT: Duration = Duration::from_secs(60);
 /// Questions at a time, at most.
 const MAX_QUESTIONS: usize = 256;
+/// Who is shut out again this soon is shut out with the whole host.
+const RENEW_AGAIN: Duration = Duration::from_secs(10);
 
 /// Something to be known before a command is carried out.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Question {
     /// What an image is like: pool, namespace, name.
     Image(PoolId, String, String),
+    /// The same of one that is to be removed: the image that it is a clone of may be gone.
+    Removable(PoolId, String, String),
     /// Whether an image is in the trash: pool, namespace, id.
     Trashed(PoolId, String, String),
     /// Which images there are: pool, namespace.
@@ -76,10 +80,6 @@ pub(crate) enum Worked {
 /// What follows when a request on images ends.
 #[derive(Debug)]
 enum Next {
-    /// The image is open that somebody asks for.
-    Look(u64),
-    /// It is closed again.
-    Answer(u64, Found),
     /// It is the answer.
     AnswerThis(u64),
     /// Whether the image of this id is in the trash.
@@ -103,6 +103,15 @@ pub(crate) struct Worker {
     long: BTreeMap<Lane, ImageRequest>,
     busy: BTreeSet<Lane>,
     out: VecDeque<Worked>,
+    mon: AddrVec,
+    rng: Rng,
+    /// Questions that are not answered.
+    asked: BTreeMap<u64, Question>,
+    /// A request failed since we are on the blocklist.
+    is_shut_out: bool,
+    /// When that was last made good.
+    renewed_at: Option<Mono>,
+    now: Mono,
 }
 
 fn error(errno: Errno, why: &'static str) -> ClientError {
@@ -118,20 +127,45 @@ fn trashed(pool: PoolId, nspace: &str, id: String) -> TrashedImage {
     TrashedImage { pool, nspace: ByteString::from(nspace), id, force: false }
 }
 
+fn new_client(now: Now, mon: &AddrVec, rng: &mut Rng) -> Client {
+    let config = ClientConfig {
+        name: "rbd_support".to_owned(),
+        op_timeout: Some(OP_TIMEOUT),
+        mon_timeout: Some(OP_TIMEOUT),
+        ..ClientConfig::new(vec![mon.clone()])
+    };
+    let mut client = Client::new(config, rng.u64(..));
+    client.start(now);
+    client
+}
+
+fn is_shut_out(error: &ClientError) -> bool {
+    error.errno == Errno::EBLOCKLISTED
+}
+
+fn found_of(info: ImageInfo) -> Found {
+    Found {
+        id: info.id,
+        has_parent: info.parent.is_some(),
+        has_snaps: !info.snaps.is_empty(),
+        has_journal: info.features & feature::JOURNALING != 0,
+        ..Found::default()
+    }
+}
+
 impl Worker {
     /// Looks for the mon at once.
     pub fn new(now: Now, mon: AddrVec, rng: &mut Rng) -> Self {
-        let config = ClientConfig {
-            name: "rbd_support".to_owned(),
-            op_timeout: Some(OP_TIMEOUT),
-            mon_timeout: Some(OP_TIMEOUT),
-            ..ClientConfig::new(vec![mon])
-        };
-        let mut client = Client::new(config, rng.u64(..));
-        client.start(now);
+        let mut rng = rng.fork();
         Worker {
-            client,
+            client: new_client(now, &mon, &mut rng),
             images: Images::new(rng.u64(..)),
+            mon,
+            rng,
+            asked: BTreeMap::new(),
+            is_shut_out: false,
+            renewed_at: None,
+            now: now.mono,
             requests: BTreeMap::new(),
             long: BTreeMap::new(),
             busy: BTreeSet::new(),
@@ -145,11 +179,13 @@ impl Worker {
             let many = error(Errno::EAGAIN, "too many others are being answered; try again");
             return self.answer(number, Err(many));
         }
+        self.asked.insert(number, question.clone());
         match question {
             Question::Image(pool, nspace, name) => {
-                let spec = OpenImage { read_only: true, ..image(pool, &nspace, &name) };
-                let id = self.images.open(now, &mut self.client, spec);
-                self.requests.insert(id, Next::Look(number));
+                self.look(now, number, image(pool, &nspace, &name), false);
+            }
+            Question::Removable(pool, nspace, name) => {
+                self.look(now, number, image(pool, &nspace, &name), true);
             }
             Question::Namespaces(pool) => {
                 let id = self.images.namespaces(now, &mut self.client, pool);
@@ -166,6 +202,11 @@ impl Worker {
                 self.requests.insert(id, Next::AnswerOf(number, spec.id));
             }
         }
+    }
+
+    fn look(&mut self, now: Now, number: u64, image: OpenImage, alone: bool) {
+        let id = self.images.look(now, &mut self.client, image, alone);
+        self.requests.insert(id, Next::AnswerThis(number));
     }
 
     /// Begins a job; [`Worked::Ended`] follows.
@@ -214,13 +255,9 @@ impl Worker {
     fn on_done(&mut self, now: Now, done: ImageDone) {
         self.long.retain(|_, id| *id != done.id);
         match (self.requests.remove(&done.id), done.outcome) {
-            (Some(Next::Look(number)), ImageOutcome::Opened(Ok(image))) => {
-                self.look(now, number, image);
+            (Some(Next::AnswerThis(number)), ImageOutcome::Looked(info)) => {
+                self.answer(number, info.map(found_of));
             }
-            (Some(Next::Look(number)), ImageOutcome::Opened(Err(error))) => {
-                self.answer(number, Err(error));
-            }
-            (Some(Next::Answer(number, found)), _) => self.answer(number, Ok(found)),
             (Some(Next::AnswerThis(number)), ImageOutcome::Listed(names)) => {
                 let found = names.map(|names| Found { names, ..Found::default() });
                 self.answer(number, found);
@@ -250,24 +287,19 @@ impl Worker {
     }
 
     fn answer(&mut self, number: u64, answer: Answer) {
+        // It is asked again, as somebody else.
+        if answer.as_ref().is_err_and(is_shut_out) && self.may_renew() {
+            self.is_shut_out = true;
+            return;
+        }
+        self.asked.remove(&number);
         self.out.push_back(Worked::Answered(number, answer));
     }
 
     fn end(&mut self, lane: Lane, result: Result<(), ClientError>) {
         self.busy.remove(&lane);
+        self.is_shut_out |= result.as_ref().is_err_and(is_shut_out);
         self.out.push_back(Worked::Ended(lane, result));
-    }
-
-    fn look(&mut self, now: Now, number: u64, image: ImageId) {
-        let found = self.images.info(image).map(|info| Found {
-            id: info.id,
-            has_parent: info.parent.is_some(),
-            has_snaps: !info.snaps.is_empty(),
-            has_journal: info.features & feature::JOURNALING != 0,
-            ..Found::default()
-        });
-        let id = self.images.close(now, &mut self.client, image);
-        self.requests.insert(id, Next::Answer(number, found.unwrap_or_default()));
     }
 
     // ---- running ----
@@ -279,6 +311,14 @@ impl Worker {
 
     /// Deals with what has come, and with every deadline.
     pub fn tick(&mut self, now: Now, fx: &mut Effects) {
+        self.now = now.mono;
+        self.take_what_came(now, fx);
+        if std::mem::take(&mut self.is_shut_out) && self.may_renew() {
+            self.renew(now, fx);
+        }
+    }
+
+    fn take_what_came(&mut self, now: Now, fx: &mut Effects) {
         self.client.tick(now, fx);
         self.images.tick(now, &mut self.client);
         loop {
@@ -290,6 +330,30 @@ impl Worker {
             } else {
                 return;
             }
+        }
+    }
+
+    fn may_renew(&self) -> bool {
+        self.renewed_at.is_none_or(|at| self.now.since(at) >= RENEW_AGAIN)
+    }
+
+    /// We were shut out: an operator did it, or somebody who took us for dead and took a lock of ours. As another
+    /// client we are let in. What was begun as the old one has ended or never will.
+    fn renew(&mut self, now: Now, fx: &mut Effects) {
+        tracing::warn!("shut out by the blocklist; connecting again as another client");
+        self.renewed_at = Some(now.mono);
+        self.client.close(fx);
+        self.client = new_client(now, &self.mon, &mut self.rng);
+        self.images = Images::new(self.rng.u64(..));
+        self.requests.clear();
+        self.long.clear();
+        for lane in self.busy.clone() {
+            let lost = error(Errno::EBLOCKLISTED, "the client was put on the blocklist");
+            self.end(lane, Err(lost));
+        }
+        self.is_shut_out = false;
+        for (number, question) in std::mem::take(&mut self.asked) {
+            self.ask(now, number, question);
         }
     }
 

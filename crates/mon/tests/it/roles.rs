@@ -96,3 +96,38 @@ fn the_mgr_is_where_its_map_says_and_answers_commands() {
     }
     assert!(epochs[0] < epochs[1], "{epochs:?}");
 }
+
+/// As a client of its own cluster it may be shut out like others: by an operator, or by who takes it for dead.
+#[test]
+fn a_mon_that_is_shut_out_as_a_client_comes_back_as_another_one() {
+    let mut c = Cluster::new(43, 3);
+    c.run_until(Duration::from_secs(3), |c| c.json("osd stat")["num_up_osds"] == 3);
+    c.create_pool("images");
+    let remove = r#"{"prefix":"rbd task add remove","image_spec":"images/x"}"#;
+    let no_image = "[errno 2] RBD image not found (Image images/x does not exist)";
+    let mut known = Vec::new();
+    for _ in 0..3 {
+        let answer = c.ask(remove);
+        assert_eq!((answer.result, &*answer.outs), (-2, no_image));
+        c.on_client(|client| client.say(tell("sessions").encode()));
+        c.pass(Duration::from_millis(100));
+        let reply = c.client.borrow().all::<MCommandReply>().pop().expect("an answer");
+        let sessions: Vec<Value> = serde_json::from_slice(&reply.data).expect("JSON");
+        let mut own = sessions.iter().filter(|s| s["entity_name"] == "client.rbd_support");
+        let own = own.next_back().expect("a session of its own");
+        let addr = &own["addrs"]["addrvec"][0];
+        let addr = format!("{}/{}", addr["addr"].as_str().expect("an address"), addr["nonce"]);
+        assert!(!known.contains(&addr), "{addr} is shut out, and still there");
+        let shut_out =
+            c.ask(&format!(r#"{{"prefix":"osd blocklist","blocklistop":"add","addr":"{addr}"}}"#));
+        assert_eq!(shut_out.result, 0, "{}", shut_out.outs);
+        known.push(addr);
+        c.pass(Duration::from_secs(15));
+    }
+    let whole = r#"{"prefix":"osd blocklist","blocklistop":"add","addr":"10.0.0.1:0/0"}"#;
+    assert_eq!(c.ask(whole).result, 0);
+    assert_eq!(c.ask(remove).result, -108, "another client of this host is shut out, too");
+    assert_eq!(c.ask(r#"{"prefix":"osd blocklist clear"}"#).result, 0);
+    c.pass(Duration::from_secs(15));
+    assert_eq!(c.ask(remove).result, -2);
+}

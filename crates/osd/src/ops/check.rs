@@ -12,6 +12,10 @@ pub const MAX_OBJECT_BYTES: u64 = 128 << 20;
 /// `osd_max_write_size`
 pub const MAX_WRITE_BYTES: usize = 90 << 20;
 
+/// What a request may make beside what came with it: sources of copies, and what WRITESAME repeats. More
+/// than the largest object, as a source has an omap, too.
+pub const MAX_MADE_BYTES: usize = 256 << 20;
+
 /// Checks a request's names, sizes and flags, in the order in which Ceph does.
 ///
 /// # Errors

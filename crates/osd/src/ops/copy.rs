@@ -47,6 +47,20 @@ pub struct CopiedObject {
     pub truncate_size: u64,
 }
 
+impl CopiedObject {
+    /// What it takes of memory, about.
+    fn bytes(&self) -> usize {
+        let data: usize = self.data.iter().map(|(_, data)| data.len()).sum();
+        let pairs: usize = self.attrs.iter().chain(&self.omap).map(entry_bytes).sum();
+        data + pairs + self.omap_header.len()
+    }
+}
+
+/// What an attribute or an entry of an omap takes of memory, about.
+pub fn entry_bytes(entry: &(Bytes, Bytes)) -> usize {
+    size_of_val(entry).saturating_add(entry.0.len()).saturating_add(entry.1.len())
+}
+
 impl Run<'_> {
     pub(super) fn op_copy_from(&mut self, op: &OsdOp) -> Result<i32, Stop> {
         let args = op.args.copy_from();
@@ -60,7 +74,7 @@ impl Run<'_> {
         }
         let wanted = CopySource { name: source, locator, snap };
         let Some((_, fetched)) = self.scene.copies.iter().find(|(s, _)| *s == wanted) else {
-            return Err(Stop::Copy(wanted));
+            return Err(Stop::Copy(wanted, self.made_bytes));
         };
         let copied = fetched.clone().map_err(Stop::Refuse)?;
         // There is no tier to flush the source from first.
@@ -74,6 +88,7 @@ impl Run<'_> {
         if version > copied.user_version {
             return Err(Stop::Refuse(Errno::EOVERFLOW));
         }
+        self.made_bytes = self.made_bytes.saturating_add(copied.bytes());
         self.replace_by(copied, truncation);
         Ok(0)
     }

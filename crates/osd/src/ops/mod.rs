@@ -23,11 +23,12 @@ mod watch;
 mod write;
 
 pub use attr::stored_name;
-pub use check::{MAX_OBJECT_BYTES, check_request};
-pub use copy::{CopiedObject, CopySource};
+pub use check::{MAX_MADE_BYTES, check_request};
+pub use copy::{CopiedObject, CopySource, entry_bytes};
 use finish::CloneChange;
 pub use finish::{Change, Finished, MAX_WRITE_OUTPUT_BYTES, Versioned};
 pub use list::{ListRange, list_objects};
+pub use omap::MAX_COPY_BYTES;
 pub use reader::{Reader, StoredObject, contents};
 pub use watch::WatchEffect;
 
@@ -67,8 +68,10 @@ pub enum Stop {
     Miss(Miss),
     /// This object (the head or a clone) must be recovered first.
     NotReady(HObject),
-    /// Another object must be copied here first.
-    Copy(CopySource),
+    /// Another object must be copied here first. The run has made so many bytes before.
+    Copy(CopySource, usize),
+    /// There must be room for so many bytes in all that the run makes.
+    Room(usize),
 }
 
 impl Stop {
@@ -127,6 +130,8 @@ pub struct Scene<'a> {
     pub is_ready: &'a dyn Fn(&HObject) -> bool,
     /// Objects fetched for COPY_FROM.
     pub copies: &'a [(CopySource, Result<CopiedObject, Errno>)],
+    /// What it may make beside what came with it.
+    pub room_bytes: usize,
     /// The time, for what the client leaves to us.
     pub now: UTime,
     /// Ids of notifies that this run may start.
@@ -170,6 +175,8 @@ struct Run<'a> {
     sums: ObjectSums,
     changes: bool,
     user_change: bool,
+    /// What it has made beside what came with the request.
+    made_bytes: usize,
     /// It has become a copy of another object, and is as old as that.
     is_copy: bool,
     effects: Vec<WatchEffect>,
@@ -277,6 +284,7 @@ impl<'a> Run<'a> {
             sums: ObjectSums::default(),
             changes: false,
             user_change: false,
+            made_bytes: 0,
             is_copy: false,
             effects: Vec::new(),
             results: request.ops.iter().map(ReplyOp::from).collect(),
@@ -366,7 +374,7 @@ impl<'a> Run<'a> {
             OpCode::WRITE => self.op_write(op),
             OpCode::WRITEFULL => self.op_writefull(op),
             OpCode::APPEND => self.op_append(op),
-            OpCode::WRITESAME => self.op_writesame(op),
+            OpCode::WRITESAME => self.op_writesame(i, op),
             OpCode::ZERO => self.op_zero(i, op),
             OpCode::TRUNCATE => self.op_truncate(&op.args.extent()),
             // CephFS: the same, to the size that goes with the truncation's number.

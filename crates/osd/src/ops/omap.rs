@@ -5,7 +5,7 @@ use bytes::Bytes;
 use denc::Decode;
 use std::cmp::Ordering;
 use store::{OmapPage, OmapRange};
-use types::{ByteString, Errno};
+use types::{ByteString, EntityType, Errno};
 use wire::msg::OsdOp;
 use wire::msg::op::cmp_op;
 use wire::msg::op_data::{
@@ -28,6 +28,10 @@ fn bounded<T: Decode>(op: &OsdOp) -> Result<T, Stop> {
     Ok(input(op)?)
 }
 
+/// The same for an OSD that copies the object, and takes room for a page before it asks for one. Only a
+/// longer value makes a longer page.
+pub const MAX_COPY_BYTES: usize = 256 << 10;
+
 fn shared(key: &ByteString) -> Bytes {
     Bytes::copy_from_slice(key)
 }
@@ -40,13 +44,14 @@ impl Run<'_> {
         prefix: &ByteString,
         max: u64,
     ) -> Result<OmapPage, Stop> {
+        let is_osd = self.scene.sender.name.kind == EntityType::OSD;
         let range = OmapRange {
             from: shared(start_after),
             // Also after the empty key: nobody who lists from the beginning sees that one in Ceph.
             after: true,
             prefix: shared(prefix),
             max_entries: max.min(MAX_ENTRIES) as usize,
-            max_bytes: MAX_BYTES,
+            max_bytes: if is_osd { MAX_COPY_BYTES } else { MAX_BYTES },
         };
         let exists = self.before.exists;
         let page =

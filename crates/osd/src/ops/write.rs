@@ -1,6 +1,6 @@
 //! Operations that change data.
 
-use super::check::{MAX_OBJECT_BYTES, check_range};
+use super::check::{MAX_MADE_BYTES, MAX_OBJECT_BYTES, check_range};
 use super::{Run, Stop};
 use crate::object::AllocHint;
 use bytes::Bytes;
@@ -101,7 +101,21 @@ impl Run<'_> {
         Ok(0)
     }
 
-    pub(super) fn op_writesame(&mut self, op: &OsdOp) -> Result<i32, Stop> {
+    /// Whether there is room for what WRITESAME repeats. All of the request is asked for at once.
+    fn make_repeated(&mut self, i: usize, bytes: usize) -> Result<(), Stop> {
+        let made = self.made_bytes.saturating_add(bytes);
+        if made <= self.scene.room_bytes {
+            self.made_bytes = made;
+            return Ok(());
+        }
+        let repeats = |op: &&OsdOp| op.code == OpCode::WRITESAME;
+        let rest = self.scene.request.ops.iter().skip(i).filter(repeats);
+        let length = |op: &OsdOp| usize::try_from(op.args.writesame().length).unwrap_or(usize::MAX);
+        let need = rest.map(length).fold(self.made_bytes, usize::saturating_add);
+        if need > MAX_MADE_BYTES { Err(Errno::EFBIG.into()) } else { Err(Stop::Room(need)) }
+    }
+
+    pub(super) fn op_writesame(&mut self, i: usize, op: &OsdOp) -> Result<i32, Stop> {
         let w = op.args.writesame();
         if w.length == 0 {
             return Ok(0);
@@ -112,6 +126,8 @@ impl Run<'_> {
         }
         check_range(w.offset, w.length)?;
         let times = usize::try_from(w.length / pattern).map_err(|_| Errno::EINVAL)?;
+        let bytes = usize::try_from(w.length).map_err(|_| Errno::EINVAL)?;
+        self.make_repeated(i, bytes)?;
         let e = Extent { offset: w.offset, length: w.length, ..Extent::default() };
         self.write_heeding(&e, &op.indata.repeat(times).into(), KnownCrc::NONE);
         Ok(0)

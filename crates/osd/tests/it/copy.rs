@@ -1,14 +1,16 @@
-//! COPY_FROM where the source is near: the object itself, or nothing at all.
+//! COPY_FROM where the source is near: the object itself, or nothing at all; or where it cannot be had now.
 
 use crate::basic::{read, with_pool, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, output};
-use types::{ByteString, Errno, PoolId, SnapId};
-use wire::msg::op::{CopyFrom, Extent, OpCode};
+use std::time::Duration;
+use types::testing::{Probe, hits_of};
+use types::{ByteString, Errno, OsdId, PoolId, SnapId};
+use wire::msg::op::{CopyFrom, Extent, OpCode, WriteSame};
 use wire::msg::op_data::{CopyFromIn, StatOut};
 use wire::msg::{MOsdOpReply, ObjectLocator, OsdOp, SnapContext, flags};
 
-fn copy_from(pool: i64, name: &str, snap: SnapId) -> OsdOp {
+pub fn copy_from(pool: i64, name: &str, snap: SnapId) -> OsdOp {
     let locator = ObjectLocator { pool: PoolId(pool), ..ObjectLocator::default() };
     let input = CopyFromIn { source: ByteString::from(name), locator };
     let args = CopyFrom { snapid: snap.0, ..CopyFrom::default() };
@@ -65,4 +67,60 @@ fn a_copy_is_as_old_as_its_source() {
     assert_eq!(mtime(&copied, 1), mtime(&source, 0));
     let later = c.call(object(1, "b"), vec![stat()], false);
     assert_eq!(mtime(&later, 0), mtime(&source, 0));
+}
+
+/// More requests wait for the source's PG than may. Nothing else comes to pass when it serves again: no map
+/// is new then.
+#[test]
+fn a_source_whose_pg_has_no_room_to_wait_is_asked_for_again() {
+    const WAITING: usize = 8192;
+    // Memory for all of them.
+    let options = [("osd_memory_target".to_owned(), "256M".to_owned())].into();
+    let mut c = Cluster::new(4, 3, &options);
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 1, 1));
+    c.on_mon(|m| m.create_pool(2, "other", 3, 3, 1));
+    c.wait_clean();
+    assert_eq!(c.call(object(2, "s"), vec![write_full(b"source")], true).result, 0);
+    let away = (0..3).find(|i| {
+        let client = c.client.borrow();
+        [1, 2].iter().all(|pool| client.primary_of(&object(*pool, "s")) != OsdId(*i))
+    });
+    let away = away.expect("two OSDs lead two PGs") as usize;
+    c.off[away] = true;
+    c.crash(away);
+    c.run_until(Duration::from_secs(20), |c| c.mon.borrow().map.is_down(OsdId(away as i32)));
+    c.on_client(|c| {
+        for _ in 0..WAITING {
+            c.request(object(2, "s"), vec![read(0, 1)], false);
+        }
+    });
+    c.pass(Duration::from_secs(1));
+    let source = copy_from(2, "s", SnapId::HEAD);
+    let tid = c.on_client(|c| c.request(object(1, "t"), vec![source], true));
+    let refused = hits_of(Probe::CopyRefused);
+    c.run_until(Duration::from_secs(5), |_| hits_of(Probe::CopyRefused) > refused);
+    // It is active again as soon as it may be smaller.
+    let epoch = c.mon.borrow().map.epoch;
+    c.on_mon(|m| m.set_min_size(2, 1));
+    c.run_until(Duration::from_secs(5), |c| c.client.borrow().done.contains_key(&tid));
+    assert!(c.mon.borrow().map.epoch <= epoch.next().next(), "a new map made it be sent again");
+    assert_eq!(c.wait_for(tid).result, 0);
+    let got = c.call(object(1, "t"), vec![read(0, 0)], false);
+    assert_eq!(output(&got, 0), b"source"[..]);
+}
+
+#[test]
+fn what_is_repeated_has_a_bound() {
+    let mut c = with_pool(5, 3, 3);
+    let same = |times: u64| {
+        let args = WriteSame { offset: 0, length: times << 12, data_length: 4 << 10 };
+        OsdOp::new(OpCode::WRITESAME, args).with_indata(vec![3; 4 << 10])
+    };
+    assert_eq!(write(&mut c, "a", same(300), &[]), 0);
+    let got = c.call(object(1, "a"), vec![read(0, 0)], false);
+    assert_eq!(output(&got, 0), vec![3; 300 << 12]);
+    // Three times the largest object, in one request.
+    let ops = (0..3).map(|_| same(32 << 10)).collect();
+    let refused = c.write_under(object(1, "a"), ops, SnapContext::default(), 0);
+    assert_eq!(refused.result, -Errno::EFBIG.0);
 }

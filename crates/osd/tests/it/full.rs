@@ -309,7 +309,7 @@ fn a_write_too_large_for_a_replicas_log_ends_nobody() {
             match c.call(name(i), set, true).result {
                 0 => taken += 1,
                 r => {
-                    assert_eq!(Errno(-r), Errno::EINVAL);
+                    assert_eq!(Errno(-r), Errno::EMSGSIZE);
                     refused += 1;
                 }
             }
@@ -317,6 +317,37 @@ fn a_write_too_large_for_a_replicas_log_ends_nobody() {
         assert!(taken >= 4 && refused >= 4, "{taken} taken, {refused} refused");
         c.wait_clean();
     }
+}
+
+/// One that has a small log must be brought all values, one by one; attributes and the header come together.
+#[test]
+fn no_value_is_longer_than_what_every_log_takes() {
+    let mut c = cluster(45, &[512 * MIB, 64 * MIB, 64 * MIB]);
+    // They have told each other.
+    c.pass(Duration::from_secs(10));
+    let omap = |bytes: usize| {
+        let values: Values = [("key".into(), vec![7; bytes].into())].into();
+        OsdOp::new(OpCode::OMAPSETVALS, Extent::default()).with_indata(denc::encode(&values))
+    };
+    let header = |bytes: usize| {
+        OsdOp::new(OpCode::OMAPSETHEADER, Extent::default()).with_indata(vec![8; bytes])
+    };
+    let leads = |o: &HObject| c.client.borrow().primary_of(o) == OsdId(0);
+    let led: Vec<HObject> = (0..100).map(name).filter(leads).take(2).collect();
+    // Logs of 4 MiB take 896 KiB at once.
+    for op in [omap(700 << 10), header(700 << 10), omap(2 << 20), header(2 << 20)] {
+        let result = c.call(led[0].clone(), vec![op], true).result;
+        assert_eq!(Errno(-result), Errno::EMSGSIZE);
+    }
+    // Each is let in, and both are more than a transaction may be.
+    c.off[1] = true;
+    c.crash(1);
+    c.run_until(PATIENCE, |c| c.mon.borrow().map.is_down(OsdId(1)));
+    for op in [omap(600 << 10), header(600 << 10)] {
+        assert_eq!(c.call(led[1].clone(), vec![op], true).result, 0);
+    }
+    c.start(1);
+    c.wait_clean();
 }
 
 /// What was written of a large object while a copy was away, in many small pieces, is more than its log takes at

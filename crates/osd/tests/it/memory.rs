@@ -4,11 +4,13 @@ use crate::admin::{answer, ask};
 use crate::basic::{read, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, output};
+use crate::copy::copy_from;
 use serde_json::json;
 use std::time::Duration;
 use types::testing::{Probe, hits_of};
-use types::{HObject, OsdId, PgId, PoolId};
-use wire::msg::op::{OpCode, Pgls};
+use types::{HObject, OsdId, PgId, PoolId, SnapId};
+use wire::msg::op::{OpCode, Pgls, WriteSame};
+use wire::msg::op_data::{OmapGetValsIn, OmapGetValsOut, Values};
 use wire::msg::{MOsdOpReply, OsdOp, flags};
 
 const MIB: u64 = 1 << 20;
@@ -426,4 +428,126 @@ fn no_write_passes_a_read_whose_turn_it_is() {
     let reader = reader.borrow();
     let reply = reader.done.values().next_back().expect("its answer");
     assert_eq!(output(reply, 0), b"one"[..]);
+}
+
+/// Sources with 1 MiB of data or of omap each, which is half of what copies may take.
+fn write_sources(c: &mut Cluster, count: usize) {
+    let values: Values =
+        (0..1200u32).map(|i| (i.to_be_bytes()[..].into(), vec![9; 900].into())).collect();
+    for i in 0..count {
+        let op = match i % 3 {
+            0 => OsdOp::new(OpCode::OMAPSETVALS, wire::msg::OpArgs::default())
+                .with_indata(denc::encode(&values)),
+            _ => write_full(&vec![i as u8; MIB as usize]),
+        };
+        assert_eq!(c.call(object(1, &format!("s{i}")), vec![op], true).result, 0);
+    }
+}
+
+/// What an object holds, as far as one request says.
+fn content(c: &mut Cluster, name: &str) -> (bytes::Bytes, OmapGetValsOut) {
+    let omap = OmapGetValsIn {
+        start_after: (&1000u32.to_be_bytes()[..]).into(),
+        max: 1000,
+        ..Default::default()
+    };
+    let omap = OsdOp::new(OpCode::OMAPGETVALS, wire::msg::OpArgs::default())
+        .with_indata(denc::encode(&omap));
+    let reply = c.call(object(1, name), vec![read(0, 0), omap], false);
+    assert_eq!(reply.result, 0, "{name}");
+    (output(&reply, 0), denc::decode(&output(&reply, 1)).expect("an omap"))
+}
+
+/// Of a pool of size 1, so that nothing comes from other OSDs but what is read for copies.
+#[test]
+fn copies_and_what_is_repeated_wait_for_memory() {
+    const COUNT: usize = 45;
+    let options = [("osd_memory_target".to_owned(), "32M".to_owned())].into();
+    let mut c = Cluster::with_disks(7, &[512 * MIB; 3], &options);
+    c.on_mon(|m| m.create_pool(1, "rbd", 1, 1, 8));
+    c.wait_clean();
+    write_sources(&mut c, COUNT);
+    c.pass(Duration::from_secs(1));
+    c.osds.clone().into_iter().for_each(|node| c.world.set_slow_disks(node, 20));
+    c.on_client(|c| {
+        for i in 0..COUNT {
+            let source = copy_from(1, &format!("s{i}"), SnapId::HEAD);
+            c.request(object(1, &format!("t{i}")), vec![source], true);
+            if i % 5 == 0 {
+                let args = WriteSame { offset: 0, length: MIB, data_length: 512 };
+                let op = OsdOp::new(OpCode::WRITESAME, args).with_indata(vec![i as u8; 512]);
+                c.request(object(1, &format!("w{i}")), vec![op], true);
+            }
+        }
+    });
+    let mut most = 0;
+    c.run_until(Duration::from_secs(120), |c| {
+        (0..3).for_each(|osd| most = most.max(in_hand(c, osd)));
+        c.client.borrow().outstanding() == 0
+    });
+    assert!(hits_of(Probe::WriteWaitedForRoom) > 0);
+    // 2 MiB for copies, as much for the long reads of their sources, and the requests themselves.
+    assert!(most > MIB && most <= 9 * MIB / 2, "{most} bytes");
+    assert!(c.client.borrow().done.values().all(|reply| reply.result == 0));
+    for i in 0..COUNT {
+        assert!(content(&mut c, &format!("t{i}")) == content(&mut c, &format!("s{i}")), "{i}");
+        if i % 5 == 0 {
+            assert_eq!(content(&mut c, &format!("w{i}")).0, vec![i as u8; MIB as usize]);
+        }
+    }
+    for osd in 0..3 {
+        assert_eq!(in_hand(&mut c, osd), 0, "osd.{osd}");
+    }
+}
+
+/// A copy of a source whose PG stops serving on the way has memory that others wait for.
+#[test]
+fn a_copy_whose_source_does_not_come_keeps_no_memory_from_others() {
+    let options = [("osd_memory_target".to_owned(), "32M".to_owned())].into();
+    let mut c = Cluster::with_disks(8, &[512 * MIB; 3], &options);
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 8));
+    c.on_mon(|m| m.create_pool(2, "other", 3, 3, 1));
+    c.wait_clean();
+    let source = object(2, "s");
+    let half = vec![5; 6 << 20];
+    assert_eq!(c.call(source.clone(), vec![write_full(&half)], true).result, 0);
+    let leader = c.client.borrow().primary_of(&source);
+    // Its copies are on the leader and another one: its interval lasts when the third is away.
+    let (target, here) = objects(&c, 20, leader, false)
+        .into_iter()
+        .find_map(|o| {
+            let client = c.client.borrow();
+            let acting = client.map.pg_to_up_acting(client.pg_of(&o)).acting;
+            acting.contains(&leader).then(|| (o.clone(), client.primary_of(&o)))
+        })
+        .expect("some are on both");
+    let away = (0..3).find(|i| ![here, leader].contains(&OsdId(*i))).expect("there are three");
+    c.crash(leader.0 as usize);
+    let leads = |c: &Cluster| c.client.borrow().primary_of(&source) == leader;
+    c.run_until(Duration::from_secs(60), |c| !leads(c));
+    c.start(leader.0 as usize);
+    c.run_until(Duration::from_secs(60), |c| leads(c));
+    c.wait_clean();
+    // What it is, the leader has in memory then.
+    c.call(source.clone(), vec![read(0, 1)], false);
+    // It has to be read from the disk, which takes its time.
+    let slow = c.osds[leader.0 as usize];
+    c.world.set_slow_disks(slow, 2_000);
+    let copy = copy_from(2, "s", SnapId::HEAD);
+    let copied = c.on_client(|c| c.request(target.clone(), vec![copy], true));
+    c.run_until(Duration::from_secs(5), |c| in_hand(c, here.0) >= 6 * MIB);
+    c.off[away as usize] = true;
+    c.crash(away as usize);
+    c.run_until(Duration::from_secs(20), |c| c.mon.borrow().map.is_down(OsdId(away)));
+    c.world.set_slow_disks(slow, 1);
+    let args = WriteSame { offset: 0, length: MIB, data_length: 512 };
+    let op = OsdOp::new(OpCode::WRITESAME, args).with_indata(vec![7; 512]);
+    let same = objects(&c, 20, here, true).into_iter().find(|o| *o != target).expect("another");
+    let repeated = c.on_client(|c| c.request(same, vec![op], true));
+    c.run_until(Duration::from_secs(20), |c| c.client.borrow().done.contains_key(&repeated));
+    assert!(!c.client.borrow().done.contains_key(&copied), "its source came all the same");
+    c.start(away as usize);
+    assert_eq!(c.wait_for(copied).result, 0);
+    let got = c.call(target, vec![read(0, 0)], false);
+    assert_eq!(output(&got, 0), half);
 }

@@ -5,10 +5,17 @@ use super::{Plan, Planned};
 use crate::alloc::{Run, push_run};
 use crate::keys::{self, Key, Parsed};
 use crate::rows::{Onode, Shard};
+use crate::store::miss::MAX_PAGES;
+use crate::tree::TreeMiss;
+use crate::tree::range::RangeNodes;
 use crate::txn::{Invalid, MAX_OBJECT_BYTES, ObjectIx, whole_blocks};
 use bytes::{Bytes, BytesMut};
 use denc::KnownCrc;
 use std::ops::Range;
+
+/// The rows of so many leaves fill a block of the log at least: a leaf with less than a quarter of a block takes in
+/// the next one, and keys are shorter there. Twice that, as of each parent the last one has no next.
+const MOST_LEAVES_OF_BLOCK: u64 = 8;
 
 impl Plan<'_> {
     pub(super) fn clone_object(&mut self, from: ObjectIx, to: ObjectIx) -> Planned<()> {
@@ -23,7 +30,9 @@ impl Plan<'_> {
         if source.flags == 0 {
             return Ok(());
         }
-        let rows = self.rows(&keys::rows(source.id), &keys::rows_end(source.id))?;
+        let (from, to) = (keys::rows(source.id), keys::rows_end(source.id));
+        self.ask_for_all(&from, &to)?;
+        let rows = self.rows(&from, &to)?;
         let mut references = Vec::new();
         for (key, row) in rows {
             match keys::parse(&key) {
@@ -47,6 +56,18 @@ impl Plan<'_> {
             self.add_references(run)?;
         }
         Ok(())
+    }
+
+    /// Rows are looked at when all nodes that they are in are in memory, and not again and again while these
+    /// come. More of them than the log takes are not fetched at all.
+    fn ask_for_all(&self, from: &[u8], to: &[u8]) -> Planned<()> {
+        let RangeNodes { missing, leaves } =
+            self.with_view(|view| view.nodes_of(from, to, MAX_PAGES))?;
+        let (blocks, max) = (leaves / MOST_LEAVES_OF_BLOCK, self.cx.wal.max_txn_blocks());
+        if blocks > max {
+            return Err(Invalid::TooLarge { blocks, max }.into());
+        }
+        if missing.is_empty() { Ok(()) } else { Err(TreeMiss::Pages(missing).into()) }
     }
 
     /// Marks all blocks of a shard as shared, and notes them.

@@ -172,7 +172,7 @@ pub(crate) struct Wants {
 }
 
 /// Nodes that are asked for together when values of many are wanted: others want the disk, too.
-const MAX_PAGES: usize = 256;
+pub(crate) const MAX_PAGES: usize = 256;
 /// Blocks in memory between two that are wanted are read with them, up to so many: one read of all takes
 /// less than two.
 const MAX_AT_HAND: usize = 16;

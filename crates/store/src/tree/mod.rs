@@ -8,6 +8,7 @@ pub(crate) mod apply;
 pub(crate) mod cache;
 pub(crate) mod filter;
 pub(crate) mod node;
+pub(crate) mod range;
 #[cfg(test)]
 mod tests;
 
@@ -162,12 +163,16 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
+    /// The leaf behind the one it was in; `None` if nothing in it is wanted.
     fn next_leaf(&mut self) -> Result<Option<Arc<Node>>, TreeMiss> {
         loop {
             match self.path.last_mut() {
                 None => return Ok(None),
                 Some((node, at)) if *at + 1 < node.count() => {
                     *at += 1;
+                    if node.key(*at).as_slice() >= self.end {
+                        return Ok(None);
+                    }
                     break;
                 }
                 Some(_) => drop(self.path.pop()),

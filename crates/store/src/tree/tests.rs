@@ -4,6 +4,7 @@ use super::apply::{Apply, PageSpace, Step};
 use super::cache::PageCache;
 use super::filter::Filter;
 use super::node::{Entry, MAX_LEVEL, Node, PagePtr, Payload, node_crc};
+use super::range::RangeSearch;
 use super::*;
 use crate::keys::{self, Key};
 use crate::memtable::Memtable;
@@ -363,4 +364,74 @@ fn a_range_without_rows_costs_no_writes() {
         pages.iter().copied().filter(|p| rig.read(*p).level() == 0).collect()
     };
     assert_eq!(leaves(&before, &rig), leaves(&rig.all_pages(), &rig));
+}
+
+/// One round for each level, and then nothing is missing, and nothing more has been read.
+#[test]
+fn the_nodes_of_a_range_are_found_together() {
+    for seed in 0..6 {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let mut rig = Rig::new(0);
+        for _ in 0..20 {
+            rig.checkpoint(&random_changes(&mut rng, seed % 3 == 0));
+        }
+        for _ in 0..50 {
+            let mut ends = [random_key(&mut rng, false), random_key(&mut rng, false)];
+            ends.sort();
+            let [from, to] = ends;
+            // What is there and not held would go when others come.
+            rig.pages.clear();
+            let (mut rounds, mut read) = (0, BTreeSet::new());
+            let rows = rig.with_pages(|tree, pages| {
+                let search = RangeSearch { pages, hidden: &|_, _| false, most: usize::MAX };
+                let nodes = tree.nodes_of(&search, &from, &to)?;
+                if !nodes.missing.is_empty() {
+                    rounds += 1;
+                    read.extend(nodes.missing.iter().copied());
+                    return Err(TreeMiss::Pages(nodes.missing));
+                }
+                let mut rows = Vec::new();
+                let (hits, _) = pages.hits_and_misses();
+                let mut cursor = Cursor::new(*tree, pages, &to);
+                if from < to {
+                    cursor.seek(&from).expect("all is there");
+                }
+                while let Some(key) = cursor.key().filter(|key| *key < to.as_slice()) {
+                    rows.push((key.to_vec(), cursor.value().to_vec()));
+                    cursor.next().expect("all is there");
+                }
+                assert_eq!(pages.hits_and_misses().0 - hits, read.len() as u64);
+                Ok(rows)
+            });
+            assert!(rounds <= u32::from(rig.tree.level) + 1);
+            let plain = rig.plain.range(from.clone()..to.clone());
+            assert_eq!(rows, plain.map(|(k, v)| (k.clone(), v.clone())).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn what_is_deleted_is_not_looked_for() {
+    let mut rig = Rig::new(0);
+    let mut changes = Memtable::default();
+    let key = |n: u32| Key::from_slice(&n.to_be_bytes());
+    for i in 0..3000 {
+        changes.put(key(i), Some(vec![7; 100].into()), 1);
+    }
+    rig.checkpoint(&changes);
+    let deleted = key(100)..key(2900);
+    let hidden = |start: &[u8], end: &[u8]| {
+        deleted.start.as_slice() <= start && end <= deleted.end.as_slice()
+    };
+    let leaves = rig.with_pages(|tree, pages| {
+        let search = RangeSearch { pages, hidden: &hidden, most: 1 };
+        let nodes = tree.nodes_of(&search, &key(50), &key(2950))?;
+        assert!(nodes.missing.len() <= 1);
+        if nodes.missing.is_empty() {
+            Ok(nodes.leaves)
+        } else {
+            Err(TreeMiss::Pages(nodes.missing))
+        }
+    });
+    assert!((2..=6).contains(&leaves), "{leaves} of {}", rig.tree.leaves);
 }

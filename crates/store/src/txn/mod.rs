@@ -459,6 +459,19 @@ impl Transaction {
         self.ops.iter().map(len).sum()
     }
 
+    /// Bytes of its longest attribute, omap header, or omap entry: what recovery cannot divide.
+    pub fn longest_value(&self) -> u64 {
+        let len = |op: &Op| match op {
+            Op::SetAttr { name, value, .. } => name.len() + value.len(),
+            Op::OmapSetHeader { header, .. } => header.len(),
+            Op::OmapSet { entries, .. } => {
+                entries.iter().map(|(key, value)| key.len() + value.len()).max().unwrap_or(0)
+            }
+            _ => 0,
+        };
+        self.ops.iter().map(len).max().unwrap_or(0) as u64
+    }
+
     fn named_twice(&self) -> Option<&ObjectKey> {
         // Nearly all have one or two.
         match &self.objects[..] {

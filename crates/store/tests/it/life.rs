@@ -2,7 +2,7 @@
 
 use crate::disk::Disk;
 use crate::rig::{
-    CLUSTER, OSD, Rig, assert_clean, bytes, fsck, identity, key, mkfs, mount, mount_until,
+    CLUSTER, OSD, Rig, Taken, assert_clean, bytes, fsck, identity, key, mkfs, mount, mount_until,
     outline_config, tiny_config,
 };
 use io::disk::{DevId, DiskOp, WriteMode};
@@ -486,4 +486,52 @@ fn what_is_alike_in_two_objects_is_known() {
         assert_eq!(alike(&mut rig, 1, 4), []);
         rig = Rig::open(rig.unmount(), &config).unwrap();
     }
+}
+
+/// A large omap, nothing of which is in memory.
+fn with_omap(keys: u32) -> Rig {
+    let config = Config { wal_bytes: 2 << 20, ..tiny_config() };
+    let mut rig = Rig::new(1, &[64 << 20], &config);
+    for first in (0..keys).step_by(200) {
+        let mut txn = Transaction::new(0);
+        let entry = |i: u32| (i.to_be_bytes().to_vec().into(), vec![i as u8; 100].into());
+        txn.omap_set(&key(1), (first..keys.min(first + 200)).map(entry).collect());
+        rig.commit(&txn);
+    }
+    rig.sleep();
+    rig.store.drop_caches();
+    rig
+}
+
+fn clone_of_first() -> Transaction {
+    let mut txn = Transaction::new(0);
+    txn.clone_object(&key(1), &key(2));
+    txn
+}
+
+/// Its rows are gone through once, however many reads bring them.
+#[test]
+fn a_clone_asks_for_all_of_an_omap_together() {
+    let mut rig = with_omap(3000);
+    let (misses, read) = (rig.store.counters().submit_misses, rig.store.counters().nodes_read);
+    rig.commit(&clone_of_first());
+    let read = rig.store.counters().nodes_read - read;
+    assert!(read > 70, "{read} nodes");
+    // The record, and then one for each level.
+    let misses = rig.store.counters().submit_misses - misses;
+    assert!(misses <= 4, "{misses} rounds for {read} nodes");
+    let copy = rig.object(&key(2)).unwrap().unwrap();
+    assert_eq!(copy.omap, rig.object(&key(1)).unwrap().unwrap().omap);
+    assert_eq!(copy.omap.len(), 3000);
+}
+
+#[test]
+fn a_clone_of_more_than_the_log_takes_is_refused_before_it_is_read() {
+    // In a thousand leaves and more, of which the rows are eight times what a transaction may be.
+    let mut rig = with_omap(40_000);
+    let read = rig.store.counters().nodes_read;
+    let refused = rig.submit(&clone_of_first());
+    assert!(matches!(refused, Taken::Invalid(store::Invalid::TooLarge { .. })), "{refused:?}");
+    let read = rig.store.counters().nodes_read - read;
+    assert!(read < 200, "{read} nodes");
 }

@@ -333,6 +333,12 @@ impl Messenger {
         }
     }
 
+    /// Ends all links.
+    pub fn close_all(&mut self, fx: &mut Effects) {
+        let links: Vec<LinkId> = self.links.keys().copied().collect();
+        links.into_iter().for_each(|link| self.close(link, fx));
+    }
+
     /// Receives nothing more from the peer: back-pressure. Messages at hand still come.
     pub fn pause(&mut self, link: LinkId, fx: &mut Effects) {
         self.set_paused(link, true, fx);

@@ -3,10 +3,10 @@
 use super::basic::{pattern, small};
 use super::cluster::{Cluster, PATIENCE};
 use client::image::{
-    Change, CloneFormat, CloneImage, ImageId, ImageOutcome, OpenImage, SnapKind, Trashed,
-    TrashedImage,
+    Change, CloneFormat, CloneImage, ImageId, ImageInfo, ImageOutcome, OpenImage, SnapKind,
+    Trashed, TrashedImage,
 };
-use client::{Object, ObjectOp};
+use client::{ClientError, Object, ObjectOp};
 use sim::NodeId;
 use std::time::Duration;
 use types::{ByteString, Errno, SnapId, UTime};
@@ -245,6 +245,14 @@ fn a_removed_snapshot_stays_until_its_last_clone_has_forgotten_it() {
     }
 }
 
+fn look(c: &mut Cluster, spec: &OpenImage, alone: bool) -> Result<ImageInfo, ClientError> {
+    let looking = c.act(0, |now, h| h.images.look(now, &mut h.client, spec.clone(), alone));
+    match c.end(0, looking) {
+        ImageOutcome::Looked(seen) => seen,
+        other => panic!("{other:?}"),
+    }
+}
+
 fn remove_without_parent(in_trash: bool) {
     let mut c = Cluster::new(18, 3, 1);
     let (x, y) = clone(&mut c);
@@ -256,6 +264,9 @@ fn remove_without_parent(in_trash: bool) {
     c.op(0, ObjectOp::new(header).remove()).unwrap();
     let spec = OpenImage::new(c.pool, "y");
     assert_eq!(c.open(0, spec.clone()).unwrap_err().errno, Errno::EIO);
+    assert_eq!(look(&mut c, &spec, false).unwrap_err().errno, Errno::EIO);
+    let seen = look(&mut c, &spec, true).unwrap();
+    assert_eq!((seen.id, seen.parent.map(|p| p.1)), (id.clone(), Some(parent)));
     if in_trash {
         to_trash(&mut c, "y", &id, 0);
         let (pool, nspace) = (c.pool, ByteString::default());

@@ -18,7 +18,7 @@ pub(super) const COMMANDS: &[CommandDef] = &[
         "rbd task add remove <image_spec:String>",
         "mgr",
         "removes an image in the background",
-        ask_image,
+        ask_removable,
         add_remove,
     ),
     look(
@@ -76,6 +76,11 @@ fn no_image(why: impl std::fmt::Display) -> CommandError {
 fn ask_image(c: &Cluster, call: &Call) -> Result<Option<Question>, CommandError> {
     let spec = image_spec(call, "image_spec")?;
     Ok(Some(Question::Image(pool_of(c, &spec)?, spec.nspace, spec.image)))
+}
+
+fn ask_removable(c: &Cluster, call: &Call) -> Result<Option<Question>, CommandError> {
+    let spec = image_spec(call, "image_spec")?;
+    Ok(Some(Question::Removable(pool_of(c, &spec)?, spec.nspace, spec.image)))
 }
 
 fn ask_trashed(c: &Cluster, call: &Call) -> Result<Option<Question>, CommandError> {
@@ -201,11 +206,21 @@ mod tests {
             has_snaps,
             ..Found::default()
         };
-        let named = |name: &str| Question::Image(pool, String::new(), name.to_owned());
-        bench.images.insert(named("clone"), found("1", true, false));
-        bench.images.insert(named("parent"), found("2", false, true));
         let journaled = Found { has_journal: true, ..found("4", true, false) };
-        bench.images.insert(named("journaled"), journaled);
+        let images = [
+            ("clone", found("1", true, false)),
+            ("parent", found("2", false, true)),
+            ("journaled", journaled),
+        ];
+        for (name, found) in images {
+            let (nspace, name) = (String::new(), name.to_owned());
+            let removed = Question::Removable(pool, nspace.clone(), name.clone());
+            bench.images.insert(removed, found.clone());
+            bench.images.insert(Question::Image(pool, nspace, name), found);
+        }
+        // What it is a clone of is gone.
+        let orphan = Question::Removable(pool, String::new(), "orphan".to_owned());
+        bench.images.insert(orphan, found("5", true, false));
         let trashed = Question::Trashed(pool, "n".to_owned(), "3".to_owned());
         bench.images.insert(trashed, found("3", false, false));
         (bench, pool)
@@ -275,6 +290,15 @@ mod tests {
             assert_eq!(add(&mut bench, what, spec), Err((errno, text.to_owned())));
         }
         assert_eq!(list(&mut bench), json!([]));
+    }
+
+    /// Who removes a clone does not need what it is a clone of.
+    #[test]
+    fn a_clone_whose_parent_is_gone_is_removed() {
+        let (mut bench, _) = bench();
+        assert!(add(&mut bench, "flatten", "orphan").is_err());
+        let task = add(&mut bench, "remove", "orphan").unwrap();
+        assert_eq!(task["refs"]["image_id"], "5");
     }
 
     #[test]
