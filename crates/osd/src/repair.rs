@@ -63,10 +63,7 @@ impl Daemon {
         error: &StoreError,
         fx: &mut Effects,
     ) -> bool {
-        let of_data = error.object().is_some();
-        if of_data || !matches!(error, StoreError::BadMetadata { .. } | StoreError::Io { .. }) {
-            return false;
-        }
+        let StoreError::BadMetadata { .. } = error else { return false };
         let complete = |h: &crate::host::PgHost| h.pg.has_complete_peer();
         if !self.pgs.get(&pgid).is_some_and(complete) {
             return false;
