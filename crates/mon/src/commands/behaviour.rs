@@ -275,6 +275,28 @@ fn the_crush_map_comes_and_goes_as_bytes() {
     assert_eq!(bench.run(&get).2, changed);
 }
 
+#[test]
+fn scrubs_that_never_are_late_need_no_time_that_there_is() {
+    let mut bench = with_pool();
+    let late = |bench: &mut Bench| {
+        let checks = &json_of(bench, json!({"prefix": "health"}))["checks"];
+        ["PG_NOT_SCRUBBED", "PG_NOT_DEEP_SCRUBBED"].map(|code| !checks[code].is_null())
+    };
+    bench.pass(Duration::from_secs(30 * 86_400));
+    assert_eq!(late(&mut bench), [true, true]);
+    for var in ["scrub_max_interval", "deep_scrub_interval"] {
+        let set = json!({"prefix": "osd pool set", "pool": "p", "var": var, "val": "1.5e19"});
+        done(&mut bench, set);
+    }
+    assert_eq!(late(&mut bench), [false, false]);
+    let ratio = "mon_warn_pg_not_scrubbed_ratio";
+    let (r, outs) = say(
+        &mut bench,
+        json!({"prefix": "config set", "who": "mon", "name": ratio, "value": "1e14"}),
+    );
+    assert!(r == -22 && outs.contains("exceeds maximum"), "{outs}");
+}
+
 fn crush_with_device(bench: &Bench, id: i32) -> crush::CrushMap {
     let mut crush = bench.c.map().crush().as_ref().clone();
     let place = [("host", "far"), ("root", "default")];

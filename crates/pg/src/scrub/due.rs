@@ -2,7 +2,7 @@
 
 use super::{Kind, ScrubRecord, Starter};
 use std::time::Duration;
-use types::{PgId, UTime};
+use types::{PgId, UTime, times};
 
 /// How often (Ceph: `osd_scrub_min_interval` and its relatives).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,9 +66,9 @@ impl Plan {
     pub fn of(pgid: PgId, record: &ScrubRecord, created: UTime, intervals: &Intervals) -> Self {
         let last = record.last_scrub_stamp.max(created);
         let last_deep = record.last_deep_scrub_stamp.max(created);
-        let spread = intervals.min.mul_f64(intervals.randomize.max(0.0) * dice(pgid, record, 1));
+        let spread = times(intervals.min, intervals.randomize * dice(pgid, record, 1));
         Plan {
-            light_at: last.plus(intervals.min + spread),
+            light_at: last.plus(intervals.min.saturating_add(spread)),
             late_at: last.plus(intervals.max),
             deep_at: last_deep.plus(intervals.deep),
         }
@@ -133,6 +133,20 @@ mod tests {
         let deep = look(&new, at(7), (true, true)).expect("it is due");
         assert!(deep.kind.deep && deep.since == at(7));
         assert!(look(&new, at(8), (true, false)).expect("late").late);
+    }
+
+    #[test]
+    fn intervals_without_bounds_never_come() {
+        let longest = Duration::MAX;
+        for (min, randomize) in [(longest, 0.5), (types::LONGEST, 1e15), (longest, f64::MAX)] {
+            let never =
+                Intervals { min, max: longest, deep: longest, randomize, deep_randomize: 1.0 };
+            for seed in 0..64 {
+                let (pgid, new) = (PgId::new(PoolId(1), seed), ScrubRecord::default());
+                let now = UTime { sec: u32::MAX - 1, nsec: 0 };
+                assert_eq!(due(pgid, &new, at(0), now, &never, (true, true)), None);
+            }
+        }
     }
 
     #[test]
