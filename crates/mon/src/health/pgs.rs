@@ -238,6 +238,7 @@ fn not_scrubbed(c: &Cluster, now: Now, checks: &mut Checks) {
             } else {
                 scrubs.last_deep_scrub_stamp
             };
+            let last = pg::scrub::credible(last, now.wall);
             if since(now.wall, last) > types::times(interval, 1.0 + ratio) {
                 lines.push(format!("pg {pgid} not {kind}bed since {last}"));
             }
