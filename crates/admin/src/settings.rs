@@ -21,6 +21,9 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// The most that an option may be that is a number of seconds: as long as [`types::LONGEST`].
+pub const MOST_SECONDS: f64 = types::LONGEST.as_secs() as f64;
+
 /// The type of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {
@@ -208,6 +211,11 @@ impl OptionDef {
             }
             OptionKind::Log => Setting::Str(parse_log(text)?),
         };
+        if let Setting::Duration(d) = value
+            && d > types::LONGEST
+        {
+            return Err(format!("Value '{text}' is longer than {MOST_SECONDS} seconds"));
+        }
         self.check_bounds(&value, text)?;
         Ok(value)
     }
@@ -638,6 +646,9 @@ mod tests {
             ("mode", "c"),
             ("debug", "a/b"),
             ("tick_ms", "-1"),
+            ("tick_ms", "18446744073709551615"),
+            ("wait", "4294967296"),
+            ("wait", "584000000000y"),
             ("bytes", "-1"),
         ] {
             refused(name, text);

@@ -102,7 +102,7 @@ impl PoolOpts {
     /// An option that is a time in seconds, by its name; zero and less is as if it were not set.
     pub fn duration(&self, name: &str) -> Option<Duration> {
         match self.get(name)? {
-            PoolOpt::Double(s) if *s > 0.0 => Duration::try_from_secs_f64(*s).ok(),
+            PoolOpt::Double(s) if *s > 0.0 => Some(types::seconds(*s)),
             _ => None,
         }
     }

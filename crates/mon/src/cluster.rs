@@ -241,7 +241,7 @@ impl Cluster {
             self.recent.pop_front();
         }
         self.recent.push_back(map.clone());
-        self.pgmap.follow(&map);
+        self.pgmap.follow(&old, &map);
         self.identities.follow(&map);
         self.advance_newborns(&old, &map)
     }

@@ -22,14 +22,30 @@ impl ScrubKind {
         ScrubKind { deep: self.deep || other.deep, repair: self.repair || other.repair }
     }
 
-    /// When the PG was last scrubbed like this, as far as it was reported. A repair reads everything.
-    fn last(self, entry: Option<&PgEntry>) -> UTime {
+    /// The last scrub like this, as far as it was reported. A repair reads everything.
+    fn last(self, entry: Option<&PgEntry>) -> Last {
         let record = entry.map(|e| e.stat.scrub).unwrap_or_default();
-        if self.deep || self.repair {
+        let stamp = if self.deep || self.repair {
             record.last_deep_scrub_stamp
         } else {
             record.last_scrub_stamp
-        }
+        };
+        Last { changes: record.changes, stamp }
+    }
+}
+
+/// A scrub that was reported.
+#[derive(Clone, Copy, Debug)]
+struct Last {
+    changes: u64,
+    stamp: UTime,
+}
+
+impl Last {
+    /// Whether another one has come after it. Each counts, and a clock that was set back makes the later stamp
+    /// the smaller one; that the stamp is another tells a deep scrub from a light one.
+    fn is_over(self, now: Last) -> bool {
+        now.changes > self.changes && now.stamp != self.stamp
     }
 }
 
@@ -38,7 +54,7 @@ impl ScrubKind {
 struct Order {
     kind: ScrubKind,
     /// The last such scrub before.
-    before: UTime,
+    before: Last,
     /// In which interval of the PG its primary was told, as far as that was reported.
     told: Option<Epoch>,
 }
@@ -80,7 +96,7 @@ impl Cluster {
         }
         let (map, pgmap) = (self.map().clone(), &self.pgmap);
         let is_open = |pgid: &PgId, order: &mut Order| {
-            map.pg_exists(*pgid) && order.kind.last(pgmap.get(*pgid)) <= order.before
+            map.pg_exists(*pgid) && !order.before.is_over(order.kind.last(pgmap.get(*pgid)))
         };
         self.scrubs.orders.retain(is_open);
         let mut due = BTreeMap::<(OsdId, ScrubKind), Vec<PgId>>::new();
@@ -118,6 +134,29 @@ mod tests {
     }
 
     #[test]
+    fn a_clock_that_was_ahead_does_not_keep_an_order_open() {
+        let mut bench = Bench::new();
+        bench.run(&json!({"prefix": "osd pool create", "pool": "a", "pg_num": 8}));
+        let now = bench.now().wall;
+        bench.deep_scrubbed = now.plus(std::time::Duration::from_secs(86_400 * 365));
+        bench.deep_scrubs = 7;
+        bench.again();
+        (0..3).for_each(|id| _ = bench.c.osd_links.insert(OsdId(id), wire::LinkId(id as u64)));
+        let pgid = PgId::new(bench.c.pool_id("a").unwrap(), 0);
+        assert_eq!(bench.run(&json!({"prefix": "pg deep-scrub", "pgid": pgid.to_string()})).0, 0);
+        assert_eq!(told(&mut bench, pgid).len(), 1);
+        // A light one is not what was ordered.
+        bench.deep_scrubs = 8;
+        bench.again();
+        assert_eq!(told(&mut bench, pgid), []);
+        assert_eq!(bench.c.scrubs.orders.len(), 1);
+        (bench.deep_scrubs, bench.deep_scrubbed) = (9, now);
+        bench.again();
+        assert_eq!(told(&mut bench, pgid), []);
+        assert!(bench.c.scrubs.orders.is_empty());
+    }
+
+    #[test]
     fn each_new_primary_is_told_until_it_is_done() {
         let mut bench = Bench::new();
         bench.run(&json!({"prefix": "osd pool create", "pool": "a", "pg_num": 8}));
@@ -130,7 +169,7 @@ mod tests {
         bench.stop(first[0]);
         let second = told(&mut bench, pgid);
         assert!(second.len() == 1 && second != first, "{first:?} {second:?}");
-        bench.deep_scrubbed = bench.now().wall;
+        (bench.deep_scrubs, bench.deep_scrubbed) = (1, bench.now().wall);
         bench.again();
         bench.c.scrubs.look_again();
         assert!(bench.c.scrub_orders().is_empty() && bench.c.scrubs.orders.is_empty());

@@ -23,6 +23,9 @@ pub(crate) struct Session {
     pub hostname: String,
     /// The newest entry of the log that it knows of.
     pub log_seq: u64,
+    /// It does not take what it was sent: nothing more is sent to it that it did not just ask for. All that
+    /// it is subscribed to counts, so that it is sent what it missed when it reads again.
+    pub is_stalled: bool,
 }
 
 impl Session {
@@ -36,6 +39,7 @@ impl Session {
             config: None,
             hostname: String::new(),
             log_seq: 0,
+            is_stalled: false,
         }
     }
 

@@ -217,7 +217,8 @@ impl Daemon {
             )));
         }
         // Whole writes only: a last one that is shorter would be no measure.
-        let round = |bytes: u64| bytes.next_multiple_of(size);
+        let most = u64::MAX / size * size;
+        let round = |bytes: u64| bytes.checked_next_multiple_of(size).unwrap_or(most);
         Ok(Load { count: round(count), size, region: if region > 0 { round(region) } else { 0 } })
     }
 

@@ -1,10 +1,13 @@
 //! Options of the OSD, by Ceph's names where they exist.
 
 use crate::scrub::ScrubSettings;
-use admin::settings::{OptionDef, OptionKind, Settings};
+use admin::settings::{MOST_SECONDS, OptionDef, OptionKind, Settings};
 use std::time::Duration;
 
 use OptionKind::{Bool, Float, Secs, Size, Str, Uint};
+
+/// More memory than machines have; multiples of it still fit 64 bits.
+const MOST_MEMORY_BYTES: f64 = (64u64 << 40) as f64;
 
 /// The options this OSD heeds.
 pub const OSD: &[OptionDef] = &[
@@ -16,7 +19,7 @@ pub const OSD: &[OptionDef] = &[
         "memory the OSD may use: half for the store, a quarter for requests in flight; data that was \
          read has what of nine sixteenths nobody else needs",
     )
-    .at_least(32.0 * 1048576.0)
+    .within(32.0 * 1048576.0, MOST_MEMORY_BYTES)
     .basic()
     .at_start(),
     OptionDef::new(
@@ -131,14 +134,14 @@ pub const OSD: &[OptionDef] = &[
         "10",
         "a request is kept as slow from so many seconds on",
     )
-    .at_least(0.0),
+    .within(0.0, MOST_SECONDS),
     OptionDef::new(
         "osd_op_complaint_time",
         Float,
         "30",
         "a request counts as blocked from so many seconds on",
     )
-    .at_least(0.0),
+    .within(0.0, MOST_SECONDS),
     OptionDef::new(
         "osd_failsafe_full_ratio",
         Float,
@@ -256,8 +259,7 @@ impl Limits {
     /// As the settings say.
     pub fn of(settings: &Settings) -> Self {
         let count = |name| usize::try_from(settings.uint(name)).unwrap_or(usize::MAX);
-        let seconds =
-            |name| Duration::try_from_secs_f64(settings.float(name)).unwrap_or(Duration::MAX);
+        let seconds = |name| types::seconds(settings.float(name));
         Limits {
             request_bytes: count("osd_memory_target") / 4,
             log_entries: count("osd_target_pg_log_entries_per_osd"),

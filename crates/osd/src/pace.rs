@@ -71,7 +71,7 @@ impl Pacer {
         if !self.clients_work(now) {
             return;
         }
-        let cycle = self.means[step as usize].div_f64(self.share.clamp(0.01, 1.0));
+        let cycle = types::times(self.means[step as usize], 1.0 / self.share.clamp(0.01, 1.0));
         let cycle = cycle.min(Duration::from_millis(LONGEST_PAUSE_MS));
         self.next = self.next.max(now).after(cycle);
     }

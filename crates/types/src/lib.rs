@@ -19,7 +19,7 @@ pub use ids::{
     ClientId, EntityName, EntityType, Epoch, OsdId, PgId, PoolId, ReqId, ShardId, SnapId, SpgId,
 };
 pub use object::{ByteString, HObject, ObjectKey, ObjectKeyError};
-pub use time::{Mono, NANOS_PER_SEC, ParseTimeError, UTime};
+pub use time::{LONGEST, Mono, NANOS_PER_SEC, ParseTimeError, UTime, seconds, times};
 pub use uuid::{ParseUuidError, Uuid};
 pub use version::Eversion;
 

@@ -24,6 +24,25 @@ impl Mono {
     }
 }
 
+/// No duration that an option, a client or another daemon names is taken as longer: 136 years, all the time that
+/// [`UTime`] knows. Sums and multiples of a few such ones do not overflow.
+pub const LONGEST: Duration = Duration::from_secs(u32::MAX as u64);
+
+/// So many seconds: never less than none, never more than [`LONGEST`].
+pub fn seconds(seconds: f64) -> Duration {
+    // What is no number is not above zero.
+    if seconds > 0.0 {
+        Duration::try_from_secs_f64(seconds).unwrap_or(LONGEST).min(LONGEST)
+    } else {
+        Duration::ZERO
+    }
+}
+
+/// A multiple of a duration, with the bounds of [`seconds`].
+pub fn times(duration: Duration, factor: f64) -> Duration {
+    seconds(duration.as_secs_f64() * factor)
+}
+
 /// Wall-clock time as Ceph keeps it (`utime_t`): seconds and nanoseconds since 1970, 32 bits each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UTime {
@@ -187,6 +206,21 @@ mod tests {
         for text in bad {
             assert_eq!(text.parse::<UTime>(), Err(ParseTimeError), "{text}");
         }
+    }
+
+    #[test]
+    fn any_number_is_a_duration() {
+        for (n, d) in [(0.0, 0), (-1.0, 0), (f64::NAN, 0), (f64::NEG_INFINITY, 0), (90.0, 90)] {
+            assert_eq!(seconds(n), Duration::from_secs(d), "{n}");
+        }
+        for n in [5e9, 1e19, 1e30, f64::MAX, f64::INFINITY] {
+            assert_eq!(seconds(n), LONGEST, "{n}");
+            assert_eq!(times(Duration::from_secs(86_400), n), LONGEST, "{n}");
+        }
+        assert_eq!(times(Duration::MAX, 0.5), LONGEST);
+        assert_eq!(times(Duration::MAX, f64::NAN), Duration::ZERO);
+        assert_eq!(times(Duration::from_millis(10), 1.5), Duration::from_millis(15));
+        assert_eq!(UTime { sec: 1 << 31, nsec: 0 }.plus(LONGEST).sec, u32::MAX);
     }
 
     #[test]

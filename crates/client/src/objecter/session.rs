@@ -72,7 +72,7 @@ impl Session {
             self.pause = REDIAL_MIN;
             now
         } else {
-            let wait = self.pause.mul_f64(1.0 + spread / 2.0);
+            let wait = types::times(self.pause, 1.0 + spread / 2.0);
             self.pause = self.pause.saturating_mul(2).min(REDIAL_MAX);
             now.after(wait)
         };

@@ -297,6 +297,52 @@ fn the_crush_map_comes_and_goes_as_bytes() {
     assert_eq!(bench.run(&get).2, changed);
 }
 
+#[test]
+fn pgs_without_osds_are_stale_until_they_have_some() {
+    let mut bench = with_pool();
+    let set = |bench: &mut Bench, rule: &str| {
+        let set = json!({"prefix": "osd pool set", "pool": "p", "var": "crush_rule", "val": rule});
+        done(bench, set);
+        let map = bench.c.state.osdmap.clone();
+        bench.c.pgmap.tick(bench.now(), &map);
+        bench.pass(Duration::from_secs(61));
+        json_of(bench, json!({"prefix": "health"}))["checks"]["PG_AVAILABILITY"].clone()
+    };
+    // There are no racks.
+    let rule = json!({
+        "prefix": "osd crush rule create-replicated", "name": "nowhere", "root": "default",
+        "type": "rack",
+    });
+    done(&mut bench, rule);
+    let check = set(&mut bench, "nowhere");
+    assert!(check["summary"]["message"].to_string().contains("16 pgs stale"), "{check}");
+    let states = &json_of(&mut bench, json!({"prefix": "pg stat"}))["pg_summary"];
+    assert_eq!(states["num_pg_by_state"][0]["name"], "stale+active+clean", "{states}");
+    assert!(set(&mut bench, "replicated_rule").is_null());
+}
+
+#[test]
+fn scrubs_that_never_are_late_need_no_time_that_there_is() {
+    let mut bench = with_pool();
+    let late = |bench: &mut Bench| {
+        let checks = &json_of(bench, json!({"prefix": "health"}))["checks"];
+        ["PG_NOT_SCRUBBED", "PG_NOT_DEEP_SCRUBBED"].map(|code| !checks[code].is_null())
+    };
+    bench.pass(Duration::from_secs(30 * 86_400));
+    assert_eq!(late(&mut bench), [true, true]);
+    for var in ["scrub_max_interval", "deep_scrub_interval"] {
+        let set = json!({"prefix": "osd pool set", "pool": "p", "var": var, "val": "1.5e19"});
+        done(&mut bench, set);
+    }
+    assert_eq!(late(&mut bench), [false, false]);
+    let ratio = "mon_warn_pg_not_scrubbed_ratio";
+    let (r, outs) = say(
+        &mut bench,
+        json!({"prefix": "config set", "who": "mon", "name": ratio, "value": "1e14"}),
+    );
+    assert!(r == -22 && outs.contains("exceeds maximum"), "{outs}");
+}
+
 fn crush_with_device(bench: &Bench, id: i32) -> crush::CrushMap {
     let mut crush = bench.c.map().crush().as_ref().clone();
     let place = [("host", "far"), ("root", "default")];

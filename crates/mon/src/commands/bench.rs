@@ -46,8 +46,12 @@ pub struct Bench {
     pub own_damage: BTreeMap<OsdId, String>,
     /// Options of OSDs that are not left to their defaults.
     pub options: BTreeMap<OsdId, Vec<OptionSaid>>,
+    /// How often all PGs were scrubbed.
+    pub deep_scrubs: u64,
     /// When all PGs were last deep-scrubbed.
     pub deep_scrubbed: UTime,
+    /// Removed snapshots of which PGs have nothing left.
+    pub trimmed: BTreeMap<PgId, maps::SnapSet>,
     /// How far the clocks of OSDs are behind the mon's, in seconds.
     pub clocks_behind_s: u32,
 }
@@ -95,6 +99,8 @@ impl Bench {
             images: BTreeMap::new(),
             own_damage: BTreeMap::new(),
             deep_scrubbed: UTime::ZERO,
+            deep_scrubs: 0,
+            trimmed: BTreeMap::new(),
             clocks_behind_s: 0,
         };
         bench.report();
@@ -285,9 +291,13 @@ impl Bench {
             recovered_objects: 0,
             recovered_bytes: 0,
             blocked_by: Vec::new(),
-            trimmed: Default::default(),
+            trimmed: self.trimmed.get(&pgid).cloned().unwrap_or_default(),
             snaps_to_trim: 0,
-            scrub: ScrubRecord { last_deep_scrub_stamp: self.deep_scrubbed, ..Default::default() },
+            scrub: ScrubRecord {
+                changes: self.deep_scrubs,
+                last_deep_scrub_stamp: self.deep_scrubbed,
+                ..Default::default()
+            },
         }
     }
 

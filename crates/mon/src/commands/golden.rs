@@ -11,7 +11,6 @@
 use super::bench::Bench;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 use types::OsdId;
 
 const COMMANDS: &str = include_str!("../../vectors/osd-commands.jsonl");
@@ -217,7 +216,7 @@ fn go_through(script: &str) -> (Vec<String>, BTreeSet<Known>, usize) {
     for line in script.lines() {
         let line: Value = serde_json::from_str(line).unwrap();
         if let Some(seconds) = line.get("sleep").and_then(Value::as_f64) {
-            bench.sleep(Duration::from_secs_f64(seconds));
+            bench.sleep(types::seconds(seconds));
         } else if let Some(id) = line.get("stop").and_then(Value::as_i64) {
             bench.stop(OsdId(id as i32));
         } else if let Some(pools) = line.get("write").and_then(Value::as_object) {

@@ -55,7 +55,7 @@ fn left_of(now: Now, began: UTime, done: f64) -> Option<Duration> {
 }
 
 fn sensible(seconds: f64) -> Option<Duration> {
-    (seconds.is_finite() && seconds < 1e9).then(|| Duration::from_secs_f64(seconds))
+    (seconds.is_finite() && seconds < 1e9).then(|| types::seconds(seconds))
 }
 
 fn recovery(c: &Cluster, now: Now, sums: &Sums) -> Option<Event> {

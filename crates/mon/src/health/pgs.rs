@@ -213,7 +213,7 @@ fn scrub_errors(sums: &Sums, checks: &mut Checks) {
 
 /// PGs whose scrubs are very late.
 fn not_scrubbed(c: &Cluster, now: Now, checks: &mut Checks) {
-    let seconds = |name: &str| Duration::try_from_secs_f64(c.settings.float(name)).ok();
+    let seconds = |name: &str| types::seconds(c.settings.float(name));
     let kinds = [
         ("scrub", "osd_scrub_max_interval", "scrub_max_interval", "mon_warn_pg_not_scrubbed_ratio"),
         (
@@ -231,16 +231,15 @@ fn not_scrubbed(c: &Cluster, now: Now, checks: &mut Checks) {
         let mut lines = Vec::new();
         for (pgid, entry) in c.pgmap.reported() {
             let Some(pool) = c.map().pool(pgid.pool) else { continue };
-            let Some(interval) = pool.opts.duration(own).or_else(|| seconds(option)) else {
-                continue;
-            };
+            let interval = pool.opts.duration(own).unwrap_or_else(|| seconds(option));
             let scrubs = scrubs(c, pgid, Some(entry));
             let last = if kind == "scrub" {
                 scrubs.last_scrub_stamp
             } else {
                 scrubs.last_deep_scrub_stamp
             };
-            if since(now.wall, last) > interval.mul_f64(1.0 + ratio) {
+            let last = pg::scrub::credible(last, now.wall);
+            if since(now.wall, last) > types::times(interval, 1.0 + ratio) {
                 lines.push(format!("pg {pgid} not {kind}bed since {last}"));
             }
         }

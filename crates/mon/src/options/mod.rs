@@ -4,7 +4,7 @@
 //! database: name, type, level, default, least and largest value, whether a change needs no
 //! restart. The mon hands them on; clients and OSDs judge what they mean.
 
-use admin::settings::{Level, OptionDef, OptionKind};
+use admin::settings::{Level, MOST_SECONDS, OptionDef, OptionKind};
 use std::collections::BTreeMap;
 
 const KNOWN: &str = include_str!("known.tsv");
@@ -90,7 +90,8 @@ pub(crate) const MON: &[OptionDef] = &[
         "31536000",
         "for so long crashes are kept",
     ),
-    OptionDef::new("mon_max_osd", Uint, "10000", "OSD ids are below this").at_least(1.0),
+    OptionDef::new("mon_max_osd", Uint, "10000", "OSD ids are below this")
+        .within(1.0, maps::MAX_OSDS as f64),
     OptionDef::new(
         "mon_osd_down_out_interval",
         Secs,
@@ -149,7 +150,7 @@ pub(crate) const MON: &[OptionDef] = &[
         "3600",
         "how soon that is forgotten, in seconds",
     )
-    .at_least(1.0),
+    .within(1.0, MOST_SECONDS),
     OptionDef::new(
         "mon_osd_laggy_weight",
         Float,
@@ -163,7 +164,7 @@ pub(crate) const MON: &[OptionDef] = &[
         "300",
         "the most time an OSD gets for that, in seconds",
     )
-    .at_least(0.0),
+    .within(0.0, MOST_SECONDS),
     OptionDef::new(
         "mon_warn_on_slow_commit_ms",
         Uint,
@@ -195,7 +196,7 @@ pub(crate) const MON: &[OptionDef] = &[
         "3600",
         "how long a client stays blocklisted when nothing is said, in seconds",
     )
-    .at_least(0.0),
+    .within(0.0, MOST_SECONDS),
     OptionDef::new("mon_min_osdmap_epochs", Uint, "500", "old maps that are kept").at_least(10.0),
     OptionDef::new(
         "mon_pg_stuck_threshold",
@@ -217,7 +218,7 @@ pub(crate) const MON: &[OptionDef] = &[
         "0.5",
         "warn of PGs whose scrub is late by more than this part of osd_scrub_max_interval; 0: never",
     )
-    .at_least(0.0),
+    .within(0.0, 1000.0),
     OptionDef::new(
         "mon_warn_pg_not_deep_scrubbed_ratio",
         Float,
@@ -225,21 +226,21 @@ pub(crate) const MON: &[OptionDef] = &[
         "warn of PGs whose deep scrub is late by more than this part of osd_deep_scrub_interval; 0: \
          never",
     )
-    .at_least(0.0),
+    .within(0.0, 1000.0),
     OptionDef::new(
         "osd_scrub_max_interval",
         Float,
         "604800",
         "a scrub is late when the last one was so long ago, in seconds",
     )
-    .at_least(0.0),
+    .within(0.0, MOST_SECONDS),
     OptionDef::new(
         "osd_deep_scrub_interval",
         Float,
         "604800",
         "a PG is scrubbed deeply so often, in seconds",
     )
-    .at_least(0.0),
+    .within(0.0, MOST_SECONDS),
     OptionDef::new("mon_health_max_detail", Uint, "50", "lines of detail of one health alert"),
     OptionDef::new(
         "mon_warn_on_pool_no_app",

@@ -75,7 +75,8 @@ impl Cluster {
                 if failure.up_from != m.up_from {
                     *failure = Failure { up_from: m.up_from, ..Failure::default() };
                 }
-                let silent = Duration::from_millis(m.silent_ms).as_nanos() as u64;
+                let silent = Duration::from_millis(m.silent_ms).as_nanos();
+                let silent = u64::try_from(silent).unwrap_or(u64::MAX);
                 let since = Mono(now.mono.0.saturating_sub(silent));
                 failure.reports.insert(reporter, Report { since, at: now.mono });
                 true
@@ -151,11 +152,11 @@ impl Cluster {
     fn grace(&self, now: Now, id: OsdId, by: impl ExactSizeIterator<Item = OsdId>) -> Duration {
         let grace = self.settings.float("osd_heartbeat_grace");
         if !self.settings.bool("mon_osd_adjust_heartbeat_grace") {
-            return Duration::from_secs_f64(grace);
+            return types::seconds(grace);
         }
         let accusers = by.len().max(1) as f64;
         let theirs: f64 = by.map(|o| self.laggy(now, o)).sum();
-        Duration::from_secs_f64(grace + self.laggy(now, id) + theirs / accusers)
+        types::seconds(grace + self.laggy(now, id) + theirs / accusers)
     }
 
     /// For how many seconds an OSD is likely to be silent though it lives.

@@ -38,7 +38,7 @@ impl Cluster {
 /// Makes room for an id.
 pub(super) fn make_room(inc: &mut Incremental, map: &OsdMap, id: OsdId) {
     if id.0 >= inc.new_max_osd.unwrap_or(map.max_osd()) {
-        inc.new_max_osd = Some(id.0 + 1);
+        inc.new_max_osd = Some(id.0.saturating_add(1));
     }
 }
 

@@ -11,12 +11,15 @@ const TRIM_AT_LEAST: u32 = 50;
 const TRIM_AT_MOST: u32 = 500;
 
 impl Cluster {
-    /// Takes removed snapshots off the map that nothing is left of in any PG of their pool.
+    /// Takes removed snapshots off the map that nothing is left of in any PG of their pool, by the map that is
+    /// committed: PGs that are about to be merged count.
     pub fn purge_snaps(&mut self) {
-        let map = self.map().clone();
+        let map = self.state.osdmap.clone();
+        let stays = |id: &PoolId| self.map().pools.contains_key(id);
         let purged: Vec<_> = map
             .removed_snaps_queue
             .iter()
+            .filter(|(id, _)| stays(id))
             .filter_map(|(&id, queue)| Some((id, self.trimmed_everywhere(&map, id, queue)?)))
             .collect();
         if !purged.is_empty() {
@@ -28,8 +31,7 @@ impl Cluster {
     /// Of these snapshots those of which nothing is left in any PG of the pool, if there are any.
     fn trimmed_everywhere(&self, map: &OsdMap, pool: PoolId, queue: &SnapSet) -> Option<SnapSet> {
         let pgs = map.pool(pool)?.pgs(pool);
-        let each: Option<Vec<&SnapSet>> =
-            pgs.map(|pgid| self.pgmap.get(pgid).map(|entry| &entry.stat.trimmed)).collect();
+        let each: Option<Vec<&SnapSet>> = pgs.map(|pgid| self.pgmap.trimmed(map, pgid)).collect();
         let mut each = each?;
         // The one that is behind first: mostly it has trimmed nothing, and the others need not be looked at,
         // which may have trimmed thousands.
@@ -77,5 +79,61 @@ impl Cluster {
             });
         }
         Some(self.oldest_creation().map_or(oldest, |created| oldest.min(created)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::commands::bench::Bench;
+    use maps::SnapSet;
+    use serde_json::json;
+    use types::PgId;
+
+    fn done(bench: &mut Bench, cmd: serde_json::Value) {
+        let (r, outs, _) = bench.run(&cmd);
+        assert_eq!(r, 0, "{cmd}: {outs}");
+    }
+
+    /// The last PG of a pool has not trimmed what all others have.
+    #[test]
+    fn what_a_merged_pg_has_not_trimmed_is_not_purged() {
+        let mut bench = Bench::new();
+        done(&mut bench, json!({"prefix": "osd pool create", "pool": "p", "pg_num": 8}));
+        for prefix in ["osd pool mksnap", "osd pool rmsnap"] {
+            done(&mut bench, json!({"prefix": prefix, "pool": "p", "snap": "s"}));
+        }
+        let id = bench.c.pool_id("p").unwrap();
+        let removed: SnapSet = bench.c.map().removed_snaps_queue[&id].clone();
+        let purged = |bench: &mut Bench| {
+            bench.c.purge_snaps();
+            let purged =
+                !bench.c.draft.is_empty() && !bench.c.map().removed_snaps_queue.contains_key(&id);
+            bench.commit();
+            purged
+        };
+        let (source, target) = (PgId::new(id, 7), PgId::new(id, 3));
+        (0..7).for_each(|seed| _ = bench.trimmed.insert(PgId::new(id, seed), removed.clone()));
+        bench.again();
+        assert!(!purged(&mut bench), "one PG has it");
+        // The map that merges it is drafted.
+        let ready_epoch = bench.c.state.osdmap.epoch;
+        let merge = |pool: &mut maps::PgPool, _: &maps::OsdMap| {
+            (pool.pg_num, pool.pg_num_pending, pool.pg_num_target) = (7, 7, 7);
+            pool.last_pg_merge_meta.source_pgid = source;
+            pool.last_pg_merge_meta.ready_epoch = ready_epoch;
+            Ok(())
+        };
+        bench.c.edit_pool(id, merge).unwrap();
+        // The one it went into has not been heard of since.
+        bench.lost.insert(target);
+        bench.trimmed.remove(&target);
+        assert!(!purged(&mut bench) && bench.c.state.osdmap.epoch > ready_epoch);
+        assert!(!purged(&mut bench), "by what was said before the merge");
+        bench.lost.clear();
+        bench.again();
+        assert!(!purged(&mut bench), "it has what the other had");
+        bench.trimmed.insert(target, removed);
+        bench.again();
+        assert!(purged(&mut bench));
     }
 }

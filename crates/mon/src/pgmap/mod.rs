@@ -12,10 +12,11 @@ mod sums;
 pub(crate) use rates::{Counts, Rate, Rates};
 pub(crate) use sums::{OsdSum, Sums, stat_sum};
 
-use maps::OsdMap;
+use maps::{OsdMap, PgIdExt, SnapSet};
 use peer::{OptionSaid, OsdSpace, PgStat, PoolCompressed};
 use pg::StateBits;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 use types::{Epoch, Mono, OsdId, PgId, PoolId, UTime};
 
 /// When a PG was last in a good state, and when it came into it.
@@ -42,6 +43,8 @@ pub(crate) struct PgEntry {
     pub by: OsdId,
     /// Counts reports.
     pub seq: u64,
+    /// The map in which another PG was last merged into it, as far as this mon saw that.
+    merged_in: Epoch,
     /// How far the counters of each reporter have been added up.
     seen: Vec<(OsdId, Epoch, Counts)>,
 }
@@ -112,6 +115,42 @@ pub(crate) struct PgMap {
     pub completed: VecDeque<Recovered>,
     /// Counts changes.
     pub version: u64,
+    placed: Placed,
+}
+
+/// PGs that have no OSD by the map: nobody reports them, while whoever led them last lives. To find them takes
+/// a walk over all PGs, which is made in steps.
+#[derive(Debug, Default)]
+struct Placed {
+    homeless: BTreeSet<PgId>,
+    /// The next PG to be looked at.
+    next: Option<PgId>,
+    /// The map at the beginning of the walk that goes on, or of the last one.
+    epoch: Epoch,
+}
+
+/// PGs that are placed in one step: some milliseconds.
+const PLACED_AT_ONCE: usize = 1024;
+
+impl Placed {
+    fn step(&mut self, map: &OsdMap, pgs: &BTreeMap<PgId, PgEntry>) {
+        if self.next.is_none() && self.epoch == map.epoch {
+            return;
+        }
+        if self.next.is_none() {
+            self.epoch = map.epoch;
+        }
+        let from = self.next.map_or(Bound::Unbounded, Bound::Included);
+        let mut rest = pgs.range((from, Bound::Unbounded)).map(|(pgid, _)| *pgid);
+        for pgid in rest.by_ref().take(PLACED_AT_ONCE) {
+            if map.pg_to_up_acting(pgid).acting_primary.is_none() {
+                self.homeless.insert(pgid);
+            } else {
+                self.homeless.remove(&pgid);
+            }
+        }
+        self.next = rest.next();
+    }
 }
 
 impl PgMap {
@@ -134,11 +173,11 @@ impl PgMap {
         self.pgs.iter().map(|(id, e)| (*id, e))
     }
 
-    /// A PG's state, `stale` added when nobody speaks for it any more.
+    /// A PG's state, `stale` added when nobody speaks for it any more: its primary is down, or it has no OSDs.
     pub fn state(&self, map: &OsdMap, entry: Option<&PgEntry>) -> StateBits {
         let Some(entry) = entry else { return StateBits::default() };
         let mut bits = StateBits(entry.stat.state);
-        if map.is_down(entry.by) {
+        if map.is_down(entry.by) || self.placed.homeless.contains(&entry.stat.pgid) {
             bits |= StateBits::STALE;
         }
         bits
@@ -178,9 +217,30 @@ impl PgMap {
         self.totals.get(&pool).copied().unwrap_or_default()
     }
 
-    /// Forgets pools and OSDs that are gone.
-    pub fn follow(&mut self, map: &OsdMap) {
+    /// Of which removed snapshots nothing is left in a PG. What was reported before another PG was merged into
+    /// it says nothing of what that one holds.
+    pub fn trimmed(&self, map: &OsdMap, pgid: PgId) -> Option<&SnapSet> {
+        let entry = self.get(pgid)?;
+        let last = &map.pool(pgid.pool)?.last_pg_merge_meta;
+        let is_target = last.ready_epoch > Epoch::ZERO && last.source_pgid.parent() == pgid;
+        // They were ready in the map before.
+        let last = if is_target { last.ready_epoch.next() } else { Epoch::ZERO };
+        (entry.stat.epoch >= last.max(entry.merged_in)).then_some(&entry.stat.trimmed)
+    }
+
+    /// Forgets pools, PGs and OSDs that are gone.
+    pub fn follow(&mut self, old: &OsdMap, map: &OsdMap) {
+        for (&id, pool) in &map.pools {
+            let before = old.pool(id).map_or(0, |old| old.pg_num);
+            for source in (pool.pg_num..before).map(|seed| PgId::new(id, seed)) {
+                let target = source.merge_target(before, pool.pg_num);
+                if let Some(entry) = target.and_then(|target| self.pgs.get_mut(&target)) {
+                    entry.merged_in = map.epoch;
+                }
+            }
+        }
         self.pgs.retain(|pgid, _| map.pg_exists(*pgid));
+        self.placed.homeless.retain(|pgid| map.pg_exists(*pgid));
         self.totals.retain(|pool, _| map.pools.contains_key(pool));
         self.osds.retain(|id, _| map.exists(*id));
         self.version += 1;
@@ -188,6 +248,7 @@ impl PgMap {
 
     /// Every so often: notes where the counters stand, and how far recovery is.
     pub fn tick(&mut self, now: io::Now, map: &OsdMap) {
+        self.placed.step(map, &self.pgs);
         self.rates.sample(now.mono, &self.totals);
         let sums = self.sums(map);
         let work = sums.total.num_objects_degraded + sums.total.num_objects_misplaced;

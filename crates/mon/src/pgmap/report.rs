@@ -66,6 +66,7 @@ impl PgMap {
                     stamps: Stamps { change: stat.state_since, ..Stamps::default() },
                     by,
                     seq: 0,
+                    merged_in: Epoch::ZERO,
                     seen: vec![(by, up_from, counts)],
                 };
                 entry.update(now, by, stat.clone());

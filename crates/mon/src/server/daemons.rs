@@ -104,7 +104,8 @@ impl Server {
         }
         for (osd, order) in self.cluster.orders() {
             let link = self.cluster.osd_links.get(&osd).copied();
-            if let Some(link) = link.filter(|_| to(osd)) {
+            // They are ordered again until they are there.
+            if let Some(link) = link.filter(|link| to(osd) && self.takes(*link)) {
                 self.send(link, order.encode());
             }
         }
@@ -114,7 +115,9 @@ impl Server {
     pub(super) fn ask_for_images(&mut self, now: Now) {
         let c = &mut self.cluster;
         for (link, asked) in c.images.orders(now.mono, &c.osd_links) {
-            self.send(link, asked.encode());
+            if self.takes(link) {
+                self.send(link, asked.encode());
+            }
         }
         for place in self.cluster.images.names_due() {
             let question = Question::Names(place.0, place.1.clone());

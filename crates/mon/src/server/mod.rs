@@ -6,7 +6,8 @@
 //! draft always starts from what is committed. With the embedded store a commit takes one turn.
 //!
 //! **Bounds.** [`MAX_WAITING`] inputs wait at most; a peer whose message would be one more is
-//! disconnected. Peers that do not read are not read from (`wire`'s `send_limit_bytes`).
+//! disconnected. Peers that do not read are not read from (`wire`'s `send_limit_bytes`), are sent nothing more of
+//! what they are subscribed to, and are disconnected after [`SILENCE`].
 
 mod admin_socket;
 mod commit;
@@ -35,9 +36,10 @@ use io::net::{ConnId, ListenAddr, ListenId, NetEvent};
 use io::{Effects, Now, Rng};
 use peer::OsdBoot;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
 use tasks::Waiting;
 use types::{AddrVec, EntityType, Mono, OsdId};
-use wire::messenger::{GlobalIds, ListenerConfig, Policy};
+use wire::messenger::{GlobalIds, Keepalive, ListenerConfig, Policy};
 use wire::msg::{Message, OutMessage};
 use wire::{Identity, LinkId, Messenger, MsgrEvent};
 
@@ -49,6 +51,11 @@ const MGR: ListenId = ListenId(2);
 const ADMIN: ListenId = ListenId(3);
 /// Inputs that wait for a commit, at most.
 const MAX_WAITING: usize = 65_536;
+
+/// A peer from which nothing came for so long has its session closed (Ceph: `mon_session_timeout`). Clients ask
+/// every 10 s whether the mon is there, those in kernels too, and OSDs report every 5 s. The mon asks nobody:
+/// a kernel's client takes that for an error.
+const SILENCE: Keepalive = Keepalive { interval: Duration::MAX, timeout: Duration::from_secs(300) };
 
 /// As whom we are spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +150,8 @@ impl Server {
 
     /// Opens the sockets.
     pub fn start(&mut self, now: Now, cfg: &MonConfig, fx: &mut Effects) {
-        let config = ListenerConfig::mon(self.cluster.addrs.clone());
+        let mut config = ListenerConfig::mon(self.cluster.addrs.clone());
+        config.policies.iter_mut().for_each(|(_, policy)| policy.keepalive = Some(SILENCE));
         self.msgr.listen(MON, ListenAddr::Tcp(cfg.addr), config, fx);
         let served = [EntityType::CLIENT, EntityType::OSD, EntityType::MON, EntityType::MGR];
         let config = ListenerConfig {
@@ -228,6 +236,9 @@ impl Server {
                 }
                 MsgrEvent::Closed { link, .. } if role == Role::Mon => {
                     self.input(now, Input::Closed(link));
+                }
+                MsgrEvent::Backlog { link, over } if role == Role::Mon => {
+                    self.backlog(now, link, over);
                 }
                 MsgrEvent::Open { .. }
                 | MsgrEvent::Backlog { .. }

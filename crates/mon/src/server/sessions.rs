@@ -19,6 +19,21 @@ impl Server {
         }
     }
 
+    /// A peer does not take what it is sent, or does so again.
+    pub(super) fn backlog(&mut self, now: Now, link: LinkId, over: bool) {
+        let Some(session) = self.cluster.sessions.get_mut(&link) else { return };
+        session.is_stalled = over;
+        if !over {
+            self.serve(now, link);
+            self.serve_log_to(link);
+        }
+    }
+
+    /// Whether a peer takes what it is sent.
+    pub(super) fn takes(&self, link: LinkId) -> bool {
+        self.cluster.sessions.get(&link).is_some_and(|session| !session.is_stalled)
+    }
+
     /// The OSD whose session this is, as it says.
     pub(super) fn osd_of(&self, link: LinkId) -> Option<types::OsdId> {
         let session = self.cluster.sessions.get(&link)?;

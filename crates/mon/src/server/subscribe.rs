@@ -1,7 +1,7 @@
 //! Subscriptions: maps and settings, sent when they are newer than what somebody has.
 
+use super::Server;
 use super::history::{Batch, MAPS_PER_MESSAGE};
-use super::{Output, Role, Server};
 use crate::commands::config_for;
 use crate::log::MLog;
 use crate::session::Session;
@@ -48,6 +48,9 @@ impl Server {
 
     /// Sends one peer what is new to it.
     pub(super) fn serve(&mut self, now: Now, link: LinkId) {
+        if !self.takes(link) {
+            return;
+        }
         self.serve_monmap(link);
         self.serve_config(link);
         self.serve_mgrmap(link);
@@ -103,20 +106,26 @@ impl Server {
 
     /// Sends everybody who follows the log what is new in it.
     pub(super) fn serve_log(&mut self) {
-        let (newest, fsid) = (self.cluster.log.seq, self.cluster.state.fsid);
+        let newest = self.cluster.log.seq;
         if newest == self.log_served {
             return;
         }
         self.log_served = newest;
-        for (&link, session) in &mut self.cluster.sessions {
-            let Some(level) = session.log_level() else { continue };
-            let entries = self.cluster.log.after(session.log_seq, level);
-            session.log_seq = newest;
-            if !entries.is_empty() {
-                let message =
-                    MLog { paxos: PaxosHeader { version: newest }, fsid, entries }.encode();
-                self.outbox.push(Output::Message(Role::Mon, link, message));
-            }
+        let links: Vec<LinkId> = self.cluster.sessions.keys().copied().collect();
+        links.into_iter().for_each(|link| self.serve_log_to(link));
+    }
+
+    /// Sends a follower of the log what is new to it, of what is still there.
+    pub(super) fn serve_log_to(&mut self, link: LinkId) {
+        let (newest, fsid) = (self.cluster.log.seq, self.cluster.state.fsid);
+        let session = self.cluster.sessions.get_mut(&link).filter(|session| !session.is_stalled);
+        let Some(session) = session else { return };
+        let Some(level) = session.log_level() else { return };
+        let entries = self.cluster.log.after(session.log_seq, level);
+        session.log_seq = newest;
+        if !entries.is_empty() {
+            let message = MLog { paxos: PaxosHeader { version: newest }, fsid, entries };
+            self.send(link, message.encode());
         }
     }
 

@@ -257,3 +257,58 @@ fn upmaps_that_cannot_be_are_cleared_away() {
     assert_eq!(dump["pg_upmap"], serde_json::json!([]), "one copy in a pool of three");
     c.wait_clean(32);
 }
+
+/// Messages of the log, 60 KiB each.
+fn write_log(c: &mut Cluster, times: usize) {
+    let text = "x".repeat(60 << 10);
+    for _ in 0..times {
+        let ack = c.ask(&format!(r#"{{"prefix":"log","logtext":["{text}"]}}"#));
+        assert_eq!(ack.result, 0, "{}", ack.outs);
+    }
+}
+
+/// A virtual machine that was stopped, say: what it is subscribed to waits until it reads.
+#[test]
+fn who_does_not_read_has_no_more_sent_and_gets_it_later() {
+    let mut c = Cluster::new(37, 1);
+    c.pass(Duration::from_secs(1));
+    let me = wire::Identity::client("x", 9);
+    let mut wish = subscribe("osdmap", 0, 0);
+    wish.what.insert("log-info".to_owned(), Subscription { start: 0, flags: 0 });
+    let stopped = Subscriber::new(&mut c, me, wish);
+    c.pass(Duration::from_millis(100));
+    c.world.set_paused(stopped.node, true);
+    write_log(&mut c, 400);
+    let most = c.world.unsent_bytes(c.mon);
+    turn_flags(&mut c, 5);
+    write_log(&mut c, 600);
+    assert!(most > 16 << 20, "{most}");
+    assert!(c.world.unsent_bytes(c.mon) < most + (1 << 20), "{most} and more");
+    let now = epoch(&mut c);
+    assert!(stopped.osdmaps().last().expect("one").last() < Some(now));
+    c.world.set_paused(stopped.node, false);
+    c.pass(Duration::from_secs(1));
+    assert_eq!(follow(&stopped.osdmaps()).epoch, now);
+    assert_eq!(stopped.client.borrow().sessions, 1);
+}
+
+#[test]
+fn who_says_nothing_for_long_is_disconnected() {
+    let mut c = Cluster::new(38, 1);
+    c.pass(Duration::from_secs(1));
+    let stopped =
+        Subscriber::new(&mut c, wire::Identity::client("x", 9), subscribe("log-info", 0, 0));
+    c.pass(Duration::from_millis(100));
+    c.world.set_paused(stopped.node, true);
+    write_log(&mut c, 10);
+    c.world.run_for(Duration::from_secs(290));
+    assert!(c.world.unsent_bytes(c.mon) > 600 << 10);
+    let lives = c.on_client(|c| c.sessions);
+    c.world.run_for(Duration::from_secs(20));
+    assert!(c.world.unsent_bytes(c.mon) < 10 << 10, "nothing waits for it");
+    c.world.set_paused(stopped.node, false);
+    c.world.run_for(Duration::from_secs(1));
+    assert_eq!(stopped.client.borrow().sessions, 2, "it is back");
+    assert_eq!(c.on_client(|c| c.sessions), lives, "one that only listens is left alone");
+    assert_eq!(c.json("osd stat")["num_up_osds"], 1);
+}

@@ -1,6 +1,6 @@
 //! Options of scrub, by Ceph's names and with its defaults, unless said otherwise.
 
-use admin::settings::{OptionDef, OptionKind, Settings};
+use admin::settings::{MOST_SECONDS, OptionDef, OptionKind, Settings};
 use maps::PgPool;
 use pg::scrub::Intervals;
 use std::time::Duration;
@@ -42,28 +42,28 @@ pub const OPTIONS: &[OptionDef] = &[
         "86400",
         "a PG is scrubbed so often, in seconds",
     )
-    .at_least(0.0),
+    .within(0.0, MOST_SECONDS),
     OptionDef::new(
         "osd_scrub_max_interval",
         Float,
         "604800",
         "a scrub is late when the last one was so long ago, in seconds",
     )
-    .at_least(0.0),
+    .within(0.0, MOST_SECONDS),
     OptionDef::new(
         "osd_deep_scrub_interval",
         Float,
         "604800",
         "a PG is scrubbed deeply so often, in seconds",
     )
-    .at_least(0.0),
+    .within(0.0, MOST_SECONDS),
     OptionDef::new(
         "osd_scrub_interval_randomize_ratio",
         Float,
         "0.5",
         "up to this part of osd_scrub_min_interval is added to it",
     )
-    .at_least(0.0),
+    .within(0.0, 100.0),
     OptionDef::new(
         "osd_deep_scrub_randomize_ratio",
         Float,
@@ -143,8 +143,7 @@ impl ScrubSettings {
     /// As the settings say.
     pub fn of(settings: &Settings) -> Self {
         let count = |name| usize::try_from(settings.uint(name)).unwrap_or(usize::MAX);
-        let seconds =
-            |name| Duration::try_from_secs_f64(settings.float(name)).unwrap_or(Duration::MAX);
+        let seconds = |name| types::seconds(settings.float(name));
         ScrubSettings {
             max_scrubs: count("osd_max_scrubs"),
             during_recovery: settings.bool("osd_scrub_during_recovery"),

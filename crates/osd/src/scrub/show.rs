@@ -15,7 +15,7 @@ impl Daemon {
             let Some(pool) = map.pool(pgid.pool) else { continue };
             let intervals = self.limits.scrub.intervals_of(pool);
             let record = &host.pg.info().history.scrub;
-            let plan = Plan::of(*pgid, record, pool.create_time, &intervals);
+            let plan = Plan::of(*pgid, record, pool.create_time, self.now.wall, &intervals);
             let forced = host.scrub.requested.is_some();
             let at = if forced { UTime::ZERO } else { plan.light_at.min(plan.deep_at) };
             let shown = json!({

@@ -61,7 +61,11 @@ fn it_measures_and_leaves_nothing() {
 #[test]
 fn what_would_take_too_long_or_too_much_is_refused() {
     let mut c = with_pool(12, 1, 1);
+    let beyond_all = json!({
+        "prefix": "bench", "count": MIB, "size": 65536, "object_size": i64::MAX, "object_num": i64::MAX,
+    });
     for (command, error, word) in [
+        (beyond_all, Errno::ENOSPC, "are free"),
         (bench(0, 4096), Errno::EINVAL, "cannot be 0"),
         (bench(4096, 0), Errno::EINVAL, "cannot be 0"),
         (json!({ "prefix": "bench", "count": -1 }), Errno::EINVAL, "cannot be -1"),

@@ -2,7 +2,7 @@
 
 use super::{Kind, ScrubRecord, Starter};
 use std::time::Duration;
-use types::{PgId, UTime};
+use types::{PgId, UTime, times};
 
 /// How often (Ceph: `osd_scrub_min_interval` and its relatives).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -61,14 +61,30 @@ pub struct Plan {
     pub deep_at: UTime,
 }
 
+/// Clocks of OSDs may differ by so much without anything being wrong.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(300);
+
+/// A stamp of a scrub. One that is yet to come is of a clock that was wrong, and says nothing: a PG that has such a
+/// one would not be scrubbed until then.
+pub fn credible(stamp: UTime, now: UTime) -> UTime {
+    if stamp > now.plus(CLOCKS_DIFFER) { UTime::ZERO } else { stamp }
+}
+
 impl Plan {
     /// Of a PG that was made at `created`.
-    pub fn of(pgid: PgId, record: &ScrubRecord, created: UTime, intervals: &Intervals) -> Self {
-        let last = record.last_scrub_stamp.max(created);
-        let last_deep = record.last_deep_scrub_stamp.max(created);
-        let spread = intervals.min.mul_f64(intervals.randomize.max(0.0) * dice(pgid, record, 1));
+    pub fn of(
+        pgid: PgId,
+        record: &ScrubRecord,
+        created: UTime,
+        now: UTime,
+        intervals: &Intervals,
+    ) -> Self {
+        let created = credible(created, now);
+        let last = credible(record.last_scrub_stamp, now).max(created);
+        let last_deep = credible(record.last_deep_scrub_stamp, now).max(created);
+        let spread = times(intervals.min, intervals.randomize * dice(pgid, record, 1));
         Plan {
-            light_at: last.plus(intervals.min + spread),
+            light_at: last.plus(intervals.min.saturating_add(spread)),
             late_at: last.plus(intervals.max),
             deep_at: last_deep.plus(intervals.deep),
         }
@@ -85,7 +101,7 @@ pub fn due(
     allowed: (bool, bool),
 ) -> Option<Due> {
     let allowed = Allowed { light: allowed.0, deep: allowed.1 };
-    let plan = Plan::of(pgid, record, created, intervals);
+    let plan = Plan::of(pgid, record, created, now, intervals);
     if allowed.deep && now >= plan.deep_at {
         // It is late when a light one would be as well.
         let late = now >= plan.deep_at.plus(intervals.max);
@@ -133,6 +149,39 @@ mod tests {
         let deep = look(&new, at(7), (true, true)).expect("it is due");
         assert!(deep.kind.deep && deep.since == at(7));
         assert!(look(&new, at(8), (true, false)).expect("late").late);
+    }
+
+    #[test]
+    fn intervals_without_bounds_never_come() {
+        let longest = Duration::MAX;
+        for (min, randomize) in [(longest, 0.5), (types::LONGEST, 1e15), (longest, f64::MAX)] {
+            let never =
+                Intervals { min, max: longest, deep: longest, randomize, deep_randomize: 1.0 };
+            for seed in 0..64 {
+                let (pgid, new) = (PgId::new(PoolId(1), seed), ScrubRecord::default());
+                let now = UTime { sec: u32::MAX - 1, nsec: 0 };
+                assert_eq!(due(pgid, &new, at(0), now, &never, (true, true)), None);
+            }
+        }
+    }
+
+    #[test]
+    fn a_stamp_of_a_clock_that_was_ahead_puts_nothing_off() {
+        let ahead = at(1000);
+        let record = |light, deep| ScrubRecord {
+            last_scrub_stamp: light,
+            last_deep_scrub_stamp: deep,
+            ..ScrubRecord::default()
+        };
+        let both = (true, true);
+        assert!(look(&record(ahead, at(8)), at(9), both).is_some_and(|d| !d.kind.deep));
+        assert!(look(&record(at(9), ahead), at(9), both).is_some_and(|d| d.kind.deep));
+        // As far as the clocks of two OSDs may be apart.
+        let soon = at(9).plus(CLOCKS_DIFFER);
+        assert_eq!(look(&record(soon, soon), at(9), both), None);
+        // The pool was made by a clock that was wrong.
+        let (pgid, new) = (PgId::new(PoolId(1), 3), ScrubRecord::default());
+        assert!(due(pgid, &new, ahead, at(9), &intervals(), both).is_some());
     }
 
     #[test]

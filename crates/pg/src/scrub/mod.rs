@@ -17,7 +17,7 @@ mod judge;
 mod repair;
 
 pub use course::{Chunk, Course, Kind, Phase, Scrub, Starter};
-pub use due::{Due, Intervals, Plan, due};
+pub use due::{Due, Intervals, Plan, credible, due};
 pub use judge::{CopyVerdict, Source, Verdict, judge};
 
 use bytes::Bytes;

@@ -6,7 +6,6 @@ use admin::units::stream;
 use admin::{Answer, CommandError};
 use maps::BlocklistAddr;
 use serde_json::{Value, json};
-use std::time::Duration;
 
 pub(super) const COMMANDS: &[CommandDef] = &[
     write(
@@ -53,7 +52,7 @@ fn blocklist(c: &mut Cluster, call: &Call) -> Reply {
         let text = format!("an entry may last from 0 to {MAX_EXPIRE_S} seconds");
         return Err(CommandError::invalid(text));
     }
-    let until = call.now.wall.plus(Duration::from_secs_f64(expire));
+    let until = call.now.wall.plus(types::seconds(expire));
     c.fence(addr, until)?;
     let message = format!("blocklisting {} until {until} ({} sec)", addr.addr(), stream(expire));
     Ok(Answer::message(message))
