@@ -122,6 +122,7 @@ pub async fn open(
     let slot = desk.with(|s| {
         let mut image = new_image(s.new_generation(), &spec, (id, name), fixed, read_only);
         image.alone = at == At::Alone;
+        image.full_try = desk.is_full_try();
         s.images.insert(image)
     });
     let opened = finish_open(desk, slot, at, depth).await;
@@ -154,6 +155,7 @@ fn new_image(
         head: Header::default(),
         parent: None,
         alone: false,
+        full_try: false,
         watch: None,
         watching: false,
         lock: LockState::Unlocked,

@@ -54,6 +54,8 @@ pub struct Desk {
     shared: Rc<RefCell<Shared>>,
     /// The request that it ends.
     request: Option<ImageRequest>,
+    /// Its requests on objects go also to a pool that is full, and fail if they need space.
+    full_try: bool,
 }
 
 /// The answer to an [`Ask`].
@@ -92,7 +94,17 @@ fn unexpected(outcome: &Outcome) -> ClientError {
 impl Desk {
     /// For a script that ends a request, or for one that nobody waits for.
     pub fn new(shared: Rc<RefCell<Shared>>, request: Option<ImageRequest>) -> Self {
-        Desk { shared, request }
+        Desk { shared, request, full_try: false }
+    }
+
+    /// The same for who frees space: it goes on where the pool is full. So do the images that it opens.
+    #[must_use]
+    pub fn full_try_if(&self, yes: bool) -> Self {
+        Desk { full_try: self.full_try || yes, ..self.clone() }
+    }
+
+    pub fn is_full_try(&self) -> bool {
+        self.full_try
     }
 
     /// Does something with the state, at once.
@@ -135,9 +147,13 @@ impl Desk {
         self.with(|s| s.spawn(task));
     }
 
+    fn ask_op(&self, op: ObjectOp) -> Answer {
+        self.ask(Ask::Op(Box::new(op.full_try_if(self.full_try))))
+    }
+
     /// A request on an object.
     pub async fn op(&self, op: ObjectOp) -> Result<OpReply, ClientError> {
-        match self.ask(Ask::Op(Box::new(op))).await {
+        match self.ask_op(op).await {
             Outcome::Op(result) => result,
             other => Err(unexpected(&other)),
         }
@@ -245,7 +261,7 @@ impl Desk {
         ops: impl Iterator<Item = ObjectOp>,
         judge: impl Fn(Result<OpReply, ClientError>) -> Result<(), ClientError>,
     ) -> Result<(), ClientError> {
-        let asked = ops.map(|op| self.with(|s| s.ask(Ask::Op(Box::new(op)))));
+        let asked = ops.map(|op| self.ask_op(op).ticket);
         self.all_of(at_a_time, asked, judge).await
     }
 

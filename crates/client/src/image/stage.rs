@@ -19,8 +19,8 @@ use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
 use types::{Errno, PoolId};
-use wire::msg::op_data::CallIn;
-use wire::msg::{OpCode, ReplyOp};
+use wire::msg::op_data::{CallIn, ListWatchersOut};
+use wire::msg::{OpCode, ReplyOp, flags};
 
 /// Bits of an object's number in the image.
 pub const ORDER: u8 = 12;
@@ -82,6 +82,12 @@ impl Asked {
         let AskedKind::Op(op) = &self.kind else { return false };
         let has = |data: &Bytes| data.windows(bytes.len()).any(|w| w == bytes.as_bytes());
         op.ops.iter().any(|op| has(&op.indata))
+    }
+
+    /// Whether it is held back where the pool is full.
+    pub fn heeds_full(&self) -> bool {
+        let AskedKind::Op(op) = &self.kind else { return false };
+        op.is_write() && op.wire_flags() & flags::FULL_TRY == 0
     }
 }
 
@@ -213,6 +219,7 @@ impl Stage {
             "rbd.parent_overlap_get" => denc::encode(&None::<u64>),
             "lock.get_info" => denc::encode(&super::format::LockInfo::default()),
             "rbd.object_map_load" => self.loaded_map(),
+            "LIST_WATCHERS" => denc::encode(&ListWatchersOut::default()),
             _ => Bytes::new(),
         }
     }
@@ -293,6 +300,15 @@ impl Stage {
     pub fn serve(&mut self) {
         while let Some(asked) = self.asked.pop_front() {
             self.ok(asked);
+        }
+    }
+
+    /// Answers as to who removes an image that has no journal, and that no group and no mirror knows.
+    pub fn ok_unless_connected(&mut self, asked: Asked) {
+        let others = ["image_group_get", "mirror_image_get", "journal.get"];
+        match others.iter().any(|other| asked.text.contains(other)) {
+            true => self.fail(asked, Errno::ENOENT),
+            false => self.ok(asked),
         }
     }
 

@@ -114,6 +114,8 @@ pub struct Image {
     pub parent: Option<usize>,
     /// Its parent is not opened.
     pub alone: bool,
+    /// It is opened by who frees space: see [`Desk::full_try_if`].
+    pub full_try: bool,
     pub watch: Option<RequestId>,
     /// The watch is registered, for all that is known.
     pub watching: bool,
@@ -376,8 +378,10 @@ impl Shared {
         slot: usize,
         make: impl FnOnce(Desk) -> F,
     ) {
-        self.image_mut(slot).scripts += 1;
-        let desk = self.desk();
+        let image = self.image_mut(slot);
+        image.scripts += 1;
+        let full_try = image.full_try;
+        let desk = self.desk().full_try_if(full_try);
         let script = make(desk.clone());
         self.spawn(async move {
             script.await;

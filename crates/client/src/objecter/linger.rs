@@ -64,7 +64,12 @@ pub(crate) enum Watcher {
 
 impl Linger {
     fn new(kind: Kind, object: Object, now: Mono) -> Self {
-        let flag = if matches!(kind, Kind::Watch { .. }) { flags::WRITE } else { flags::READ };
+        let flag = match kind {
+            // A watch takes no space. One that is not registered again as the pool is full would be lost, and who
+            // holds a lock by it be taken for dead.
+            Kind::Watch { .. } => flags::WRITE | flags::FULL_TRY,
+            Kind::Notify { .. } => flags::READ,
+        };
         let flags = flag | flags::ONDISK | flags::KNOWN_IF_REDIRECTED;
         Linger {
             kind,

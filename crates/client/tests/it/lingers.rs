@@ -57,7 +57,7 @@ fn a_watch_is_registered_gets_notifies_and_is_ended() {
     let mut rig = Rig::new(3);
     let (_, id, asked) = watching(&mut rig);
     let args = asked.op.ops[0].args.watch();
-    assert_eq!((args.cookie, args.timeout_s, asked.op.flags), (id.0, 20, 0x40_0024));
+    assert_eq!((args.cookie, args.timeout_s, asked.op.flags), (id.0, 20, 0xc0_0024));
     say(&mut rig, 0, event(WatchEvent::Notify, id.0));
     let Outcome::Notified { notify_id, notifier, payload } = rig.outcome(id) else { panic!() };
     assert_eq!((notify_id, notifier, &payload[..]), (77, 4999, &b"news"[..]));
@@ -328,6 +328,19 @@ fn a_watch_whose_registration_is_not_answered_ends_when_its_time_is_over() {
     assert!(rig.act(move |now, c| c.unwatch(now, id)).is_none());
     rig.run_secs(30);
     assert!(rig.try_request(0).is_none() && rig.is_pending(id), "once");
+}
+
+#[test]
+fn a_watch_is_registered_on_a_full_cluster_and_again() {
+    let mut rig = Rig::new(3);
+    set_flags(&mut rig, OsdMapFlags::FULL);
+    let (_, id, _) = watching(&mut rig);
+    rig.hang_up(0);
+    rig.run_secs(1);
+    let again = watch_request(&mut rig, 0, watch_op::RECONNECT);
+    rig.reply(&again, |_| ());
+    say(&mut rig, 0, event(WatchEvent::Notify, id.0));
+    assert!(matches!(rig.outcome(id), Outcome::Notified { .. }));
 }
 
 #[test]
