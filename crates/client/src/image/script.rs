@@ -87,6 +87,10 @@ impl<T, F: FnMut(&mut Shared) -> Option<T> + Unpin> Future for Until<F> {
     }
 }
 
+fn canceled() -> ClientError {
+    ClientError::new(Errno::ECANCELED, "a request on an image", "")
+}
+
 fn unexpected(outcome: &Outcome) -> ClientError {
     ClientError::new(Errno::EIO, "a request", format!("it ended as something else: {outcome:?}"))
 }
@@ -130,11 +134,7 @@ impl Desk {
     /// # Errors
     /// ECANCELED when not.
     pub fn is_wanted(&self) -> Result<(), ClientError> {
-        let Some(id) = self.request else { return Ok(()) };
-        match self.with(|s| s.works.get(&id).is_some_and(|work| work.canceled)) {
-            true => Err(ClientError::new(Errno::ECANCELED, "a request on an image", "")),
-            false => Ok(()),
-        }
+        if self.with(|s| s.is_canceled(self.request)) { Err(canceled()) } else { Ok(()) }
     }
 
     fn ask(&self, ask: Ask) -> Answer {
@@ -232,6 +232,22 @@ impl Desk {
         condition: impl FnMut(&mut Shared) -> Option<T> + Unpin,
     ) -> impl Future<Output = T> {
         Until { desk: self.clone(), condition }
+    }
+
+    /// The same, unless the request's owner does not want it any more.
+    ///
+    /// # Errors
+    /// ECANCELED when so.
+    pub async fn until_wanted<T>(
+        &self,
+        mut condition: impl FnMut(&mut Shared) -> Option<T> + Unpin,
+    ) -> Result<T, ClientError> {
+        let request = self.request;
+        self.until(move |s| match condition(s) {
+            Some(met) => Some(Ok(met)),
+            None => s.is_canceled(request).then(|| Err(canceled())),
+        })
+        .await
     }
 
     /// Waits until the condition gives something, or for so long.
