@@ -394,6 +394,7 @@ impl Client {
         while let Some(due) = self.timers.pop(now.mono) {
             match due {
                 Due::Op(tid) => self.objecter.time_out(cx!(self, now), tid),
+                Due::Linger(cookie) => self.objecter.time_out_linger(cx!(self, now), cookie),
                 Due::Mon(tid) => self.time_out_mon(tid),
                 Due::Tick => self.objecter.tick(cx!(self, now)),
             }

@@ -20,7 +20,8 @@ pub struct ClientConfig {
     /// Bytes of data of those requests, written or asked for (`objecter_inflight_op_bytes`).
     pub max_bytes: usize,
     /// A request on an object fails with ETIMEDOUT after so long; `None`: it waits for ever
-    /// (`rados_osd_op_timeout`). A request's own limit goes before.
+    /// (`rados_osd_op_timeout`). A request's own limit goes before. It is also the limit of a watch, until it is
+    /// registered the first time, and of a notify, beside the time that the notify gives watchers.
     pub op_timeout: Option<Duration>,
     /// The same for requests to the mon (`rados_mon_op_timeout`).
     pub mon_timeout: Option<Duration>,

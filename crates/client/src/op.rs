@@ -412,6 +412,12 @@ impl ObjectOp {
         self
     }
 
+    /// The same on a condition.
+    #[must_use]
+    pub(crate) fn full_try_if(self, yes: bool) -> Self {
+        if yes { self.full_try() } else { self }
+    }
+
     /// A write's operations may return data.
     #[must_use]
     pub fn return_data(mut self) -> Self {

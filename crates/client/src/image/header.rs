@@ -114,6 +114,7 @@ pub async fn open(
     at: At,
     depth: usize,
 ) -> Result<usize, ClientError> {
+    desk.is_wanted()?;
     let (id, name) = resolve(desk, &spec).await?;
     let header = Object::new(spec.pool, header_name(&id)).in_namespace(spec.nspace.clone());
     let title = format!("image {}", if name.is_empty() { &id } else { &name });
@@ -122,6 +123,7 @@ pub async fn open(
     let slot = desk.with(|s| {
         let mut image = new_image(s.new_generation(), &spec, (id, name), fixed, read_only);
         image.alone = at == At::Alone;
+        image.full_try = desk.is_full_try();
         s.images.insert(image)
     });
     let opened = finish_open(desk, slot, at, depth).await;
@@ -154,6 +156,7 @@ fn new_image(
         head: Header::default(),
         parent: None,
         alone: false,
+        full_try: false,
         watch: None,
         watching: false,
         lock: LockState::Unlocked,
@@ -180,6 +183,7 @@ fn new_image(
         closing: false,
         head_changes: 0,
         lock_error: None,
+        holding: 0,
         scripts: 0,
         wishes: VecDeque::new(),
         asked: BTreeMap::new(),
@@ -190,6 +194,7 @@ async fn finish_open(desk: &Desk, slot: usize, at: At, depth: usize) -> Result<(
     if !desk.with(|s| s.image(slot).read_only) {
         desk.watch(slot).await?;
     }
+    desk.is_wanted()?;
     refresh_to(desk, slot, Some(at), depth).await
 }
 
@@ -454,5 +459,27 @@ impl Shared {
                 tracing::warn!(%error, "the header of an image cannot be read");
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::Stage;
+    use super::*;
+
+    #[test]
+    fn an_image_that_nobody_wants_any_more_is_not_opened() {
+        let mut stage = Stage::new();
+        let spec = OpenImage::new(PoolId(1), "x");
+        let (id, opened) =
+            stage.request(|desk| async move { open(&desk, spec, At::Head, 0).await });
+        let watch = stage.until("watch");
+        stage.cancel(id);
+        stage.ok(watch);
+        let unwatch = stage.take("unwatch");
+        assert!(stage.asked.is_empty(), "{:?}", stage.asked);
+        stage.ok(unwatch);
+        assert_eq!(opened.take().unwrap().unwrap_err().errno, Errno::ECANCELED);
+        assert!(stage.with(|s| s.images.is_empty()));
     }
 }

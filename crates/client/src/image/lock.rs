@@ -181,9 +181,13 @@ async fn open_taken(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     follow_watch(desk, slot, &[LockState::Acquiring]).await
 }
 
-/// Takes the lock on the header.
+/// Takes the lock on the header, for as long as somebody waits for it: its holder may never let go.
 async fn take(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     loop {
+        if !desk.with(|s| s.image(slot).is_lock_wanted()) {
+            let why = "nobody waits for it any more";
+            return Err(desk.with(|s| s.error(slot, Errno::ECANCELED, "lock of", why)));
+        }
         let (header, cookie, me) = desk.until(move |s| s.ready_to_take(slot)).await?;
         let info = lock_info(desk, header.clone()).await?;
         let Some((id, locker)) = info.lockers.first_key_value() else {
@@ -543,6 +547,30 @@ mod tests {
         assert!(!stage.is_asked("unwatch"));
         stage.ok(unlock);
         stage.serve();
+        assert!(closed.borrow().is_some());
+    }
+
+    #[test]
+    fn a_lock_that_nobody_waits_for_any_more_is_not_asked_for() {
+        let mut stage = Stage::new();
+        let slot = stage.open();
+        stage.lock_by_another();
+        let (id, lock) =
+            stage.request(|desk| async move { super::super::maintain::lock(&desk, slot).await });
+        for _ in 0..5 {
+            let ask = stage.until("notify");
+            stage.answer_notify(ask, 0);
+            stage.pass(PATIENCE);
+        }
+        assert!(lock.borrow().is_none());
+        stage.cancel(id);
+        assert_eq!(lock.take().unwrap().unwrap_err().errno, Errno::ECANCELED);
+        let closed =
+            stage.script(|desk| async move { super::super::header::close(&desk, slot).await });
+        for _ in 0..5 {
+            stage.serve();
+            stage.pass(PATIENCE);
+        }
         assert!(closed.borrow().is_some());
     }
 }

@@ -121,15 +121,22 @@ fn refuse(desk: &Desk, slot: usize) -> Result<(), ClientError> {
 }
 
 async fn hold(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    desk.with(|s| s.image_mut(slot).holding += 1);
+    let held = wait_to_hold(desk, slot).await;
+    desk.with(|s| s.image_mut(slot).holding -= 1);
+    held
+}
+
+async fn wait_to_hold(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     let failures = desk.with(|s| s.image(slot).refresh_failures.0);
     loop {
-        let step = desk.until(move |s| next_step(s, slot, failures)).await;
+        let step = desk.until_wanted(move |s| next_step(s, slot, failures)).await?;
         match step {
             Step::Held => return Ok(()),
             Step::Failed(error) => return Err(error),
             Step::WaitForLock => {}
         }
-        let failed = desk.until(move |s| {
+        let failed = desk.until_wanted(move |s| {
             let image = s.image_mut(slot);
             match image.lock {
                 LockState::Acquiring => None,
@@ -137,7 +144,7 @@ async fn hold(desk: &Desk, slot: usize) -> Result<(), ClientError> {
                 _ => Some(None),
             }
         });
-        if let Some(error) = failed.await {
+        if let Some(error) = failed.await? {
             return Err(error);
         }
     }

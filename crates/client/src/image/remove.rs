@@ -10,8 +10,10 @@ use crate::op::{Object, ObjectOp};
 use crate::reply::OpReply;
 use types::{Errno, SnapId};
 
-/// Removes an image that has no snapshots and that nobody else has open.
+/// Removes an image that has no snapshots and that nobody else has open; also from a full pool, as that may be
+/// how it is to get space again.
 pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
+    let desk = &desk.full_try_if(true);
     let wanted = OpenImage { snap: None, read_only: false, ..spec.clone() };
     let opened = Box::pin(open(desk, wanted, At::Alone, 0)).await;
     let (id, name, parent) = match opened {
@@ -44,7 +46,7 @@ pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
     remove_object(desk, object(format!("rbd_id.{name}"))).await?;
     let directory = ObjectOp::new(object("rbd_directory".to_owned()));
     let op = directory.call("rbd", "dir_remove_image", denc::encode(&(&name, &id)));
-    unless_missing(desk.op(op.as_write().full_try()).await).map(drop)
+    unless_missing(desk.op(op.as_write()).await).map(drop)
 }
 
 /// Id and name of an image whose header is gone.
@@ -119,4 +121,29 @@ async fn empty(desk: &Desk, slot: usize) -> Result<Option<ParentSpec>, ClientErr
         super::flatten::detach(desk, slot, parent).await?;
     }
     Ok(parent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::object_map::State;
+    use super::super::stage::{End, Stage};
+    use super::*;
+    use types::PoolId;
+
+    fn removing(stage: &mut Stage) -> End<Result<(), ClientError>> {
+        let spec = OpenImage::new(PoolId(1), "x");
+        stage.script(|desk| async move { remove(&desk, spec).await })
+    }
+
+    #[test]
+    fn nothing_of_a_removal_waits_for_space() {
+        let mut stage = Stage::new();
+        stage.map = vec![State::Exists; 4];
+        let removed = removing(&mut stage);
+        while let Some(asked) = stage.asked.pop_front() {
+            assert!(!asked.heeds_full(), "{asked:?}");
+            stage.ok_unless_connected(asked);
+        }
+        assert!(removed.take().unwrap().is_ok());
+    }
 }

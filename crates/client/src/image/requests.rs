@@ -174,12 +174,10 @@ impl Images {
         Some(work.done as f64 / work.steps as f64)
     }
 
-    /// A request is not wanted any more: one that says how far it is stops, with ECANCELED, when it says so
-    /// next. What it has done stays done.
+    /// A request is not wanted any more: it stops, with ECANCELED, after what it waits for next, if it takes long.
+    /// What it has done stays done.
     pub fn cancel(&mut self, id: ImageRequest) {
-        if let Some(work) = self.shared.borrow_mut().works.get_mut(&id) {
-            work.canceled = true;
-        }
+        self.shared.borrow_mut().cancel(id);
     }
 
     /// Starts a script that works on an open image, and ends a request.

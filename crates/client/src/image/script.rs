@@ -54,6 +54,8 @@ pub struct Desk {
     shared: Rc<RefCell<Shared>>,
     /// The request that it ends.
     request: Option<ImageRequest>,
+    /// Its requests on objects go also to a pool that is full, and fail if they need space.
+    full_try: bool,
 }
 
 /// The answer to an [`Ask`].
@@ -85,6 +87,10 @@ impl<T, F: FnMut(&mut Shared) -> Option<T> + Unpin> Future for Until<F> {
     }
 }
 
+fn canceled() -> ClientError {
+    ClientError::new(Errno::ECANCELED, "a request on an image", "")
+}
+
 fn unexpected(outcome: &Outcome) -> ClientError {
     ClientError::new(Errno::EIO, "a request", format!("it ended as something else: {outcome:?}"))
 }
@@ -92,7 +98,17 @@ fn unexpected(outcome: &Outcome) -> ClientError {
 impl Desk {
     /// For a script that ends a request, or for one that nobody waits for.
     pub fn new(shared: Rc<RefCell<Shared>>, request: Option<ImageRequest>) -> Self {
-        Desk { shared, request }
+        Desk { shared, request, full_try: false }
+    }
+
+    /// The same for who frees space: it goes on where the pool is full. So do the images that it opens.
+    #[must_use]
+    pub fn full_try_if(&self, yes: bool) -> Self {
+        Desk { full_try: self.full_try || yes, ..self.clone() }
+    }
+
+    pub fn is_full_try(&self) -> bool {
+        self.full_try
     }
 
     /// Does something with the state, at once.
@@ -118,11 +134,7 @@ impl Desk {
     /// # Errors
     /// ECANCELED when not.
     pub fn is_wanted(&self) -> Result<(), ClientError> {
-        let Some(id) = self.request else { return Ok(()) };
-        match self.with(|s| s.works.get(&id).is_some_and(|work| work.canceled)) {
-            true => Err(ClientError::new(Errno::ECANCELED, "a request on an image", "")),
-            false => Ok(()),
-        }
+        if self.with(|s| s.is_canceled(self.request)) { Err(canceled()) } else { Ok(()) }
     }
 
     fn ask(&self, ask: Ask) -> Answer {
@@ -135,9 +147,13 @@ impl Desk {
         self.with(|s| s.spawn(task));
     }
 
+    fn ask_op(&self, op: ObjectOp) -> Answer {
+        self.ask(Ask::Op(Box::new(op.full_try_if(self.full_try))))
+    }
+
     /// A request on an object.
     pub async fn op(&self, op: ObjectOp) -> Result<OpReply, ClientError> {
-        match self.ask(Ask::Op(Box::new(op))).await {
+        match self.ask_op(op).await {
             Outcome::Op(result) => result,
             other => Err(unexpected(&other)),
         }
@@ -218,6 +234,22 @@ impl Desk {
         Until { desk: self.clone(), condition }
     }
 
+    /// The same, unless the request's owner does not want it any more.
+    ///
+    /// # Errors
+    /// ECANCELED when so.
+    pub async fn until_wanted<T>(
+        &self,
+        mut condition: impl FnMut(&mut Shared) -> Option<T> + Unpin,
+    ) -> Result<T, ClientError> {
+        let request = self.request;
+        self.until(move |s| match condition(s) {
+            Some(met) => Some(Ok(met)),
+            None => s.is_canceled(request).then(|| Err(canceled())),
+        })
+        .await
+    }
+
     /// Waits until the condition gives something, or for so long.
     pub async fn until_or<T>(
         &self,
@@ -245,7 +277,7 @@ impl Desk {
         ops: impl Iterator<Item = ObjectOp>,
         judge: impl Fn(Result<OpReply, ClientError>) -> Result<(), ClientError>,
     ) -> Result<(), ClientError> {
-        let asked = ops.map(|op| self.with(|s| s.ask(Ask::Op(Box::new(op)))));
+        let asked = ops.map(|op| self.ask_op(op).ticket);
         self.all_of(at_a_time, asked, judge).await
     }
 

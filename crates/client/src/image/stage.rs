@@ -1,10 +1,12 @@
 //! Images without a cluster, for tests: what they ask for is listed, and answered as a test likes.
 
+use super::format::{COOKIE_PREFIX, LOCK_EXCLUSIVE, LOCK_TAG, LockInfo, Locker, LockerId};
 use super::header::{At, open};
 use super::io::{Io, Kind, Owner};
+use super::notice::response;
 use super::object_map::State;
 use super::script::{Ask, Desk, Task, Ticket};
-use super::state::{Header, Route, Shared};
+use super::state::{Header, Route, Shared, Work};
 use super::{ImageOutcome, ImageRequest, OpenImage, feature};
 use crate::error::ClientError;
 use crate::op::ObjectOp;
@@ -18,9 +20,9 @@ use std::future::Future;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
-use types::{Errno, PoolId};
-use wire::msg::op_data::CallIn;
-use wire::msg::{OpCode, ReplyOp};
+use types::{EntityAddr, EntityName, EntityType, Errno, PoolId, UTime};
+use wire::msg::op_data::{CallIn, ListWatchersOut, WatchItem};
+use wire::msg::{OpCode, ReplyOp, flags};
 
 /// Bits of an object's number in the image.
 pub const ORDER: u8 = 12;
@@ -83,6 +85,12 @@ impl Asked {
         let has = |data: &Bytes| data.windows(bytes.len()).any(|w| w == bytes.as_bytes());
         op.ops.iter().any(|op| has(&op.indata))
     }
+
+    /// Whether it is held back where the pool is full.
+    pub fn heeds_full(&self) -> bool {
+        let AskedKind::Op(op) = &self.kind else { return false };
+        op.is_write() && op.wire_flags() & flags::FULL_TRY == 0
+    }
 }
 
 impl Stage {
@@ -114,8 +122,34 @@ impl Stage {
         &mut self,
         make: impl FnOnce(Desk) -> F,
     ) -> End<T> {
+        self.script_of(None, make)
+    }
+
+    /// Begins a script that a request waits for, and that can be canceled.
+    pub fn request<T: 'static, F: Future<Output = T> + 'static>(
+        &mut self,
+        make: impl FnOnce(Desk) -> F,
+    ) -> (ImageRequest, End<T>) {
+        let id = self.with(|s| {
+            let id = s.new_request();
+            s.works.insert(id, Work::default());
+            id
+        });
+        (id, self.script_of(Some(id), make))
+    }
+
+    pub fn cancel(&mut self, id: ImageRequest) {
+        self.with(|s| s.cancel(id));
+        self.run();
+    }
+
+    fn script_of<T: 'static, F: Future<Output = T> + 'static>(
+        &mut self,
+        request: Option<ImageRequest>,
+        make: impl FnOnce(Desk) -> F,
+    ) -> End<T> {
         let end: End<T> = Rc::default();
-        let script = make(Desk::new(self.shared.clone(), None));
+        let script = make(Desk::new(self.shared.clone(), request));
         let own = end.clone();
         self.with(|s| s.spawn(async move { *own.borrow_mut() = Some(script.await) }));
         self.run();
@@ -213,6 +247,7 @@ impl Stage {
             "rbd.parent_overlap_get" => denc::encode(&None::<u64>),
             "lock.get_info" => denc::encode(&super::format::LockInfo::default()),
             "rbd.object_map_load" => self.loaded_map(),
+            "LIST_WATCHERS" => denc::encode(&ListWatchersOut::default()),
             _ => Bytes::new(),
         }
     }
@@ -248,6 +283,33 @@ impl Stage {
             AskedKind::Other => panic!("no answer is known to {asked:?}"),
         };
         self.complete(asked.id, outcome);
+    }
+
+    /// A watcher answers a notify with this result.
+    pub fn answer_notify(&mut self, asked: Asked, result: i32) {
+        let replies = vec![((4200, 1), response(result))];
+        self.complete(
+            asked.id,
+            Outcome::NotifyDone(Ok(NotifyResult { replies, missed: Vec::new() })),
+        );
+    }
+
+    /// Another client, which lives, has the lock.
+    pub fn lock_by_another(&mut self) {
+        let name = EntityName { kind: EntityType::CLIENT, num: 4200 };
+        let addr = EntityAddr::default();
+        let id = LockerId { name, cookie: format!("{COOKIE_PREFIX}1") };
+        let (expiration, description) = (UTime::ZERO, String::new());
+        let locker = Locker { expiration, addr, description };
+        let info = LockInfo {
+            lockers: [(id, locker)].into_iter().collect(),
+            kind: LOCK_EXCLUSIVE,
+            tag: LOCK_TAG.to_owned(),
+        };
+        let watch = WatchItem { watcher: name, cookie: 1, timeout_s: 30, addr };
+        let watchers = ListWatchersOut { watchers: vec![watch] };
+        self.answers.push(("lock.get_info", denc::encode(&info)));
+        self.answers.push(("LIST_WATCHERS", denc::encode(&watchers)));
     }
 
     pub fn fail(&mut self, asked: Asked, errno: Errno) {
@@ -293,6 +355,15 @@ impl Stage {
     pub fn serve(&mut self) {
         while let Some(asked) = self.asked.pop_front() {
             self.ok(asked);
+        }
+    }
+
+    /// Answers as to who removes an image that has no journal, and that no group and no mirror knows.
+    pub fn ok_unless_connected(&mut self, asked: Asked) {
+        let others = ["image_group_get", "mirror_image_get", "journal.get"];
+        match others.iter().any(|other| asked.text.contains(other)) {
+            true => self.fail(asked, Errno::ENOENT),
+            false => self.ok(asked),
         }
     }
 

@@ -114,6 +114,8 @@ pub struct Image {
     pub parent: Option<usize>,
     /// Its parent is not opened.
     pub alone: bool,
+    /// It is opened by who frees space: see [`Desk::full_try_if`].
+    pub full_try: bool,
     pub watch: Option<RequestId>,
     /// The watch is registered, for all that is known.
     pub watching: bool,
@@ -156,6 +158,8 @@ pub struct Image {
     pub head_changes: u64,
     /// Why the lock could not be had the last time.
     pub lock_error: Option<ClientError>,
+    /// Scripts that wait until they may change the image as a whole, and for the lock.
+    pub holding: usize,
     /// Scripts that work on it.
     pub scripts: usize,
     /// Requests of peers that were answered lately, and how they ended.
@@ -240,6 +244,11 @@ impl Image {
     /// Whether a lost watch is replaced: who closes the image has no use for one when the lock is gone.
     pub fn needs_watch(&self) -> bool {
         !self.closing || self.lock != LockState::Unlocked || !self.queue.is_empty()
+    }
+
+    /// Whether somebody waits for the lock.
+    pub fn is_lock_wanted(&self) -> bool {
+        self.holding > 0 || !self.queue.is_empty()
     }
 
     /// Whether no change is on its way.
@@ -376,8 +385,10 @@ impl Shared {
         slot: usize,
         make: impl FnOnce(Desk) -> F,
     ) {
-        self.image_mut(slot).scripts += 1;
-        let desk = self.desk();
+        let image = self.image_mut(slot);
+        image.scripts += 1;
+        let full_try = image.full_try;
+        let desk = self.desk().full_try_if(full_try);
         let script = make(desk.clone());
         self.spawn(async move {
             script.await;
@@ -386,6 +397,20 @@ impl Shared {
                 s.touched = true;
             });
         });
+    }
+
+    /// A request is not wanted any more.
+    pub fn cancel(&mut self, id: ImageRequest) {
+        if let Some(work) = self.works.get_mut(&id) {
+            work.canceled = true;
+            self.touched = true;
+            // It may wait for something else than an answer.
+            self.set_alarm(Duration::ZERO);
+        }
+    }
+
+    pub fn is_canceled(&self, request: Option<ImageRequest>) -> bool {
+        request.and_then(|id| self.works.get(&id)).is_some_and(|work| work.canceled)
     }
 
     pub fn set_alarm(&mut self, after: Duration) -> Mono {

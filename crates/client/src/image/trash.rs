@@ -75,11 +75,12 @@ async fn set_state(
     expected: u8,
 ) -> Result<(), ClientError> {
     let op = call(spec, "trash_state_set", (spec.id.as_str(), new, expected)).as_write();
-    desk.op(op.full_try()).await.map(drop)
+    desk.op(op).await.map(drop)
 }
 
-/// Removes an image that is in the trash, and takes it off the list there.
+/// Removes an image that is in the trash, and takes it off the list there; also from a full pool.
 pub async fn remove(desk: &Desk, spec: TrashedImage) -> Result<(), ClientError> {
+    let desk = &desk.full_try_if(true);
     let trashed = get(desk, &spec).await?;
     let now = desk.with(|s| s.now.wall);
     match trashed.state {
@@ -104,7 +105,7 @@ pub async fn remove(desk: &Desk, spec: TrashedImage) -> Result<(), ClientError> 
         let _ = set_state(desk, &spec, state::NORMAL, state::REMOVING).await;
     }
     removed?;
-    let op = call(&spec, "trash_remove", spec.id.as_str()).as_write().full_try();
+    let op = call(&spec, "trash_remove", spec.id.as_str()).as_write();
     unless_missing(desk.op(op).await).map(drop)
 }
 

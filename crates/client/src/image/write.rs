@@ -150,12 +150,6 @@ impl Shared {
     }
 }
 
-impl ObjectOp {
-    fn full_try_if(self, removes: bool) -> Self {
-        if removes { self.full_try() } else { self }
-    }
-}
-
 // ---- the object map ----
 
 impl Shared {

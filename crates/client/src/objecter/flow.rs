@@ -22,6 +22,15 @@ impl Objecter {
     }
 
     pub(super) fn begin_user(&mut self, cx: &mut Cx<'_>, id: RequestId, op: ObjectOp, cost: usize) {
+        self.begin_op(cx, Purpose::User(id), op, cost);
+    }
+
+    /// A request whose end nobody waits for.
+    pub(super) fn begin_quietly(&mut self, cx: &mut Cx<'_>, op: ObjectOp) {
+        self.begin_op(cx, Purpose::Quiet, op, 0);
+    }
+
+    fn begin_op(&mut self, cx: &mut Cx<'_>, purpose: Purpose, op: ObjectOp, cost: usize) {
         let writes = op.is_write();
         let flags = op.wire_flags();
         let mtime = match op.mtime {
@@ -34,7 +43,7 @@ impl Objecter {
         let snap = if writes { SnapId::HEAD } else { op.snap };
         let request = Request { ops: op.ops, snap, snapc: op.snapc, mtime };
         let target = Target::new(Aim::Object(op.object), flags);
-        let tid = self.begin(cx, Purpose::User(id), request, target, cost);
+        let tid = self.begin(cx, purpose, request, target, cost);
         self.limit(cx, tid, timeout);
     }
 

@@ -5,19 +5,27 @@
 //! know it any more says so, and then the watch is lost for good: notifies may have been missed, so
 //! the user must look for himself. A notify is one request whose result comes later as a message; it
 //! is sent again from the start until that comes.
+//!
+//! Time limits are those of requests on objects (`op_timeout`), over all registrations together: for a watch
+//! until it is registered the first time, for a notify until its result is there.
 
 use super::target::{Aim, Target, Verdict};
-use super::{Cx, Objecter, Purpose, Request};
+use super::{Cx, Due, Objecter, Purpose, Request};
 use crate::error::{ClientError, errno_of};
 use crate::op::{Object, ObjectOp};
 use crate::outcome::{NotifyResult, Outcome, RequestId};
 use crate::reply::OpReply;
 use bytes::Bytes;
+use io::TimerId;
 use maps::OsdMapFlags;
+use std::time::Duration;
 use types::{Errno, Mono, OsdId, SnapId, UTime};
 use wire::msg::op::{self, OpCode, watch_op};
 use wire::msg::op_data::{NotifyAckIn, NotifyIn, NotifyReplies};
 use wire::msg::{MWatchNotify, Ops, OsdOp, SnapContext, WatchEvent, flags};
+
+/// How long an OSD waits for answers to a notify that does not say it (`osd_default_notify_timeout`).
+const DEFAULT_NOTIFY_S: u32 = 30;
 
 /// What is kept.
 #[derive(Debug)]
@@ -41,6 +49,8 @@ pub(super) struct Linger {
     valid_since: Mono,
     /// The watch was lost.
     lost: Option<Errno>,
+    /// Its time limit, for as long as it has one.
+    timer: Option<TimerId>,
 }
 
 /// A watch, as its user sees it.
@@ -54,7 +64,12 @@ pub(crate) enum Watcher {
 
 impl Linger {
     fn new(kind: Kind, object: Object, now: Mono) -> Self {
-        let flag = if matches!(kind, Kind::Watch { .. }) { flags::WRITE } else { flags::READ };
+        let flag = match kind {
+            // A watch takes no space. One that is not registered again as the pool is full would be lost, and who
+            // holds a lock by it be taken for dead.
+            Kind::Watch { .. } => flags::WRITE | flags::FULL_TRY,
+            Kind::Notify { .. } => flags::READ,
+        };
         let flags = flag | flags::ONDISK | flags::KNOWN_IF_REDIRECTED;
         Linger {
             kind,
@@ -65,7 +80,18 @@ impl Linger {
             ping_tid: None,
             valid_since: now,
             lost: None,
+            timer: None,
         }
+    }
+
+    /// How long it takes when all is well, beside what any request takes.
+    fn patience(&self) -> Duration {
+        let secs = match self.kind {
+            Kind::Watch { .. } => 0,
+            Kind::Notify { timeout_s: 0, .. } => DEFAULT_NOTIFY_S,
+            Kind::Notify { timeout_s, .. } => timeout_s,
+        };
+        Duration::from_secs(u64::from(secs))
     }
 
     pub fn is_alive(&self) -> bool {
@@ -96,6 +122,11 @@ fn watch(cookie: u64, op: u8, generation: u32, timeout_s: u32) -> OsdOp {
     OsdOp::new(OpCode::WATCH, op::Watch { cookie, version: 0, op, generation, timeout_s })
 }
 
+/// Ends a watch. It takes no space, so that it goes also to a pool that is full.
+fn end_of_watch(object: Object, cookie: u64) -> ObjectOp {
+    ObjectOp::new(object).op(watch(cookie, watch_op::UNWATCH, 0, 0)).full_try()
+}
+
 /// An OSD that knows no such object knows no such watch.
 fn normalized(errno: Errno) -> Errno {
     if errno == Errno::ENOENT { Errno::ENOTCONN } else { errno }
@@ -106,8 +137,7 @@ fn normalized(errno: Errno) -> Errno {
 impl Objecter {
     pub fn watch(&mut self, cx: &mut Cx<'_>, id: RequestId, object: Object, timeout_s: u32) {
         let kind = Kind::Watch { timeout_s };
-        self.lingers.insert(id.0, Linger::new(kind, object, cx.now.mono));
-        self.register(cx, id.0);
+        self.begin_linger(cx, id, Linger::new(kind, object, cx.now.mono));
     }
 
     pub fn notify(
@@ -119,7 +149,15 @@ impl Objecter {
         timeout_s: u32,
     ) {
         let kind = Kind::Notify { timeout_s, payload, notify_id: None };
-        self.lingers.insert(id.0, Linger::new(kind, object, cx.now.mono));
+        self.begin_linger(cx, id, Linger::new(kind, object, cx.now.mono));
+    }
+
+    fn begin_linger(&mut self, cx: &mut Cx<'_>, id: RequestId, mut linger: Linger) {
+        if let Some(limit) = self.default_timeout {
+            let at = cx.now.mono.after(limit.saturating_add(linger.patience()));
+            linger.timer = Some(cx.timers.set(at, Due::Linger(id.0)));
+        }
+        self.lingers.insert(id.0, linger);
         self.register(cx, id.0);
     }
 
@@ -129,8 +167,7 @@ impl Objecter {
         let Aim::Object(object) = linger.target.aim else {
             return None;
         };
-        let op = watch(watch_id.0, watch_op::UNWATCH, 0, 0);
-        self.begin_user(cx, id, ObjectOp::new(object).op(op), 0);
+        self.begin_user(cx, id, end_of_watch(object, watch_id.0), 0);
         Some(())
     }
 
@@ -144,7 +181,9 @@ impl Objecter {
         let op = OsdOp::new(OpCode::NOTIFY_ACK, args).with_indata(denc::encode(&ack));
         let flags = flags::READ | flags::ONDISK | flags::KNOWN_IF_REDIRECTED;
         let target = Target::new(linger.target.aim.clone(), flags);
-        self.begin(cx, Purpose::Quiet, Request::read(Ops::from_iter([op])), target, 0);
+        let request = Request::read(Ops::from_iter([op]));
+        let tid = self.begin(cx, Purpose::Quiet, request, target, 0);
+        self.limit(cx, tid, self.default_timeout);
     }
 
     pub fn watcher(&self, id: RequestId) -> Option<Watcher> {
@@ -162,7 +201,32 @@ impl Objecter {
         for tid in linger.register_tid.into_iter().chain(linger.ping_tid) {
             self.remove(cx, tid);
         }
+        if let Some(timer) = linger.timer {
+            cx.timers.cancel(timer);
+        }
         Some(linger)
+    }
+
+    /// The time limit of a watch that is not registered, or of a notify, has come.
+    pub fn time_out_linger(&mut self, cx: &mut Cx<'_>, cookie: u64) {
+        let registration = self.lingers.get(&cookie).and_then(|l| l.register_tid);
+        let registration = registration.and_then(|tid| self.ops.get(&tid));
+        let waits = registration.map(|op| format!("it waited {}", self.waits_for(op)));
+        let Some(linger) = self.remove_linger(cx, cookie) else {
+            return;
+        };
+        let (id, aim) = (RequestId(cookie), &linger.target.aim);
+        let verb = if linger.is_watch() { "watch" } else { "notify" };
+        let why = waits.unwrap_or_else(|| "the OSD has not said that it is over".to_owned());
+        let error = ClientError::new(Errno::ETIMEDOUT, format!("{verb} of {aim}"), why);
+        if !linger.is_watch() {
+            return cx.complete(id, Outcome::NotifyDone(Err(error)));
+        }
+        cx.complete(id, Outcome::Watching(Err(error)));
+        // It may be registered nevertheless: then others would think that somebody is there.
+        if let Aim::Object(object) = linger.target.aim {
+            self.begin_quietly(cx, end_of_watch(object, cookie));
+        }
     }
 
     /// Registers a watch or notify, for the first time or again.
@@ -234,6 +298,9 @@ impl Objecter {
         match (&mut linger.kind, answer) {
             (Kind::Watch { .. }, Ok(_)) => {
                 linger.valid_since = cx.now.mono;
+                if let Some(timer) = linger.timer.take() {
+                    cx.timers.cancel(timer);
+                }
                 if first {
                     cx.complete(id, Outcome::Watching(Ok(())));
                 }

@@ -52,6 +52,8 @@ const SLOW: Duration = Duration::from_secs(10);
 pub(crate) enum Due {
     /// The time limit of a request on an object.
     Op(u64),
+    /// The time limit of a notify, or of a watch that is not registered yet.
+    Linger(u64),
     /// The time limit of a request to the mon.
     Mon(u64),
     /// See [`TICK`].

@@ -2,8 +2,10 @@
 
 use crate::rig::{Asked, OSD_PORT, Rig, object};
 use bytes::Bytes;
-use client::{Outcome, RequestId};
+use client::{ClientError, Outcome, RequestId};
+use maps::OsdMapFlags;
 use std::collections::BTreeMap;
+use std::time::Duration;
 use types::Errno;
 use wire::LinkId;
 use wire::msg::op::watch_op;
@@ -55,7 +57,7 @@ fn a_watch_is_registered_gets_notifies_and_is_ended() {
     let mut rig = Rig::new(3);
     let (_, id, asked) = watching(&mut rig);
     let args = asked.op.ops[0].args.watch();
-    assert_eq!((args.cookie, args.timeout_s, asked.op.flags), (id.0, 20, 0x40_0024));
+    assert_eq!((args.cookie, args.timeout_s, asked.op.flags), (id.0, 20, 0xc0_0024));
     say(&mut rig, 0, event(WatchEvent::Notify, id.0));
     let Outcome::Notified { notify_id, notifier, payload } = rig.outcome(id) else { panic!() };
     assert_eq!((notify_id, notifier, &payload[..]), (77, 4999, &b"news"[..]));
@@ -275,4 +277,97 @@ fn watches_of_an_osd_that_is_marked_down_go_to_the_next() {
     rig.reply(&asked, |_| ());
     say(&mut rig, 1, event(WatchEvent::Notify, id.0));
     assert!(matches!(rig.outcome(id), Outcome::Notified { .. }));
+}
+
+fn set_flags(rig: &mut Rig, flags: OsdMapFlags) {
+    rig.change(move |inc, _| inc.new_flags = Some(OsdMapFlags::FRESH | flags));
+    let epoch = rig.maps.borrow().now.epoch;
+    rig.act(move |now, c| c.wait_for_map(now, epoch));
+}
+
+fn assert_timed_out(error: &ClientError, waited: &str) {
+    assert_eq!(error.errno, Errno::ETIMEDOUT);
+    assert!(error.to_string().contains(waited), "{error}");
+}
+
+#[test]
+fn a_watch_that_may_not_be_sent_ends_when_its_time_is_over() {
+    let mut rig = Rig::with_op_timeout(Duration::from_secs(10));
+    let name = rig.name_in(0);
+    set_flags(&mut rig, OsdMapFlags::PAUSEWR);
+    let id = rig.act(move |now, c| c.watch(now, object(&name), 0));
+    rig.run_secs(9);
+    assert!(rig.is_pending(id));
+    rig.run_secs(2);
+    let Outcome::Watching(Err(error)) = rig.outcome(id) else { panic!() };
+    assert_timed_out(&error, "not to be full or paused");
+    rig.run_secs(30);
+    set_flags(&mut rig, OsdMapFlags::NONE);
+    assert!(rig.try_request(0).is_none() && rig.is_pending(id), "once");
+}
+
+#[test]
+fn a_watch_whose_registration_is_not_answered_ends_when_its_time_is_over() {
+    let mut rig = Rig::with_op_timeout(Duration::from_secs(10));
+    let name = rig.name_in(0);
+    let id = rig.act(move |now, c| c.watch(now, object(&name), 0));
+    rig.run_secs(6);
+    watch_request(&mut rig, 0, watch_op::WATCH);
+    // A lost connection does not prolong it.
+    rig.hang_up(0);
+    rig.run_secs(1);
+    watch_request(&mut rig, 0, watch_op::WATCH);
+    assert!(rig.is_pending(id));
+    rig.run_secs(4);
+    let Outcome::Watching(Err(error)) = rig.outcome(id) else { panic!() };
+    assert_timed_out(&error, "the answer of osd.0");
+    // It may have come to be: nobody is to think that somebody is there.
+    let end = watch_request(&mut rig, 0, watch_op::UNWATCH);
+    assert_eq!(end.op.ops[0].args.watch().cookie, id.0);
+    rig.reply(&end, |r| r.result = Errno::ENOENT.wire());
+    assert!(rig.act(move |now, c| c.unwatch(now, id)).is_none());
+    rig.run_secs(30);
+    assert!(rig.try_request(0).is_none() && rig.is_pending(id), "once");
+}
+
+#[test]
+fn a_watch_is_registered_on_a_full_cluster_and_again() {
+    let mut rig = Rig::new(3);
+    set_flags(&mut rig, OsdMapFlags::FULL);
+    let (_, id, _) = watching(&mut rig);
+    rig.hang_up(0);
+    rig.run_secs(1);
+    let again = watch_request(&mut rig, 0, watch_op::RECONNECT);
+    rig.reply(&again, |_| ());
+    say(&mut rig, 0, event(WatchEvent::Notify, id.0));
+    assert!(matches!(rig.outcome(id), Outcome::Notified { .. }));
+}
+
+#[test]
+fn a_registered_watch_has_no_limit_and_can_be_ended_on_a_full_cluster() {
+    let mut rig = Rig::with_op_timeout(Duration::from_secs(10));
+    let (_, id, _) = watching(&mut rig);
+    rig.run_secs(30);
+    assert!(rig.done().is_empty());
+    while rig.try_request(0).is_some() {}
+    set_flags(&mut rig, OsdMapFlags::FULL);
+    let end = rig.act(move |now, c| c.unwatch(now, id)).unwrap();
+    let asked = watch_request(&mut rig, 0, watch_op::UNWATCH);
+    rig.reply(&asked, |_| ());
+    assert!(matches!(rig.outcome(end), Outcome::Op(Ok(_))));
+}
+
+#[test]
+fn a_notify_whose_end_is_not_told_ends_when_its_time_is_over() {
+    let mut rig = Rig::with_op_timeout(Duration::from_secs(10));
+    let (id, asked) = notifying(&mut rig);
+    rig.reply(&asked, |r| r.ops[0].outdata.push(denc::encode(&88u64)));
+    // The watchers have 7 s of their own.
+    rig.run_secs(15);
+    assert!(rig.is_pending(id));
+    rig.run_secs(3);
+    let Outcome::NotifyDone(Err(error)) = rig.outcome(id) else { panic!() };
+    assert_timed_out(&error, "has not said");
+    say(&mut rig, 0, complete(id.0, 88, 0));
+    assert!(rig.done().is_empty(), "once");
 }

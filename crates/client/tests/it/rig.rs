@@ -66,7 +66,14 @@ pub struct Rig {
     pub maps: Rc<RefCell<Maps>>,
     actions: Actions,
     done: Ends,
-    mon_timeout: Rc<Cell<Option<Duration>>>,
+    limits: Rc<Cell<Limits>>,
+}
+
+/// The time limits that the client is given when it boots: of requests on objects, and to the mon.
+#[derive(Clone, Copy, Default)]
+struct Limits {
+    op: Option<Duration>,
+    mon: Option<Duration>,
 }
 
 /// The raw hash of an object's name.
@@ -211,10 +218,10 @@ impl Rig {
             })
             .collect();
         let (actions, done) = (Rc::default(), Rc::default());
-        let mon_timeout = Rc::<Cell<Option<Duration>>>::default();
+        let limits = Rc::<Cell<Limits>>::default();
         let user = (Rc::clone(&actions), Rc::clone(&done));
-        let client = add_client(&mut world, mon_addrs, user, Rc::clone(&mon_timeout));
-        let rig = Rig { world, mons, osds, osd_scripts, client, maps, actions, done, mon_timeout };
+        let client = add_client(&mut world, mon_addrs, user, Rc::clone(&limits));
+        let rig = Rig { world, mons, osds, osd_scripts, client, maps, actions, done, limits };
         rig.boot_osds();
         rig.make_pool(POOL, "rbd", PG_NUM);
         rig
@@ -429,7 +436,15 @@ impl Rig {
 
     /// The client is given this time limit when it boots.
     pub fn mon_timeout(&mut self, limit: Duration) {
-        self.mon_timeout.set(Some(limit));
+        self.limits.set(Limits { mon: Some(limit), ..self.limits.get() });
+    }
+
+    /// One mon and three OSDs, and a client whose requests on objects have this time limit.
+    pub fn with_op_timeout(limit: Duration) -> Self {
+        let mut rig = Rig::with_mons(1, 3, 1);
+        rig.limits.set(Limits { op: Some(limit), ..Limits::default() });
+        rig.start();
+        rig
     }
 
     pub fn names_in(&self, seed: u32, n: usize) -> Vec<String> {
@@ -495,14 +510,15 @@ fn add_client(
     world: &mut World,
     mons: Vec<SocketAddr>,
     (actions, done): (Actions, Ends),
-    mon_timeout: Rc<Cell<Option<Duration>>>,
+    limits: Rc<Cell<Limits>>,
 ) -> NodeId {
     let boot: Boot = Box::new(move |_, seed| {
         let mons = mons.iter().map(|a| AddrVec::msgr2(*a, 0)).collect();
         let config = ClientConfig {
             max_ops: 64,
             max_bytes: 1 << 20,
-            mon_timeout: mon_timeout.get(),
+            op_timeout: limits.get().op,
+            mon_timeout: limits.get().mon,
             ..ClientConfig::new(mons)
         };
         let (actions, done) = (Rc::clone(&actions), Rc::clone(&done));

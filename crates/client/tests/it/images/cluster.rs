@@ -206,7 +206,7 @@ impl Cluster {
     }
 
     #[track_caller]
-    fn plain(&mut self, host: usize, id: RequestId) -> Outcome {
+    pub fn plain(&mut self, host: usize, id: RequestId) -> Outcome {
         self.wait(PATIENCE, |c| c.hosts[host].borrow_mut().plain.remove(&id))
     }
 

@@ -7,6 +7,7 @@ use client::image::{
     Trashed, TrashedImage,
 };
 use client::{ClientError, Object, ObjectOp};
+use maps::PoolFlags;
 use sim::NodeId;
 use std::time::Duration;
 use types::{ByteString, Errno, SnapId, UTime};
@@ -302,4 +303,34 @@ fn an_image_whose_header_is_gone_is_removed_by_its_id() {
     let left = c.objects(c.pool);
     assert!(left.iter().all(|o| !o.contains(&id) && o != "rbd_id.z"), "{left:?}");
     assert_eq!(c.remove(0, OpenImage::by_id(c.pool, &id)).unwrap_err().errno, Errno::ENOENT);
+}
+
+#[test]
+fn images_are_removed_from_a_full_pool() {
+    let mut c = Cluster::new(16, 3, 1);
+    let pool = c.pool;
+    let ids = ["x", "y"].map(|name| {
+        let image = c.made(0, small(&c, name));
+        c.write(0, image, 0, &pattern(100_000, 3)).unwrap();
+        let id = c.hosts[0].borrow().images.info(image).unwrap().id.clone();
+        c.close(0, image);
+        id
+    });
+    to_trash(&mut c, "y", &ids[1], 0);
+    let quota = r#"{"prefix":"osd pool set-quota","pool":"rbd","field":"max_objects","val":"1"}"#;
+    c.command(0, quota.to_owned());
+    let is_full = |c: &Cluster| {
+        let host = c.hosts[0].borrow();
+        host.client.map().unwrap().pool(pool).unwrap().flags.contains(PoolFlags::FULL)
+    };
+    while !is_full(&c) {
+        let next = c.hosts[0].borrow().client.map().unwrap().epoch.next();
+        let id = c.act(0, |now, h| h.client.wait_for_map(now, next));
+        c.plain(0, id);
+    }
+    c.remove(0, OpenImage::new(pool, "x")).unwrap();
+    let id = c.act(0, |now, h| h.images.purge_trash(now, &mut h.client, pool, "".into()));
+    c.done(0, id).unwrap();
+    assert!(is_full(&c));
+    assert_eq!(c.objects(pool), ["rbd_directory", "rbd_trash"]);
 }
