@@ -114,7 +114,7 @@ impl Daemon {
             && !host.scrub.holds(object)
             && host.watches.is_expired(&expired);
         if !usable {
-            // It is asked for again when its (renewed) deadline comes.
+            // It is asked for again soon.
             return;
         }
         let unwatch = Watch { cookie: key.1, op: watch_op::UNWATCH, ..Watch::default() };

@@ -259,7 +259,7 @@ impl Daemon {
             MOsdOp::TYPE => self.on_osd_op(link, message, fx),
             MCommand::TYPE => self.on_command(link, message, fx),
             MPing::TYPE | MOsdBackoff::TYPE => {}
-            MOsdMap::TYPE => self.on_map_message(false, message, fx),
+            // Maps, too, which only the mon and other OSDs may bring.
             other => tracing::debug!("osd.{}: message of type {other} ignored", self.cfg.id),
         }
     }

@@ -23,6 +23,8 @@ struct Watch {
     link: Option<LinkId>,
     /// Without a sign of life by then it ends.
     deadline: Mono,
+    /// It did not come: since when the watch is to be removed.
+    ended: Option<Mono>,
 }
 
 /// A notify that waits for answers.
@@ -40,6 +42,11 @@ struct Notify {
 }
 
 impl Notify {
+    /// What it holds.
+    fn bytes(&self) -> usize {
+        self.payload.len() + self.replies.replies.values().map(Bytes::len).sum::<usize>()
+    }
+
     /// What a watcher is told.
     fn tell(&self, id: u64, watch_cookie: u64, link: LinkId) -> WatchOut {
         let mut m = message(WatchEvent::Notify, watch_cookie, id, self.version);
@@ -54,6 +61,14 @@ impl Notify {
 struct Object {
     watches: BTreeMap<WatchKey, Watch>,
     notifies: BTreeMap<u64, Notify>,
+}
+
+impl Object {
+    /// Whether so many notifies wait, with so much, that no more begin.
+    fn is_full(&self) -> bool {
+        self.notifies.len() >= MAX_NOTIFIES
+            || self.notifies.values().map(Notify::bytes).sum::<usize>() >= MAX_NOTIFY_BYTES
+    }
 }
 
 /// What the host has to do.
@@ -72,8 +87,8 @@ pub struct Expired {
     pub object: HObject,
     /// This one.
     pub key: WatchKey,
-    /// When it is asked for again; another time once its client has come back.
-    again: Mono,
+    /// Since when; that is over once its client has come back.
+    ended: Mono,
 }
 
 /// All watches and notifies of a PG.
@@ -103,6 +118,14 @@ pub struct NewNotify {
 
 /// A watcher's connection broke: it has at least this long to come back.
 const RECONNECT_GRACE: Duration = Duration::from_secs(5);
+/// A watch that timed out and could not be removed is tried again after this.
+const REMOVE_AGAIN: Duration = Duration::from_millis(500);
+/// Notifies of one object that wait for answers, at most.
+const MAX_NOTIFIES: usize = 256;
+/// What they hold, payloads and answers, beyond which no more begin, in bytes.
+const MAX_NOTIFY_BYTES: usize = 4 << 20;
+/// A notify, or a watcher, was not answered in time.
+const ETIMEDOUT: i32 = -110;
 
 impl Watches {
     /// Takes in the watches stored with an object that is used for the first time: nobody is
@@ -114,7 +137,7 @@ impl Watches {
         let state = self.objects.entry(object.clone()).or_default();
         for w in stored {
             let timeout = Duration::from_secs(u64::from(w.timeout_s));
-            let watch = Watch { timeout, link: None, deadline: now.after(timeout) };
+            let watch = Watch { timeout, link: None, deadline: now.after(timeout), ended: None };
             state.watches.insert((w.watcher, w.cookie), watch);
         }
     }
@@ -135,7 +158,7 @@ impl Watches {
         out: &mut Vec<WatchOut>,
     ) {
         let timeout = Duration::from_secs(u64::from(w.timeout_s));
-        let watch = Watch { timeout, link, deadline: now.after(timeout) };
+        let watch = Watch { timeout, link, deadline: now.after(timeout), ended: None };
         let state = self.objects.entry(object.clone()).or_default();
         let key = (w.watcher, w.cookie);
         let before = state.watches.insert(key, watch);
@@ -151,7 +174,7 @@ impl Watches {
     pub fn ping(&mut self, now: Mono, object: &HObject, key: WatchKey, link: LinkId) -> bool {
         let watch = self.objects.get_mut(object).and_then(|o| o.watches.get_mut(&key));
         let Some(watch) = watch.filter(|w| w.link == Some(link)) else { return false };
-        watch.deadline = now.after(watch.timeout);
+        (watch.deadline, watch.ended) = (now.after(watch.timeout), None);
         true
     }
 
@@ -183,7 +206,8 @@ impl Watches {
         }
     }
 
-    /// Tells all connected watchers, and the notifier at once when there is none.
+    /// Tells all connected watchers, and the notifier at once when there is none, or when too many wait already:
+    /// then as if nobody had answered, so that it asks again.
     pub fn notify(&mut self, now: Mono, object: &HObject, new: NewNotify, out: &mut Vec<WatchOut>) {
         let state = self.objects.entry(object.clone()).or_default();
         let notify = Notify {
@@ -196,6 +220,13 @@ impl Watches {
             waiting: state.watches.keys().copied().collect(),
             replies: NotifyReplies::default(),
         };
+        if !notify.waiting.is_empty() && state.is_full() {
+            let missed = notify.waiting.iter().map(|(name, cookie)| (name.num as u64, *cookie));
+            let replies = NotifyReplies { missed: missed.collect(), ..NotifyReplies::default() };
+            let refused = Notify { replies, ..notify };
+            out.push(WatchOut::Send(refused.link, complete(new.id, &refused, ETIMEDOUT)));
+            return;
+        }
         for ((_, cookie), watch) in &state.watches {
             if let Some(link) = watch.link {
                 out.push(notify.tell(new.id, *cookie, link));
@@ -232,7 +263,7 @@ impl Watches {
             for watch in state.watches.values_mut().filter(|w| w.link == Some(link)) {
                 watch.link = None;
                 let grace = watch.timeout.max(RECONNECT_GRACE);
-                watch.deadline = now.after(grace);
+                (watch.deadline, watch.ended) = (now.after(grace), None);
             }
         }
     }
@@ -259,7 +290,6 @@ impl Watches {
 
     /// Ends what has run out of time.
     pub fn tick(&mut self, now: Mono, out: &mut Vec<WatchOut>) {
-        const ETIMEDOUT: i32 = -110;
         let objects: Vec<_> = self.objects.keys().cloned().collect();
         for object in objects {
             let Some(state) = self.objects.get_mut(&object) else { continue };
@@ -274,10 +304,11 @@ impl Watches {
             }
             for (key, watch) in &mut state.watches {
                 if watch.deadline <= now {
-                    // Asked for once; the removal itself comes back through `remove`.
-                    watch.deadline = now.after(watch.timeout.max(RECONNECT_GRACE));
-                    let again = watch.deadline;
-                    let expired = Expired { object: object.clone(), key: *key, again };
+                    // The removal itself comes back through `remove`. It may be in no state for one: the object
+                    // is scrubbed or missed, say.
+                    watch.deadline = now.after(REMOVE_AGAIN);
+                    let ended = *watch.ended.get_or_insert(now);
+                    let expired = Expired { object: object.clone(), key: *key, ended };
                     out.push(WatchOut::Expired(expired));
                 }
             }
@@ -288,7 +319,7 @@ impl Watches {
     /// Whether a watch that timed out is still there, and nothing was heard of its client since.
     pub fn is_expired(&self, expired: &Expired) -> bool {
         let watch = self.objects.get(&expired.object).and_then(|o| o.watches.get(&expired.key));
-        watch.is_some_and(|w| w.deadline == expired.again)
+        watch.is_some_and(|w| w.ended == Some(expired.ended))
     }
 
     fn forget_if_idle(&mut self, object: &HObject) {
@@ -414,6 +445,48 @@ mod tests {
         w.remove(&object(), key(2, 20), &mut out);
         assert!(!w.is_expired(&expired));
         assert_eq!(w.next_deadline(), None);
+    }
+
+    #[test]
+    fn a_watch_that_cannot_be_removed_now_is_tried_again_soon() {
+        let (mut w, mut out) = (Watches::default(), Vec::new());
+        let slow = StoredWatch { timeout_s: 3600, ..stored(2, 20) };
+        w.connect(Mono(0), &object(), &slow, Some(B), &mut out);
+        let end = Mono(0).after(Duration::from_secs(3600));
+        w.tick(end, &mut out);
+        w.tick(end, &mut out);
+        let [WatchOut::Expired(first)] = &out[..] else { panic!("{out:?}") };
+        let first = first.clone();
+        let soon = w.next_deadline().expect("it is there");
+        assert!(soon > end && soon <= end.after(Duration::from_secs(1)), "{soon:?}");
+        out.clear();
+        w.tick(soon, &mut out);
+        assert_eq!(out, [WatchOut::Expired(first.clone())]);
+        assert!(w.is_expired(&first), "what the first attempt waits for still counts");
+        assert!(w.ping(soon, &object(), key(2, 20), B));
+        assert!(!w.is_expired(&first));
+        assert_eq!(w.next_deadline(), Some(soon.after(Duration::from_secs(3600))));
+    }
+
+    #[test]
+    fn notifies_that_wait_are_bounded() {
+        for (payload, most) in [(0, MAX_NOTIFIES), (MAX_NOTIFY_BYTES / 4, 4)] {
+            let (mut w, mut out) = (Watches::default(), Vec::new());
+            w.connect(Mono(0), &object(), &stored(2, 20), Some(B), &mut out);
+            let payload = Bytes::from(vec![0; payload]);
+            let begin = |w: &mut Watches, id: usize| {
+                let mut out = Vec::new();
+                let new = NewNotify { payload: payload.clone(), ..notify(id as u64) };
+                w.notify(Mono(0), &object(), new, &mut out);
+                events(&out)
+            };
+            for id in 0..most {
+                assert_eq!(begin(&mut w, id), [(B, WatchEvent::Notify, 0)]);
+            }
+            assert_eq!(begin(&mut w, most), [(A, WatchEvent::NotifyComplete, ETIMEDOUT)]);
+            w.ack(&object(), 0, key(2, 20), Bytes::new(), &mut out);
+            assert_eq!(begin(&mut w, most), [(B, WatchEvent::Notify, 0)], "there is room again");
+        }
     }
 
     #[test]

@@ -201,14 +201,36 @@ pub(crate) fn listen(addr: &ListenAddr) -> rustix::io::Result<(OwnedFd, Option<S
         ListenAddr::Unix(path) => {
             let at = rustix::net::SocketAddrUnix::new(path)?;
             let fd = socket(AddressFamily::UNIX)?;
-            match rustix::fs::unlink(path) {
-                Ok(()) | Err(rustix::io::Errno::NOENT) => {}
-                Err(e) => return Err(e),
-            }
+            remove_dead_socket(path, &at)?;
             rustix::net::bind(&fd, &at)?;
             rustix::net::listen(&fd, BACKLOG)?;
             Ok((fd, None))
         }
+    }
+}
+
+/// Removes a socket that a process left behind when it ended. One that somebody serves stays, and what is no
+/// socket does.
+fn remove_dead_socket(
+    path: &std::path::Path,
+    at: &rustix::net::SocketAddrUnix,
+) -> rustix::io::Result<()> {
+    use rustix::io::Errno;
+    let found = match rustix::fs::lstat(path) {
+        Ok(found) => found,
+        Err(Errno::NOENT) => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    if !rustix::fs::FileType::from_raw_mode(found.st_mode).is_socket() {
+        return Err(Errno::ADDRINUSE);
+    }
+    // Whoever serves it may have no place for one more, which is no reason to wait.
+    let probe = socket(AddressFamily::UNIX)?;
+    rustix::io::ioctl_fionbio(&probe, true)?;
+    match rustix::net::connect(&probe, at) {
+        Err(Errno::CONNREFUSED) => rustix::fs::unlink(path),
+        Err(Errno::NOENT) => Ok(()),
+        Ok(()) | Err(_) => Err(Errno::ADDRINUSE),
     }
 }
 

@@ -22,6 +22,12 @@ pub struct BitVector {
     checked: bool,
 }
 
+/// Bytes that a bit vector of so many objects takes at most.
+pub fn encoded_bytes(objects: u64) -> u64 {
+    let data = objects.div_ceil(OBJECTS_PER_BYTE);
+    HEADER_BYTES + data + 12 + 4 * data.div_ceil(BLOCK_BYTES as u64)
+}
+
 /// Checksum of a part of a bit vector.
 pub fn checksum(bytes: &[u8]) -> u32 {
     crc32c(0, bytes)
@@ -122,16 +128,70 @@ impl BitVector {
         }
     }
 
-    /// Changes each state in a range for which `change` gives another; says whether one was.
-    pub fn change(&mut self, start: u64, end: u64, change: impl Fn(u64, u8) -> u8) -> bool {
+    /// Whether all states from `start` on are this one.
+    pub fn are_all(&self, start: u64, state: u8) -> bool {
+        let is_it = |i: u64| self.get(i) == Some(state);
+        let (from, to) = self.whole_bytes(start, self.len);
+        (start..self.len.min(from * OBJECTS_PER_BYTE)).all(is_it)
+            && self.bytes(from, to).iter().all(|byte| *byte == (state & 3) * 0b0101_0101)
+            && (start.max(to * OBJECTS_PER_BYTE)..self.len).all(is_it)
+            && (state <= 3 || start >= self.len)
+    }
+
+    /// The bytes of which all four states are in a range: from which one to before which one.
+    fn whole_bytes(&self, start: u64, end: u64) -> (u64, u64) {
+        let from = start.div_ceil(OBJECTS_PER_BYTE);
+        (from, (end.min(self.len) / OBJECTS_PER_BYTE).max(from))
+    }
+
+    fn bytes(&self, from: u64, to: u64) -> &[u8] {
+        let place = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+        self.data.get(place(from)..place(to)).unwrap_or_default()
+    }
+
+    /// Changes each state in a range for which `change` gives another; says whether one was. Maps may have a
+    /// hundred million states, which is why it goes by bytes.
+    pub fn change(&mut self, start: u64, end: u64, change: impl Fn(u8) -> u8) -> bool {
+        self.change_in(start, end, &BitVector::new(0), |own, _| change(own))
+    }
+
+    /// The same for all states that both have, each of which depends on the other's.
+    pub fn change_beside(&mut self, other: &BitVector, change: impl Fn(u8, u8) -> u8) -> bool {
+        self.change_in(0, self.len.min(other.len), other, change)
+    }
+
+    fn change_in(
+        &mut self,
+        start: u64,
+        end: u64,
+        other: &BitVector,
+        change: impl Fn(u8, u8) -> u8,
+    ) -> bool {
+        let end = end.min(self.len);
+        // Two states of one, and two of the other.
+        let table: [u8; 256] = std::array::from_fn(|pair| {
+            let (own, beside) = (pair as u8 >> 4, pair as u8 & 15);
+            let at = |shift: u8| (change(own >> shift & 3, beside >> shift & 3) & 3) << shift;
+            at(2) | at(0)
+        });
+        let (from, to) = self.whole_bytes(start, end);
         let mut changed = false;
-        for i in start..end {
-            let Some(old) = self.get(i) else { break };
-            let new = change(i, old);
-            if new != old {
-                self.set(i, new);
-                changed = true;
-            }
+        for i in
+            (start..end.min(from * OBJECTS_PER_BYTE)).chain(start.max(to * OBJECTS_PER_BYTE)..end)
+        {
+            let old = self.get(i).unwrap_or(0);
+            let new = change(old, other.get(i).unwrap_or(0)) & 3;
+            changed |= new != old;
+            self.set(i, new);
+        }
+        let skipped = usize::try_from(from).unwrap_or(usize::MAX);
+        let count = usize::try_from(to - from).unwrap_or(0);
+        let besides = other.data.iter().skip(skipped).copied().chain(std::iter::repeat(0));
+        for (byte, beside) in self.data.iter_mut().skip(skipped).take(count).zip(besides) {
+            let by = |own: u8, beside: u8| table[usize::from(own << 4 | beside)];
+            let new = by(*byte >> 4, beside >> 4) << 4 | by(*byte & 15, beside & 15);
+            changed |= new != *byte;
+            *byte = new;
         }
         changed
     }
@@ -196,6 +256,7 @@ impl Decode for BitVector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn it_is_encoded_as_ceph_does() {
@@ -214,6 +275,54 @@ mod tests {
         map.resize(5, 0);
         map.resize(7, 3);
         assert_eq!((map.get(4), map.get(5), map.get(6)), (Some(0), Some(3), Some(3)));
+    }
+
+    fn of(states: &[u8]) -> BitVector {
+        let mut map = BitVector::new(states.len() as u64);
+        states.iter().zip(0..).for_each(|(&state, i)| map.set(i, state));
+        map
+    }
+
+    proptest! {
+        /// By whole bytes as one by one.
+        #[test]
+        fn changes_are_those_of_each_state(
+            own in prop::collection::vec(0u8..4, 0..40),
+            other in prop::collection::vec(0u8..4, 0..40),
+            to in prop::collection::vec(0u8..4, 16),
+            (start, end) in (0u64..45, 0u64..45),
+            state in 0u8..4,
+        ) {
+            let turn = |own: u8, beside: u8| to[usize::from(own << 2 | beside)];
+            let (mut ranged, mut beside) = (of(&own), of(&own));
+            let changed = ranged.change(start, end, |s| turn(s, 0));
+            let in_range = |i: usize| (start..end).contains(&(i as u64));
+            let model = |f: &dyn Fn(usize, u8) -> u8| -> Vec<u8> {
+                own.iter().enumerate().map(|(i, s)| f(i, *s)).collect()
+            };
+            let wanted = model(&|i, s| if in_range(i) { turn(s, 0) } else { s });
+            prop_assert_eq!((ranged, changed), (of(&wanted), wanted != own));
+            let changed = beside.change_beside(&of(&other), turn);
+            let wanted = model(&|i, s| other.get(i).map_or(s, |beside| turn(s, *beside)));
+            prop_assert_eq!((beside, changed), (of(&wanted), wanted != own));
+            let all = own.iter().skip(start as usize).all(|s| *s == state);
+            prop_assert_eq!(of(&own).are_all(start, state), all);
+        }
+    }
+
+    #[test]
+    fn long_maps_are_changed_by_bytes() {
+        let mut map = BitVector::new(1_000_003);
+        let calls = std::cell::Cell::new(0);
+        let count = |state: u8| {
+            calls.set(calls.get() + 1);
+            state ^ 1
+        };
+        assert!(map.change(1, 1_000_003, count));
+        assert!(map.are_all(1, 1) && !map.are_all(0, 1));
+        assert!(calls.get() < 1000, "{}", calls.get());
+        assert!(map.change_beside(&BitVector::new(1_000_001), |state, _| count(state)));
+        assert!(calls.get() < 2000, "{}", calls.get());
     }
 
     #[test]

@@ -34,11 +34,16 @@ pub fn sparse_copyup(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes> {
     Ok(Bytes::new())
 }
 
+/// A multiple of this is what is freed at once: with less there may be millions of pieces in an object, and a store
+/// frees no smaller ones.
+const SPARSE_BYTES: usize = 4096;
+
 /// Frees the space of zeros in whole blocks of a size, and of those at the object's end.
 pub fn sparsify(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes> {
     let (block, remove_empty): (u64, bool) = args(input)?;
     must_exist(o)?;
-    let block = usize::try_from(block).ok().filter(|&b| b > 0).ok_or(Errno::EINVAL)?;
+    let is_good = |b: &usize| *b > 0 && b.is_multiple_of(SPARSE_BYTES);
+    let block = usize::try_from(block).ok().filter(is_good).ok_or(Errno::EINVAL)?;
     let size = o.stat()?.map_or(0, |s| s.size);
     let data = o.read(0, size)?;
     let is_zero = |b: &[u8]| b.iter().all(|&b| b == 0);

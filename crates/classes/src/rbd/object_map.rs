@@ -19,11 +19,17 @@ const MAX_OBJECTS: u64 = 256_000_000;
 
 fn load(o: &mut dyn Object) -> CallResult<BitVector> {
     let stat = o.stat()?.filter(|s| s.size > 0).ok_or(Errno::ENOENT)?;
+    if stat.size > bit_vector::encoded_bytes(MAX_OBJECTS) {
+        return Err(Errno::EINVAL.into());
+    }
     let data = o.read(0, stat.size)?;
     Ok(denc::decode(&data)?)
 }
 
 fn save(o: &mut dyn Object, map: &BitVector) -> CallResult<Bytes> {
+    if map.len() > MAX_OBJECTS {
+        return Err(Errno::EINVAL.into());
+    }
     o.write_full(denc::encode(map))?;
     Ok(Bytes::new())
 }
@@ -43,7 +49,7 @@ pub fn object_map_resize(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes>
         return Err(Errno::EINVAL.into());
     }
     let mut map = if_found(load(o))?.unwrap_or_else(|| BitVector::new(0));
-    if (len..map.len()).any(|i| map.get(i) != Some(state)) {
+    if !map.are_all(len, state) {
         // An object that would not be in the image any more is still there.
         return Err(Errno::ESTALE.into());
     }
@@ -66,6 +72,9 @@ pub fn object_map_update(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes>
     must_exist(o)?;
     let header = o.read(0, HEADER_BYTES)?;
     let (len, _) = bit_vector::decode_header(&mut Decoder::new(&header))?;
+    if len > MAX_OBJECTS {
+        return Err(Errno::EINVAL.into());
+    }
     if start >= end || end > len {
         return Err(Errno::ERANGE.into());
     }
@@ -81,7 +90,7 @@ pub fn object_map_update(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes>
         Some(EXISTS) => state == EXISTS || state == EXISTS_CLEAN,
         Some(current) => state == current,
     };
-    let changed = states.change(start - part.first, end - part.first, |_, state| {
+    let changed = states.change(start - part.first, end - part.first, |state| {
         if matches(state) { new & 3 } else { state }
     });
     if changed {
@@ -97,16 +106,20 @@ fn encoded_sums(states: &BitVector) -> Bytes {
 
 pub fn object_map_snap_add(o: &mut dyn Object, _: &Bytes) -> CallResult<Bytes> {
     let mut map = load(o)?;
-    let clean = |_, state| if state == EXISTS { EXISTS_CLEAN } else { state };
+    let clean = |state| if state == EXISTS { EXISTS_CLEAN } else { state };
     if map.change(0, map.len(), clean) { save(o, &map) } else { Ok(Bytes::new()) }
 }
 
 pub fn object_map_snap_remove(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes> {
     let snap: BitVector = args(input)?;
     let mut map = load(o)?;
-    let written = |i, state| match snap.get(i) {
-        None | Some(EXISTS) if state == EXISTS_CLEAN => EXISTS,
-        _ => state,
-    };
-    if map.change(0, map.len(), written) { save(o, &map) } else { Ok(Bytes::new()) }
+    let written = |state| if state == EXISTS_CLEAN { EXISTS } else { state };
+    let beside = |state, at_snap| if at_snap == EXISTS { written(state) } else { state };
+    let changed = map.change_beside(&snap, beside);
+    // What the snapshot is too short for counts as written.
+    if map.change(snap.len(), map.len(), written) || changed {
+        save(o, &map)
+    } else {
+        Ok(Bytes::new())
+    }
 }

@@ -70,6 +70,29 @@ fn every_moment_of_a_write_can_be_seen() {
     assert_eq!((&status["whoami"], &status["state"]), (&json!(leader), &json!("active")));
 }
 
+/// Whoever may be a client could tell an OSD that all others are down.
+#[test]
+fn maps_that_a_client_sends_are_no_maps() {
+    let mut c = with_pool(7, 1, 1);
+    c.call(object(1, "a"), vec![write_full(b"abc")], true);
+    let map = c.client.borrow().map.clone();
+    let mut inc = maps::Incremental::after(&map);
+    inc.new_max_osd = Some(77);
+    let mut next = map.clone();
+    next.apply(&inc).expect("it follows");
+    inc.full_crc = next.encode_with_crc().1;
+    let m = wire::msg::MOsdMap {
+        fsid: map.fsid,
+        incrementals: [(inc.epoch, denc::encode(&inc))].into(),
+        oldest: types::Epoch(1),
+        newest: inc.epoch,
+        ..Default::default()
+    };
+    c.on_client(|client| client.send(OsdId(0), m.encode()));
+    c.call(object(1, "a"), vec![write_full(b"abc")], true);
+    assert_eq!(ask(&mut c, 0, "status")["newest_map"], map.epoch.0);
+}
+
 #[test]
 fn a_pg_tells_all_of_itself() {
     let mut c = with_pool(6, 3, 3);

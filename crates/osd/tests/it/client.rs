@@ -119,6 +119,11 @@ impl TestClient {
         self.last_tid
     }
 
+    /// Sends an OSD what it did not ask for, on the link that is there.
+    pub fn send(&mut self, osd: OsdId, message: wire::msg::OutMessage) {
+        self.msgr.send(self.links[&osd], message);
+    }
+
     /// Takes nothing more from an OSD, or again.
     pub fn pause(&mut self, osd: OsdId, paused: bool, fx: &mut Effects) {
         let link = self.links[&osd];

@@ -151,10 +151,35 @@ fn a_paused_connection_receives_nothing_until_it_is_resumed() {
 }
 
 #[test]
-fn a_unix_socket_serves_and_replaces_a_left_over_file() {
+fn a_unix_socket_that_is_served_and_what_is_no_socket_are_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let (served, file) = (dir.path().join("a.sock"), dir.path().join("file"));
+    let other = std::os::unix::net::UnixListener::bind(&served).unwrap();
+    std::fs::write(&file, "something").unwrap();
+    for path in [&served, &file] {
+        let at = path.clone();
+        run(Vec::new(), |_, event, fx| match event {
+            Event::Start => {
+                fx.net.push(NetOp::Listen { listen: LISTEN, addr: ListenAddr::Unix(at.clone()) });
+            }
+            Event::Net(NetEvent::ListenFailed { errno, .. }) => {
+                assert_eq!(errno, 98, "EADDRINUSE");
+                fx.exit(0, "done");
+            }
+            other => assert!(!matches!(other, Event::Net(_)), "{other:?}"),
+        });
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"something");
+    let _asked = std::os::unix::net::UnixStream::connect(&served).expect("it is there");
+    other.accept().expect("and served");
+}
+
+#[test]
+fn a_unix_socket_serves_and_replaces_a_left_over_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a.sock");
-    std::fs::write(&path, "left over").unwrap();
+    drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    assert!(path.exists());
     let mut asker = None;
     let asker_slot = &mut asker;
     let at = path.clone();

@@ -37,6 +37,21 @@ fn a_map_grows_and_shrinks() {
     assert_eq!(states(&mut o), [0, 0, 0]);
 }
 
+/// Such a map takes seconds, and no image has it.
+#[test]
+fn a_map_of_more_objects_than_an_image_may_have_is_refused() {
+    let mut o = MemObject::new();
+    let longer = BitVector::new(256_000_001 + 4 * 4096);
+    assert_eq!(o.run("rbd.object_map_save", longer.clone()), Err(E::EINVAL));
+    o = MemObject::empty();
+    o.state.data = denc::encode(&longer).to_vec();
+    assert_eq!(o.ask("rbd.object_map_load", ()), Err(E::EINVAL));
+    assert_eq!(o.run("rbd.object_map_snap_add", ()), Err(E::EINVAL));
+    assert_eq!(o.run("rbd.object_map_snap_remove", map(&[1])), Err(E::EINVAL));
+    assert_eq!(o.run("rbd.object_map_resize", (3u64, 0u8)), Err(E::EINVAL));
+    assert_eq!(update(&mut o, (0, 1), 1, None), Err(E::EINVAL));
+}
+
 #[test]
 fn bits_beyond_the_last_object_are_zero() {
     let mut o = MemObject::new();
@@ -102,8 +117,8 @@ proptest! {
     /// Sparsified data reads as before.
     #[test]
     fn sparsify_changes_no_byte(
-        blocks in prop::collection::vec((0u8..3, 1usize..300), 0..8),
-        block in 1u64..400,
+        blocks in prop::collection::vec((0u8..3, 1usize..13_000), 0..8),
+        block in (1u64..4).prop_map(|n| n * 4096),
         remove_empty: bool,
     ) {
         let data: Vec<u8> = blocks.iter().flat_map(|&(byte, n)| vec![byte; n]).collect();
@@ -123,7 +138,9 @@ proptest! {
 #[test]
 fn sparsify_refuses_what_makes_no_sense() {
     assert_eq!(MemObject::new().run("rbd.sparsify", (4096u64, true)), Err(E::ENOENT));
-    assert_eq!(MemObject::empty().run("rbd.sparsify", (0u64, true)), Err(E::EINVAL));
+    for block in [0u64, 1, 4095, 4097, 1 << 63 | 1] {
+        assert_eq!(MemObject::empty().run("rbd.sparsify", (block, true)), Err(E::EINVAL));
+    }
 }
 
 #[test]
