@@ -324,6 +324,9 @@ impl Client {
         let id = self.new_id();
         self.lookups.push(Lookup { id, name: name.to_owned(), bound: None });
         if !self.settle_lookups() {
+            if let Some(timeout) = self.mon_timeout {
+                self.timers.set(now.mono.after(timeout), Due::Lookup(id));
+            }
             let question = Question::GetVersion("osdmap".to_owned());
             let what = format!("looking for pool {name}");
             let request = MonRequest { asker: Asker::PoolLookup(id), question, what };
@@ -396,6 +399,8 @@ impl Client {
                 Due::Op(tid) => self.objecter.time_out(cx!(self, now), tid),
                 Due::Linger(cookie) => self.objecter.time_out_linger(cx!(self, now), cookie),
                 Due::Mon(tid) => self.time_out_mon(tid),
+                Due::Map(id) => self.objecter.time_out_map(cx!(self, now), id),
+                Due::Lookup(id) => self.time_out_lookup(id),
                 Due::Tick => self.objecter.tick(cx!(self, now)),
             }
         }
@@ -601,24 +606,36 @@ impl Client {
         Ok(())
     }
 
+    /// Why the mon has not done something in time.
+    fn why_so_long(&self) -> String {
+        match self.mon.last_trouble.as_ref().filter(|_| !self.mon.is_open()) {
+            Some(trouble) => format!("no mon could be reached; the last one: {trouble}"),
+            None => "the mon did not answer in time".to_owned(),
+        }
+    }
+
+    /// Whether there is a pool was not known in time: the mon's answer has not come, or the map it speaks of.
+    fn time_out_lookup(&mut self, id: RequestId) {
+        let Some(at) = self.lookups.iter().position(|l| l.id == id) else {
+            return;
+        };
+        let what = format!("looking for pool {}", self.lookups.swap_remove(at).name);
+        let error = ClientError::new(Errno::ETIMEDOUT, what, self.why_so_long());
+        self.out.push_back(Completion { id, outcome: Outcome::Pool(Err(error)) });
+    }
+
     fn time_out_mon(&mut self, tid: u64) {
         let Some(request) = self.mon.take(tid) else {
             return;
         };
-        let why = match self.mon.last_trouble.as_ref().filter(|_| !self.mon.is_open()) {
-            Some(trouble) => format!("no mon could be reached; the last one: {trouble}"),
-            None => "the mon did not answer in time".to_owned(),
-        };
+        let why = self.why_so_long();
         let error = ClientError::new(Errno::ETIMEDOUT, request.what, why);
         match request.asker {
             Asker::User(id) => {
                 let outcome = failed(&request.question, error);
                 self.out.push_back(Completion { id, outcome });
             }
-            Asker::PoolLookup(id) => {
-                self.lookups.retain(|l| l.id != id);
-                self.out.push_back(Completion { id, outcome: Outcome::Pool(Err(error)) });
-            }
+            Asker::PoolLookup(id) => self.time_out_lookup(id),
             Asker::MapCheck => {}
         }
     }

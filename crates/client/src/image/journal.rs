@@ -1,8 +1,10 @@
 //! What an image with the feature journaling has besides: its journal (`journal/JournalTrimmer.cc`).
 
-use super::script::{Desk, remove_object};
+use super::script::{Desk, remove_object, unless_missing};
+use super::snapshot::AT_A_TIME;
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
+use crate::reply::OpReply;
 use types::{ByteString, Errno, PoolId};
 
 /// Sets of a journal that are removed, at most: 4 TiB of entries, where objects and sets are as `rbd` makes
@@ -38,13 +40,17 @@ pub async fn remove(
         return Err(ClientError::new(Errno::EFBIG, what, why));
     }
     // Who was about to write the next set may have made objects of it.
-    for set in oldest..=active.saturating_add(1) {
-        for n in 0..extent.splay_width {
-            let number = set.saturating_mul(extent.splay_width).saturating_add(n);
-            let name = format!("journal_data.{}.{id}.{number}", pool.0);
-            remove_object(desk, object(extent.pool, name)).await?;
-        }
-    }
+    let first = oldest.saturating_mul(extent.splay_width);
+    let end = active.saturating_add(2).saturating_mul(extent.splay_width);
+    let ops = (first..end).map(|number| {
+        let name = format!("journal_data.{}.{id}.{number}", pool.0);
+        ObjectOp::new(object(extent.pool, name)).remove().full_try()
+    });
+    let judge = |answer: Result<OpReply, ClientError>| {
+        unless_missing(answer.map(drop))?;
+        desk.is_wanted()
+    };
+    desk.many(AT_A_TIME, ops, judge).await?;
     remove_object(desk, header).await
 }
 
@@ -60,4 +66,54 @@ async fn extent(desk: &Desk, header: &Object, pool: PoolId) -> Result<Extent, Cl
         pool: if data_pool < 0 { pool } else { PoolId(data_pool) },
         sets: (reply.get(2)?, reply.get(3)?),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::{End, Stage};
+    use super::*;
+    use crate::image::ImageRequest;
+
+    /// A journal of the sets 1 to 20, three objects each.
+    fn removing(stage: &mut Stage) -> (ImageRequest, End<Result<(), ClientError>>) {
+        stage.answers.push(("journal.get_splay_width", denc::encode(&3u8)));
+        stage.answers.push(("journal.get_pool_id", denc::encode(&-1i64)));
+        stage.answers.push(("journal.get_minimum_set", denc::encode(&1u64)));
+        stage.answers.push(("journal.get_active_set", denc::encode(&20u64)));
+        let removing = stage.request(|desk| async move {
+            remove(&desk, PoolId(1), &ByteString::default(), "1").await
+        });
+        let asked = stage.take("journal.get");
+        stage.ok(asked);
+        removing
+    }
+
+    #[test]
+    fn the_objects_of_a_journal_are_removed_several_at_a_time_and_its_header_last() {
+        let mut stage = Stage::new();
+        let (_, removed) = removing(&mut stage);
+        assert_eq!(stage.asked.len(), AT_A_TIME);
+        let mut names = Vec::new();
+        while let Some(asked) = stage.asked.pop_front() {
+            names.push(asked.text.clone());
+            stage.ok(asked);
+        }
+        // Also those of the set after the active one.
+        let of_objects = (3..66).map(|n| format!("journal_data.1.1.{n}: DELETE"));
+        assert!(names.into_iter().eq(of_objects.chain(["journal.1: DELETE".to_owned()])));
+        assert!(removed.take().unwrap().is_ok());
+    }
+
+    #[test]
+    fn a_journal_is_not_removed_further_when_nobody_wants_it() {
+        let mut stage = Stage::new();
+        let (id, removed) = removing(&mut stage);
+        stage.cancel(id);
+        for _ in 0..AT_A_TIME {
+            let asked = stage.take("journal_data");
+            stage.ok(asked);
+        }
+        assert!(stage.asked.is_empty(), "{:?}", stage.asked);
+        assert_eq!(removed.take().unwrap().unwrap_err().errno, Errno::ECANCELED);
+    }
 }

@@ -16,6 +16,8 @@ use types::{Errno, SnapId};
 
 /// Objects that one change of an object map is for (`object_map/UpdateRequest.cc`).
 pub const MAX_OBJECTS_PER_UPDATE: u64 = 256 << 10;
+/// So many objects are looked at in one turn: more would keep the process from everything else.
+const OBJECTS_A_TURN: u64 = 10_000;
 /// Images with more objects cannot have an object map (`cls_rbd.cc`).
 const MAX_MAPPED_OBJECTS: u64 = 256_000_000;
 
@@ -94,7 +96,7 @@ async fn resize_map(desk: &Desk, slot: usize, size: u64) -> Result<(), ClientErr
     Ok(())
 }
 
-/// Changes a range of the head's object map.
+/// Changes a range of the head's object map, if there is one.
 async fn change_range(
     desk: &Desk,
     slot: usize,
@@ -103,7 +105,7 @@ async fn change_range(
     current: State,
 ) -> Result<(), ClientError> {
     let mut at = start;
-    while at < end {
+    while at < end && desk.with(|s| s.image(slot).map.is_some()) {
         let until = end.min(at + MAX_OBJECTS_PER_UPDATE);
         let op = desk.with(|s| {
             let image = s.image(slot);
@@ -133,6 +135,9 @@ async fn change_range(
             });
         }
         at = until;
+        desk.is_wanted()?;
+        // Where nothing is to be changed there is no request either. To look at these takes about a millisecond.
+        desk.give_way().await;
     }
     Ok(())
 }
@@ -176,6 +181,7 @@ async fn copy_and_remove(desk: &Desk, slot: usize, from: u64, end: u64) -> Resul
     let whole = desk.with(|s| s.image(slot).layout.object_bytes());
     for object in from..end {
         desk.discard(slot, object, 0, whole, false).await?;
+        desk.is_wanted()?;
     }
     Ok(())
 }
@@ -183,17 +189,73 @@ async fn copy_and_remove(desk: &Desk, slot: usize, from: u64, end: u64) -> Resul
 async fn remove_objects(desk: &Desk, slot: usize, from: u64, end: u64) -> Result<(), ClientError> {
     let existing = |object: &u64| desk.with(|s| s.image(slot).may_exist(*object));
     let at = Cell::new(from);
-    let ops = (from..end).filter(existing).map(|object| {
-        at.set(object);
-        desk.with(|s| {
-            let image = s.image(slot);
-            let snapc = image.head.snapc.clone();
-            ObjectOp::new(image.data(object)).remove().with_snaps(snapc).full_try()
-        })
-    });
     let judge = |answer: Result<OpReply, ClientError>| {
         super::script::unless_missing(answer.map(drop))?;
         desk.progress(at.get() - from, end - from)
     };
-    desk.many(AT_A_TIME, ops, judge).await
+    while at.get() < end {
+        let start = at.get();
+        let until = end.min(start + OBJECTS_A_TURN);
+        let ops = (start..until).filter(existing).map(|object| {
+            at.set(object);
+            desk.with(|s| {
+                let image = s.image(slot);
+                let snapc = image.head.snapc.clone();
+                ObjectOp::new(image.data(object)).remove().with_snaps(snapc).full_try()
+            })
+        });
+        desk.many(AT_A_TIME, ops, judge).await?;
+        at.set(until);
+        desk.progress(until - from, end - from)?;
+        desk.give_way().await;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::Stage;
+    use super::*;
+    use std::time::Duration;
+
+    /// Many turns: six for the objects, and one for each change of the map.
+    const OBJECTS: u64 = 6 * OBJECTS_A_TURN;
+
+    fn sparse() -> (Stage, usize) {
+        let mut stage = Stage::new();
+        stage.map = vec![State::Nonexistent; OBJECTS as usize];
+        stage.header.size = OBJECTS << super::super::stage::ORDER;
+        let slot = stage.locked();
+        (stage, slot)
+    }
+
+    #[test]
+    fn what_looks_at_many_objects_gives_way_and_can_be_canceled() {
+        for canceled in [false, true] {
+            let (mut stage, slot) = sparse();
+            let size = stage.header.size;
+            let (id, end) = stage.request(|desk| async move { trim(&desk, slot, size, 0).await });
+            let mut turns = 0;
+            while end.borrow().is_none() {
+                assert!(stage.asked.is_empty(), "{:?}", stage.asked);
+                turns += 1;
+                if canceled && turns == 3 {
+                    stage.cancel(id);
+                }
+                stage.pass(Duration::ZERO);
+            }
+            let errno = end.take().unwrap().err().map(|error| error.errno);
+            let wanted = if canceled { (3, Some(Errno::ECANCELED)) } else { (8, None) };
+            assert_eq!((turns, errno), wanted);
+        }
+    }
+
+    #[test]
+    fn an_object_map_that_is_not_there_takes_no_time() {
+        let (mut stage, slot) = sparse();
+        stage.with(|s| s.image_mut(slot).map = None);
+        let size = stage.header.size;
+        stage.script(|desk| async move { trim(&desk, slot, size, 0).await });
+        assert_eq!(stage.asked.len(), AT_A_TIME, "objects are removed at once");
+    }
 }

@@ -35,10 +35,7 @@ impl Images {
         {
             let mut s = self.shared.borrow_mut();
             s.now = now;
-            while s.alarms.first().is_some_and(|at| *at <= now.mono) {
-                s.alarms.pop_first();
-                s.touched = true;
-            }
+            s.begin_turn();
         }
         self.pump(now, client);
     }

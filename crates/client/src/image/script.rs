@@ -264,6 +264,15 @@ impl Desk {
         .await
     }
 
+    /// Lets everything else of the process have a turn, and then goes on.
+    pub async fn give_way(&self) {
+        let turn = self.with(|s| {
+            s.set_alarm(Duration::ZERO);
+            s.turn
+        });
+        self.until(move |s| (s.turn != turn).then_some(())).await;
+    }
+
     /// Lets time pass.
     pub async fn sleep(&self, time: Duration) {
         self.until_or(time, |_| None::<()>).await;

@@ -174,6 +174,7 @@ impl Stage {
     pub fn pass(&mut self, time: Duration) {
         self.with(|s| {
             s.now.mono = s.now.mono.after(time);
+            s.begin_turn();
             s.touched = true;
         });
         self.run();

@@ -305,6 +305,8 @@ pub struct Shared {
     /// How far requests are that say so.
     pub works: HashMap<ImageRequest, Work>,
     pub alarms: BTreeSet<Mono>,
+    /// Counts the turns of the core.
+    pub turn: u64,
     /// Something has happened that a script may wait for.
     pub touched: bool,
     last_ticket: u64,
@@ -335,6 +337,7 @@ impl Shared {
             out: VecDeque::new(),
             works: HashMap::default(),
             alarms: BTreeSet::new(),
+            turn: 0,
             touched: false,
             last_ticket: 0,
             last_request: 0,
@@ -411,6 +414,15 @@ impl Shared {
 
     pub fn is_canceled(&self, request: Option<ImageRequest>) -> bool {
         request.and_then(|id| self.works.get(&id)).is_some_and(|work| work.canceled)
+    }
+
+    /// Deals with every deadline that has come, once a turn.
+    pub fn begin_turn(&mut self) {
+        self.turn += 1;
+        while self.alarms.first().is_some_and(|at| *at <= self.now.mono) {
+            self.alarms.pop_first();
+            self.touched = true;
+        }
     }
 
     pub fn set_alarm(&mut self, after: Duration) -> Mono {

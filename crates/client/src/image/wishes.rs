@@ -80,6 +80,10 @@ pub async fn ask_holder(desk: &Desk, slot: usize, wish: Wish) -> Answer {
     });
     let mut again = false;
     let answer = loop {
+        // A holder may put us off for ever.
+        if let Err(error) = desk.is_wanted() {
+            break Answer::Done(Err(error));
+        }
         match ask_once(desk, slot, id, &wish).await {
             Turn::Done(result) => break Answer::Done(result),
             Turn::Nobody => break Answer::Here { again },
@@ -244,4 +248,30 @@ async fn tell(desk: &Desk, slot: usize, id: AsyncId, result: i32) {
     });
     let notice = Notice::AsyncComplete { id, result };
     let _ = desk.notify(header, notice.encode(), NOTIFY_S).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::Stage;
+    use super::*;
+
+    #[test]
+    fn a_holder_that_puts_us_off_for_ever_is_not_asked_when_nobody_wants_it_any_more() {
+        let mut stage = Stage::new();
+        let slot = stage.open();
+        stage.lock_by_another();
+        let (id, done) =
+            stage.request(|desk| async move { maintain::run(&desk, slot, Change::Flatten).await });
+        for _ in 0..5 {
+            let ask = stage.until("notify");
+            stage.answer_notify(ask, Errno::ERESTART.wire());
+            stage.pass(RETRY);
+        }
+        assert!(done.borrow().is_none());
+        stage.cancel(id);
+        let ask = stage.until("notify");
+        stage.answer_notify(ask, Errno::ERESTART.wire());
+        stage.pass(RETRY);
+        assert_eq!(done.take().unwrap().unwrap_err().errno, Errno::ECANCELED);
+    }
 }

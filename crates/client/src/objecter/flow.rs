@@ -211,7 +211,7 @@ impl Objecter {
     pub fn time_out(&mut self, cx: &mut Cx<'_>, tid: u64) {
         let waits = self.ops.get(&tid).map(|op| self.waits_for(op));
         let Some(op) = self.remove(cx, tid) else {
-            return;
+            return self.time_out_tell(cx, tid);
         };
         let why = waits.map_or(String::new(), |w| format!("it waited {w}"));
         let error = ClientError::new(Errno::ETIMEDOUT, op.describe(), why);

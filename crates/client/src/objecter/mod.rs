@@ -26,6 +26,7 @@ pub(crate) use linger::Watcher;
 pub use list::ListCursor;
 
 use crate::config::ClientConfig;
+use crate::error::ClientError;
 use crate::mon::MonSession;
 use crate::outcome::{Completion, Outcome, RequestId};
 use io::{Now, Rng, TimerId, Timers};
@@ -37,7 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use target::{MapView, Target};
 use tell::Tell;
-use types::{Epoch, HashMap, Mono, OsdId, PgId, SnapId, UTime};
+use types::{Epoch, Errno, HashMap, Mono, OsdId, PgId, SnapId, UTime};
 use wire::msg::{Ops, SnapContext};
 use wire::{LinkId, Messenger};
 
@@ -56,6 +57,10 @@ pub(crate) enum Due {
     Linger(u64),
     /// The time limit of a request to the mon.
     Mon(u64),
+    /// The time limit of who waits for a map.
+    Map(RequestId),
+    /// The time limit of who looks for a pool.
+    Lookup(RequestId),
     /// See [`TICK`].
     Tick,
 }
@@ -204,6 +209,7 @@ pub(crate) struct Objecter {
     max_ops: usize,
     max_bytes: usize,
     default_timeout: Option<Duration>,
+    mon_timeout: Option<Duration>,
     rng: Rng,
     view: Option<MapView>,
     /// Boxed: the tree moves its entries about, and they are large.
@@ -233,6 +239,7 @@ impl Objecter {
             max_ops: config.max_ops,
             max_bytes: config.max_bytes,
             default_timeout: config.op_timeout,
+            mon_timeout: config.mon_timeout,
             rng,
             view: None,
             ops: BTreeMap::new(),
@@ -318,9 +325,30 @@ impl Objecter {
     pub fn complete_at(&mut self, cx: &mut Cx<'_>, epoch: Epoch, completion: Completion) {
         if epoch <= self.epoch() {
             cx.out.push_back(completion);
-        } else {
-            self.for_epoch.push((epoch, completion));
-            cx.mon.want_osdmap(self.next_epoch());
+            return;
         }
+        if let Some(limit) = self.mon_timeout {
+            cx.timers.set(cx.now.mono.after(limit), Due::Map(completion.id));
+        }
+        self.for_epoch.push((epoch, completion));
+        cx.mon.want_osdmap(self.next_epoch());
+    }
+
+    /// The time limit of who waits for a map has come.
+    pub fn time_out_map(&mut self, cx: &mut Cx<'_>, id: RequestId) {
+        let Some(at) = self.for_epoch.iter().position(|(_, c)| c.id == id) else {
+            return;
+        };
+        let (epoch, completion) = self.for_epoch.swap_remove(at);
+        let (what, have) = (format!("waiting for the map of epoch {epoch}"), self.epoch());
+        let why = format!("the mon has not sent it; the newest here is of epoch {have}");
+        let error = ClientError::new(Errno::ETIMEDOUT, what, why);
+        let outcome = match completion.outcome {
+            // It was done; only that it can be seen is not certain.
+            Outcome::PoolOp(Ok(_)) => Outcome::PoolOp(Err(error)),
+            Outcome::Map(Ok(_)) => Outcome::Map(Err(error)),
+            ended => ended,
+        };
+        cx.complete(id, outcome);
     }
 }

@@ -1,12 +1,14 @@
 //! Commands to one OSD (`ceph tell osd.N`), as `Objecter::submit_command`: they go with the requests of
 //! its session and are sent again when the link was lost, so that one may be carried out twice. When the
-//! OSD is down there is nobody to ask.
+//! OSD is down there is nobody to ask. They have the time limit of requests on objects.
 
 use super::session::Session;
-use super::{Cx, Objecter};
+use super::{Cx, Due, Objecter};
 use crate::error::ClientError;
 use crate::outcome::{CommandReply, Outcome, RequestId};
 use bytes::Bytes;
+use io::TimerId;
+use std::borrow::Cow;
 use types::{Epoch, Errno, OsdId};
 use wire::msg::{MCommand, MCommandReply, Payload};
 
@@ -18,6 +20,8 @@ pub(super) struct Tell {
     json: String,
     input: Bytes,
     pub sent: bool,
+    /// Its time limit.
+    timer: Option<TimerId>,
 }
 
 impl Tell {
@@ -37,7 +41,9 @@ impl Objecter {
     ) {
         self.last_tid = self.last_tid.saturating_add(1);
         let tid = self.last_tid;
-        self.tells.insert(tid, Tell { id, osd, json, input, sent: false });
+        let at = self.default_timeout.map(|limit| cx.now.mono.after(limit));
+        let timer = at.map(|at| cx.timers.set(at, Due::Op(tid)));
+        self.tells.insert(tid, Tell { id, osd, json, input, sent: false, timer });
         self.place_tell(cx, tid);
     }
 
@@ -49,7 +55,8 @@ impl Objecter {
             return;
         };
         let Some(addrs) = view.map.client_addrs(osd).cloned() else {
-            return self.fail_tell(cx, tid);
+            let why = format!("osd.{osd} is not up");
+            return self.fail_tell(cx, tid, Errno::ENXIO, why);
         };
         let session = self.sessions.entry(osd).or_insert_with(|| {
             self.to_dial.insert(osd, cx.now.mono);
@@ -70,11 +77,33 @@ impl Objecter {
         cx.msgr.send(link, command.encode().with_tid(tid));
     }
 
-    fn fail_tell(&mut self, cx: &mut Cx<'_>, tid: u64) {
-        let Some(tell) = self.tells.remove(&tid) else { return };
-        let why = format!("osd.{} is not up", tell.osd);
-        let error = ClientError::new(Errno::ENXIO, tell.describe(), why);
+    /// Takes a command off all books.
+    fn remove_tell(&mut self, cx: &mut Cx<'_>, tid: u64) -> Option<Tell> {
+        let tell = self.tells.remove(&tid)?;
+        if let Some(session) = self.sessions.get_mut(&tell.osd) {
+            session.ops.remove(&tid);
+        }
+        if let Some(timer) = tell.timer {
+            cx.timers.cancel(timer);
+        }
+        Some(tell)
+    }
+
+    fn fail_tell(
+        &mut self,
+        cx: &mut Cx<'_>,
+        tid: u64,
+        errno: Errno,
+        why: impl Into<Cow<'static, str>>,
+    ) {
+        let Some(tell) = self.remove_tell(cx, tid) else { return };
+        let error = ClientError::new(errno, tell.describe(), why);
         cx.complete(tell.id, Outcome::Command(Err(error)));
+    }
+
+    /// The time limit of a command has come.
+    pub(super) fn time_out_tell(&mut self, cx: &mut Cx<'_>, tid: u64) {
+        self.fail_tell(cx, tid, Errno::ETIMEDOUT, "the OSD did not answer in time");
     }
 
     /// An OSD answers.
@@ -82,10 +111,7 @@ impl Objecter {
         if self.tells.get(&tid).is_none_or(|t| t.osd != from || !t.sent) {
             return;
         }
-        let Some(tell) = self.tells.remove(&tid) else { return };
-        if let Some(session) = self.sessions.get_mut(&from) {
-            session.ops.remove(&tid);
-        }
+        let Some(tell) = self.remove_tell(cx, tid) else { return };
         let MCommandReply { result: status, outs, data } = reply;
         cx.complete(tell.id, Outcome::Command(Ok(CommandReply { status, outs, data })));
     }

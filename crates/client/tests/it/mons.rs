@@ -97,3 +97,28 @@ fn requests_to_the_mon_can_have_a_limit() {
     assert!(error.to_string().contains("no mon could be reached"), "{error}");
     assert!(matches!(rig.outcome(pool), Outcome::Pool(Err(_))));
 }
+
+#[test]
+fn waiting_for_a_map_that_does_not_come_can_have_a_limit() {
+    let mut rig = Rig::with_mons(1, 1, 3);
+    rig.mon_timeout(Duration::from_secs(5));
+    rig.start();
+    // The mon names an epoch, and does not send it.
+    let far = rig.maps.borrow().now.epoch.next().next();
+    let wait = rig.act(move |now, c| c.wait_for_map(now, far));
+    let snap = rig.act(|now, c| c.create_own_snap(now, crate::rig::POOL));
+    rig.maps.borrow_mut().change(|_, _| ());
+    let pool = rig.act(|now, c| c.lookup_pool(now, "no such pool"));
+    rig.run_secs(4);
+    assert!([wait, snap, pool].into_iter().all(|id| rig.is_pending(id)));
+    rig.run_secs(2);
+    let errors = [wait, snap, pool].map(|id| match rig.outcome(id) {
+        Outcome::Map(Err(error)) | Outcome::PoolOp(Err(error)) | Outcome::Pool(Err(error)) => {
+            error.errno
+        }
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(errors, [types::Errno::ETIMEDOUT; 3]);
+    rig.change(|_, _| ());
+    assert!(rig.done().is_empty(), "once");
+}

@@ -2,6 +2,7 @@
 
 use crate::rig::Rig;
 use client::{Outcome, RequestId};
+use std::time::Duration;
 use types::{Errno, OsdId};
 use wire::LinkId;
 use wire::msg::{MCommand, MCommandReply, Payload};
@@ -62,4 +63,18 @@ fn an_osd_that_is_down_cannot_be_asked() {
         rig.run_secs(1);
         fails(&mut rig, id);
     }
+}
+
+#[test]
+fn a_command_that_is_not_answered_ends_when_its_time_is_over() {
+    let mut rig = Rig::with_op_timeout(Duration::from_secs(10));
+    let id = tell(&mut rig, 1);
+    let (link, tid, _) = told(&mut rig, 1).unwrap();
+    rig.run_secs(9);
+    assert!(rig.is_pending(id));
+    rig.run_secs(1);
+    let Outcome::Command(Err(error)) = rig.outcome(id) else { panic!() };
+    assert_eq!(error.errno, Errno::ETIMEDOUT);
+    rig.osd_says(1, link, MCommandReply::default().encode().with_tid(tid));
+    assert!(rig.done().is_empty(), "it ended once");
 }
