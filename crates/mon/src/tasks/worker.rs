@@ -216,8 +216,7 @@ impl Worker {
         let id = match job {
             Job::Flatten(image) => {
                 let id = images.open(now, client, image);
-                self.requests.insert(id, Next::Flatten(lane));
-                return;
+                return self.long_work(lane, id, Next::Flatten(lane));
             }
             Job::Remove(image) => images.remove(now, client, image),
             Job::TrashRemove(pool, nspace, id) => {
@@ -369,5 +368,28 @@ impl Worker {
         }
         let both = [self.client.next_deadline(), self.images.next_deadline()];
         both.into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What can be canceled may wait for a PG without OSDs, or for whoever has the image locked.
+    #[test]
+    fn every_job_can_be_canceled_from_its_beginning() {
+        let (pool, nothing) = (PoolId(1), String::new);
+        for job in [
+            Job::Flatten(OpenImage::new(pool, "x")),
+            Job::Remove(OpenImage::new(pool, "x")),
+            Job::TrashRemove(pool, nothing(), "1".to_owned()),
+            Job::Purge(pool, nothing()),
+        ] {
+            let now = Now::default();
+            let mut worker = Worker::new(now, AddrVec::default(), &mut Rng::with_seed(1));
+            worker.begin(now, Lane::Task, job.clone());
+            let request = worker.long.get(&Lane::Task);
+            assert!(request.is_some_and(|id| worker.requests.contains_key(id)), "{job:?}");
+        }
     }
 }
