@@ -206,7 +206,8 @@ fn descriptors_that_run_out_are_waited_for() {
     let two = Deadline::after(Duration::from_secs(2));
     two.until(Duration::from_millis(100), || false);
     let used = cpu_ticks(pid) - ticks;
-    assert_eq!(told(), 1);
+    // Once each time that they run out: who started it may have left meanwhile.
+    assert!((1..=3).contains(&told()), "{} lines", told());
     assert!(used < 40, "{used} ticks of CPU");
     drop(dialled);
     assert_eq!(c.ask("mon stat")["epoch"], 1);
