@@ -7,8 +7,8 @@
 use crate::arriving::{is_temporary, removals};
 use crate::daemon::{Daemon, Life, Waiter};
 use crate::disk_bench::bench_object;
-use crate::host::{Queued, Thens, meta_object, pg_of_meta_object};
-use crate::mapstate::{MAP_SEQUENCER, RANGE_KEY, full_key, map_object};
+use crate::host::{Queued, meta_object, pg_of_meta_object};
+use crate::mapstate::{RANGE_KEY, full_key, map_object, map_transaction};
 use crate::object::{meta_end, own_object};
 use bytes::Bytes;
 use io::Effects;
@@ -227,9 +227,7 @@ impl Daemon {
         let leftovers = l.leftovers.iter().filter(|o| !is_used(o)).map(HObject::to_key);
         let leftovers: Vec<_> = leftovers.collect();
         // There may be more of them than one transaction takes.
-        let mut txn = Transaction::new(MAP_SEQUENCER);
-        txn.may_use_reserve = true;
-        for some in removals(&txn, &leftovers, self.limits.remove_objects) {
+        for some in removals(&map_transaction(), &leftovers, self.limits.remove_objects) {
             self.submit_maps(some, fx);
         }
         self.open_sockets(fx);
@@ -327,13 +325,7 @@ impl Daemon {
     }
 
     pub(crate) fn submit_maps(&mut self, txn: Transaction, fx: &mut Effects) {
-        self.map_queue.push_back(Queued {
-            txn,
-            reads: ReadSet::new(),
-            then: Thens::new(),
-            births: Vec::new(),
-            rows_dropped: true,
-        });
+        self.map_queue.push_back(Queued::of(txn));
         if !self.map_queue_stalled {
             self.pump_maps(fx);
         }

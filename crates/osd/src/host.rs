@@ -81,6 +81,14 @@ pub struct Queued {
     pub rows_dropped: bool,
 }
 
+impl Queued {
+    /// One of which nothing is read, and for which nobody waits.
+    pub fn of(txn: Transaction) -> Self {
+        let (reads, then, births) = (ReadSet::new(), Thens::new(), Vec::new());
+        Queued { txn, reads, then, births, rows_dropped: false }
+    }
+}
+
 /// Where a write comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {

@@ -215,8 +215,7 @@ impl Maps {
                 if is_oldest || self.oldest == Epoch::ZERO {
                     self.oldest = epoch;
                 }
-                let mut txn = Transaction::new(MAP_SEQUENCER);
-                txn.may_use_reserve = true;
+                let mut txn = map_transaction();
                 txn.omap_set(&map_key(), vec![(key(FULL, epoch), full)]);
                 if let Some(inc) = self.incrementals.get(&epoch) {
                     txn.omap_set(&map_key(), vec![(key(INCREMENTAL, epoch), inc.clone())]);
@@ -293,6 +292,13 @@ pub const RANGE_KEY: &[u8] = b"range";
 /// The object that holds the maps: omap `f` + epoch (u32 BE) -> full map, `i` + epoch -> incremental.
 pub fn map_object() -> HObject {
     own_object("osdmap")
+}
+
+/// A transaction of the OSD's own objects: in order with those of maps, and always possible.
+pub(crate) fn map_transaction() -> Transaction {
+    let mut txn = Transaction::new(MAP_SEQUENCER);
+    txn.may_use_reserve = true;
+    txn
 }
 
 fn map_key() -> types::ObjectKey {

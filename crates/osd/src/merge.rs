@@ -5,13 +5,11 @@
 //! new epoch in its info; after a crash before it, it is done again when its maps are gone through.
 
 use crate::daemon::Daemon;
-use crate::host::{PgHost, Queued, Thens, meta_object};
+use crate::host::{PgHost, Queued, meta_object};
 use crate::split::take_in;
 use io::Effects;
 use maps::{OsdMap, PgIdExt};
-use pg::Notice;
 use std::rc::Rc;
-use store::ReadSet;
 use types::{Eversion, PgId};
 
 impl Daemon {
@@ -75,22 +73,9 @@ impl Daemon {
         }
         host.priors.retain_alive(new);
         unborn.into_iter().for_each(|source| self.redirect_births(source, pgid));
-        self.enqueue(
-            pgid,
-            Queued {
-                txn,
-                reads: ReadSet::new(),
-                then: Thens::new(),
-                births: Vec::new(),
-                rows_dropped: false,
-            },
-            fx,
-        );
+        self.enqueue(pgid, Queued::of(txn), fx);
         if self.pgs.get(&pgid).is_some_and(|h| h.started) {
-            self.run_pg_at(new, pgid, fx, |pg, ctx, out| {
-                out.notices.push(Notice::NewInterval);
-                pg.start(ctx, out);
-            });
+            self.start_at(new, pgid, fx);
         }
     }
 

@@ -83,14 +83,19 @@ impl Daemon {
             } else if let Some(host) = self.pgs.get_mut(&pgid) {
                 host.pg.skip_to(map.epoch, mapping(map, pgid), pool_rules(map, pgid.pool));
                 if host.started {
-                    self.run_pg_at(map, pgid, fx, |pg, ctx, out| {
-                        out.notices.push(Notice::NewInterval);
-                        pg.start(ctx, out);
-                    });
+                    self.start_at(map, pgid, fx);
                 }
             }
         }
         self.restore_ahead(map, fx);
+    }
+
+    /// A PG that is at this map not by having gone through it takes up its role in a new interval.
+    pub(crate) fn start_at(&mut self, map: &Rc<OsdMap>, pgid: PgId, fx: &mut Effects) {
+        self.run_pg_at(map, pgid, fx, |pg, ctx, out| {
+            out.notices.push(Notice::NewInterval);
+            pg.start(ctx, out);
+        });
     }
 
     /// PGs whose records name an epoch before this one, of which there is no map: they are skipped to it

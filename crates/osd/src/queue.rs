@@ -119,9 +119,9 @@ impl Daemon {
         mut then: Thens,
         fx: &mut Effects,
     ) {
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
         // Not more in one transaction than it can take: what is left comes behind, and is noted.
-        let in_parts = out.remove.len() > self.limits.remove_objects.min(DELETES_AT_ONCE);
+        let in_parts = out.remove.len() > self.deletes_at_once();
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
         if in_parts {
             host.put_meta(&mut txn, out.remove.iter().map(put_deleted));
         } else {
@@ -162,6 +162,10 @@ impl Daemon {
         self.report_soon();
     }
 
+    fn deletes_at_once(&self) -> usize {
+        self.limits.remove_objects.clamp(1, DELETES_AT_ONCE)
+    }
+
     /// Removes objects that the PG's log has deleted, a few at a time, in order with its other
     /// transactions: nothing that relies on it comes before the last of them, which is not submitted
     /// yet.
@@ -172,7 +176,7 @@ impl Daemon {
         fx: &mut Effects,
     ) -> Transaction {
         let mut last = Transaction::default();
-        for some in deleted.chunks(self.limits.remove_objects.clamp(1, DELETES_AT_ONCE)) {
+        for some in deleted.chunks(self.deletes_at_once()) {
             self.submit(pgid, last, Thens::new(), fx);
             let Some(host) = self.pgs.get_mut(&pgid) else { return Transaction::default() };
             last = host.transaction();
@@ -215,12 +219,7 @@ impl Daemon {
             return;
         }
         txn.account = account(pgid);
-        let births = Vec::new();
-        self.enqueue(
-            pgid,
-            Queued { txn, reads: ReadSet::new(), then, births, rows_dropped: false },
-            fx,
-        );
+        self.enqueue(pgid, Queued { then, ..Queued::of(txn) }, fx);
     }
 
     /// Puts a transaction behind those that wait.

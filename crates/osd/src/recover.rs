@@ -226,18 +226,8 @@ impl Daemon {
                 host.transfers.receiving.insert((from, object.clone()), comes);
                 let have = host.pg.missing().get(&object).map_or(Eversion::ZERO, |i| i.have);
                 let shares = host.pg.may_share(self.cfg.id, &object);
-                let pull = Pull {
-                    pgid,
-                    epoch,
-                    interval,
-                    object,
-                    need,
-                    cursor,
-                    urgent,
-                    have,
-                    shares,
-                    shared: Vec::new(),
-                };
+                let whole = Pull::whole(pgid, epoch, interval, object, need);
+                let pull = Pull { cursor, urgent, have, shares, ..whole };
                 self.send_peer(from, pull.encode(), fx);
             }
             Work::Push { object, to, .. } => {
@@ -396,13 +386,12 @@ impl Daemon {
     }
 
     fn pull_again(&self, m: &Push, cursor: PushCursor) -> Pull {
-        let (pgid, interval, need) = (m.pgid, m.interval, m.version);
-        let (epoch, object, have) = (self.maps.epoch(), m.object.clone(), Eversion::ZERO);
+        let (epoch, object) = (self.maps.epoch(), m.object.clone());
+        let whole = Pull::whole(m.pgid, epoch, m.interval, object, m.version);
         // From the start again: the whole.
         let goes_on = cursor != PushCursor::default();
         let shared = if goes_on { m.shared.clone() } else { Vec::new() };
-        let (urgent, shares) = (m.urgent, None);
-        Pull { pgid, epoch, interval, object, need, cursor, urgent, have, shares, shared }
+        Pull { cursor, urgent: m.urgent, shared, ..whole }
     }
 
     /// What came is made upon a version of the object that is not here.

@@ -3,6 +3,7 @@
 use crate::config::{ASK_AGAIN_MS, REPORT_DELAY_MS, REPORT_INTERVAL_S, TICK_MS};
 use crate::daemon::{Daemon, Life};
 use crate::host::PgHost;
+use crate::mapstate::map_transaction;
 use crate::tracker::tracked_text;
 use admin::{Answer, CommandError};
 use io::{Effects, Now};
@@ -224,8 +225,7 @@ impl Daemon {
         let recorded = self.pgs.values().map(|h| h.stored_epoch);
         let needed = recorded.chain(self.ahead.keys().copied()).min();
         let needed = needed.unwrap_or_else(|| self.maps.epoch());
-        let mut txn = store::Transaction::new(crate::mapstate::MAP_SEQUENCER);
-        txn.may_use_reserve = true;
+        let mut txn = map_transaction();
         if self.maps.trim(needed, &mut txn) {
             self.submit_maps(txn, fx);
         }

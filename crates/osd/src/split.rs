@@ -7,13 +7,13 @@
 //! again when its maps are gone through. The children's own transactions wait until it is submitted.
 
 use crate::daemon::Daemon;
-use crate::host::{PgHost, Queued, Thens, meta_object, put_meta};
+use crate::host::{PgHost, Queued, meta_object, put_meta};
 use io::Effects;
 use maps::{OsdMap, PgIdExt, pg_num_mask, stable_mod};
 use peer::{View, mapping, pool_rules};
-use pg::{MetaOp, Notice, Pg};
+use pg::{MetaOp, Pg};
 use std::rc::Rc;
-use store::{ReadSet, Transaction};
+use store::Transaction;
 use types::PgId;
 
 /// Part of the largest transaction that one of a split may take.
@@ -86,24 +86,11 @@ impl Daemon {
         let last = done.len() - 1;
         for (i, txn) in done.into_iter().enumerate() {
             let births = if i == last { children.to_vec() } else { Vec::new() };
-            self.enqueue(
-                pgid,
-                Queued {
-                    txn,
-                    reads: ReadSet::new(),
-                    then: Thens::new(),
-                    births,
-                    rows_dropped: false,
-                },
-                fx,
-            );
+            self.enqueue(pgid, Queued { births, ..Queued::of(txn) }, fx);
         }
         self.forget_moved(pgid);
         for part in [pgid].iter().chain(children).filter(|_| started) {
-            self.run_pg_at(new, *part, fx, |pg, ctx, out| {
-                out.notices.push(Notice::NewInterval);
-                pg.start(ctx, out);
-            });
+            self.start_at(new, *part, fx);
         }
     }
 

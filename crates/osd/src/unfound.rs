@@ -11,7 +11,7 @@ use crate::host::{PgHost, Then};
 use crate::object::ObjectMeta;
 use admin::{Answer, Args, CommandError};
 use io::Effects;
-use peer::{Pull, PushCursor, View};
+use peer::{Pull, View};
 use pg::GiveUp;
 use std::collections::BTreeMap;
 use store::{Miss, ReadSet, StoreError, SubmitError};
@@ -227,22 +227,8 @@ impl Daemon {
                 let Some(host) = self.pgs.get(&pgid) else { return false };
                 let (epoch, interval) = (self.maps.epoch(), host.interval());
                 self.set_step(pgid, &object, Some(Step::Fetching(need)));
-                let cursor = PushCursor::default();
-                let urgent = true;
-                let have = Eversion::ZERO;
-                let (shares, shared) = (None, Vec::new());
-                let pull = Pull {
-                    pgid,
-                    epoch,
-                    interval,
-                    object,
-                    need,
-                    cursor,
-                    urgent,
-                    have,
-                    shares,
-                    shared,
-                };
+                let whole = Pull::whole(pgid, epoch, interval, object, need);
+                let pull = Pull { urgent: true, ..whole };
                 self.send_peer(from, pull.encode(), fx);
             }
             Step::Stamp(version) => return self.stamp_older(pgid, object, version, fx),

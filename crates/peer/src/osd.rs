@@ -160,6 +160,30 @@ pub struct Pull {
 }
 payload!(Pull, 19);
 
+impl Pull {
+    /// All of an object, from its beginning and whatever is here of it; no client waits.
+    pub fn whole(
+        pgid: PgId,
+        epoch: Epoch,
+        interval: Epoch,
+        object: HObject,
+        need: Eversion,
+    ) -> Self {
+        Pull {
+            pgid,
+            epoch,
+            interval,
+            object,
+            need,
+            cursor: PushCursor::default(),
+            urgent: false,
+            have: Eversion::ZERO,
+            shares: None,
+            shared: Vec::new(),
+        }
+    }
+}
+
 /// An object on its way, or a part of it. Data: the contents of `extents`, one after the other. Who knows
 /// nothing of `base` must not take it: what was changed would stand there as the whole.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]

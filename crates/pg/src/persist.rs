@@ -330,6 +330,16 @@ mod tests {
         }
     }
 
+    fn rows_of_one_pg() -> BTreeMap<Bytes, Bytes> {
+        let info = InfoRecord {
+            info: PgInfo::absent(types::PgId::new(types::PoolId(1), 0)),
+            past: PastIntervals::default(),
+            epoch: Epoch(3),
+            pg_num: 1,
+        };
+        BTreeMap::from([(Bytes::from_static(INFO_KEY), denc::encode(&info))])
+    }
+
     #[test]
     fn a_record_is_encoded_as_one_that_is_made() {
         let record =
@@ -365,14 +375,8 @@ mod tests {
     /// They are removed before anything relies on it.
     #[test]
     fn what_is_still_to_be_deleted_is_loaded() {
-        let info = InfoRecord {
-            info: PgInfo::absent(types::PgId::new(types::PoolId(1), 0)),
-            past: PastIntervals::default(),
-            epoch: Epoch(3),
-            pg_num: 1,
-        };
         let object = |name: &str| HObject { name: name.into(), ..HObject::min() };
-        let mut rows = BTreeMap::from([(Bytes::from_static(INFO_KEY), denc::encode(&info))]);
+        let mut rows = rows_of_one_pg();
         for name in ["a", "b"] {
             apply(&mut rows, put_deleted(&object(name)));
         }
@@ -384,13 +388,7 @@ mod tests {
 
     #[test]
     fn a_trimmed_log_is_loaded_as_it_was() {
-        let info = InfoRecord {
-            info: PgInfo::absent(types::PgId::new(types::PoolId(1), 0)),
-            past: PastIntervals::default(),
-            epoch: Epoch(3),
-            pg_num: 1,
-        };
-        let mut rows = BTreeMap::from([(Bytes::from_static(INFO_KEY), denc::encode(&info))]);
+        let mut rows = rows_of_one_pg();
         let mut log = PgLog::default();
         let newest = DUPS_TRACKED * 2;
         for n in 1..=newest {

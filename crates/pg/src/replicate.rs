@@ -72,25 +72,19 @@ impl Pg {
         Eversion::new(self.epoch, self.info.last_update.version + 1)
     }
 
-    /// The other OSDs a write of `object` goes to.
+    /// The other OSDs a write of `object` goes to. Where its head is missed, it only comes into the log.
     pub fn targets(&self, object: &HObject) -> SmallVec<[Target; 4]> {
         let acting = self.mapping.acting.iter().copied().filter(|o| *o != self.me && o.is_some());
         let head = object.head();
         let mut out: SmallVec<[Target; 4]> =
-            acting.map(|osd| Target { osd, with_data: !self.is_behind(osd, &head) }).collect();
+            acting.map(|osd| Target { osd, with_data: !self.is_missed_by(osd, &head) }).collect();
         for (osd, backfill) in &self.backfills {
-            let with_data = backfill.has_passed(object) && !self.is_behind(*osd, &head);
+            let with_data = backfill.has_passed(object) && !self.is_missed_by(*osd, &head);
             hit(if with_data { Probe::WriteBehindCursor } else { Probe::WriteBeyondCursor });
             let with_data = with_data && !planted(Bug::BackfillMissesWrite);
             out.push(Target { osd: *osd, with_data });
         }
         out
-    }
-
-    /// Whether a copy misses this head: writes of it only come into its log.
-    fn is_behind(&self, osd: OsdId, head: &HObject) -> bool {
-        let missing = self.peers.get(&osd).and_then(|p| p.missing.as_ref());
-        missing.is_some_and(|m| m.contains(head))
     }
 
     /// The records of new entries, for the transaction that makes their changes.

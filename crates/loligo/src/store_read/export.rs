@@ -85,10 +85,14 @@ fn first_page() -> OmapRange {
 }
 
 impl Export {
+    fn next_object(&mut self) {
+        self.step = if self.objects.is_empty() { Step::End } else { Step::Stat };
+    }
+
     fn end_object(&mut self, whole: bool) -> Result<(), Error> {
         self.objects.pop_front();
         self.whole += u64::from(whole);
-        self.step = if self.objects.is_empty() { Step::End } else { Step::Stat };
+        self.next_object();
         self.out.put(&Section::ObjectEnd { whole })
     }
 
@@ -116,7 +120,7 @@ impl Export {
         let epoch = info.flatten().as_ref().and_then(offline::epoch_of);
         let key = epoch.map(offline::map_key);
         let map = key.map(|key| get(&offline::map_object(), key)).transpose()?.flatten();
-        self.step = if self.objects.is_empty() { Step::End } else { Step::Stat };
+        self.next_object();
         let section = epoch.zip(map).map(|(epoch, map)| Section::Map { epoch, map });
         Ok(section.map_or(Ok(()), |section| self.out.put(&section)))
     }
@@ -129,7 +133,7 @@ impl Export {
                 let Some(stat) = store.stat(&key)? else {
                     // It is in the tree; the log, as far as it can be read, has removed it.
                     self.objects.pop_front();
-                    self.step = if self.objects.is_empty() { Step::End } else { Step::Stat };
+                    self.next_object();
                     return Ok(Ok(()));
                 };
                 self.size = stat.size;
@@ -199,7 +203,7 @@ impl Job for Export {
     fn failed(&mut self, why: &StoreError) -> Option<Self::Outcome> {
         if matches!(self.step, Step::Map) {
             // Then it goes where there are maps as old.
-            self.step = if self.objects.is_empty() { Step::End } else { Step::Stat };
+            self.next_object();
             return None;
         }
         let key = self.objects.front()?;
