@@ -333,12 +333,11 @@ impl Daemon {
     /// When something is due.
     pub fn next_deadline(&self) -> Option<Mono> {
         let mut next = self.next_tick;
+        let is_due = self.read_room.is_due() || self.copies.are_due() || self.write_room.is_due();
         let all = [
             self.report_soon,
             self.next_step(),
-            self.read_room.is_due().then_some(self.now.mono),
-            self.copies.are_due().then_some(self.now.mono),
-            self.write_room.is_due().then_some(self.now.mono),
+            is_due.then_some(self.now.mono),
             self.leases.wake_at,
             self.scrubs.next_deadline(),
             self.store.next_deadline(),

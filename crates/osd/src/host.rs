@@ -83,6 +83,7 @@ pub struct Queued {
 
 impl Queued {
     /// One of which nothing is read, and for which nobody waits.
+    #[inline]
     pub fn of(txn: Transaction) -> Self {
         let (reads, then, births) = (ReadSet::new(), Thens::new(), Vec::new());
         Queued { txn, reads, then, births, rows_dropped: false }

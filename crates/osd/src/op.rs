@@ -234,7 +234,7 @@ impl Daemon {
         if !op.request.is_for_pg() {
             check_request(&op.request, op.class.writes)?;
         }
-        if op.request.left_out_bytes > 0 {
+        if op.request.data_left_out {
             return Err(Errno::EMSGSIZE);
         }
         if self.is_shut_out(op) { Err(Errno::EBLOCKLISTED) } else { Ok(()) }

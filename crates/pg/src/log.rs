@@ -112,6 +112,11 @@ impl PgLog {
         self.entries.is_empty()
     }
 
+    /// What the entries weigh, in bytes.
+    pub fn entries_bytes(&self) -> usize {
+        self.entries_bytes
+    }
+
     /// How many of the oldest entries must go for the others to weigh so much at most.
     pub fn entries_beyond(&self, bytes: usize) -> usize {
         let mut left = self.entries_bytes;

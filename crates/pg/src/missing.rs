@@ -83,7 +83,7 @@ impl Missing {
 
     /// The missing clones of a head, oldest first.
     pub fn clones_of<'a>(&'a self, head: &HObject) -> impl Iterator<Item = &'a HObject> + use<'a> {
-        head.is_head().then(|| self.older_than(head)).into_iter().flatten()
+        self.older_if(head.is_head(), head)
     }
 
     /// The missing clones of the same object that are older than this clone, or its head; oldest first.
@@ -91,7 +91,16 @@ impl Missing {
         &'a self,
         object: &HObject,
     ) -> impl Iterator<Item = &'a HObject> + use<'a> {
-        let some = (!self.is_empty()).then(|| self.items.range(object.older()));
+        self.older_if(true, object)
+    }
+
+    /// One iterator for both: a write asks several times, nearly always in vain.
+    fn older_if<'a>(
+        &'a self,
+        wanted: bool,
+        object: &HObject,
+    ) -> impl Iterator<Item = &'a HObject> + use<'a> {
+        let some = (wanted && !self.is_empty()).then(|| self.items.range(object.older()));
         some.into_iter().flatten().map(|(clone, _)| clone)
     }
 

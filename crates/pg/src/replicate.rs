@@ -105,7 +105,7 @@ impl Pg {
             extra = 0;
         }
         // By a sixteenth at once.
-        if self.log.entries_beyond(limits.bytes) > 0 {
+        if self.log.entries_bytes() > limits.bytes {
             extra = extra.max(self.log.entries_beyond(limits.bytes / 16 * 15));
         }
         if extra == 0 {
@@ -350,7 +350,9 @@ impl<T> InFlight<T> {
     /// The oldest write, if every member has it. Those of one object come in order, as clients rely on it
     /// (Ceph's own `test/osd/RadosModel.h` does).
     pub fn pop_committed(&mut self, object: impl Fn(&T) -> &HObject) -> Option<(Eversion, T)> {
-        if let Some(version) = self.released(&object) {
+        if !self.parked.is_empty()
+            && let Some(version) = self.released(&object)
+        {
             return self.parked.remove_entry(&version);
         }
         let all = self.committed();

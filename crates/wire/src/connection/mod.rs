@@ -554,6 +554,6 @@ pub fn message_of(frame: &Frame) -> Result<Message, ProtocolError> {
         middle: frame.segment(2),
         data: frame.segment(3),
         data_crc: frame.data_crc(),
-        left_out_bytes: frame.left_out_bytes(),
+        data_left_out: frame.left_out_bytes() > 0,
     })
 }

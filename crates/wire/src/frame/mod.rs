@@ -133,13 +133,16 @@ pub struct Preamble {
     pub segments: u8,
     /// Their lengths; 0 for those not present.
     pub lens: [u32; MAX_SEGMENTS],
+    /// Of a received one: there is more data than a message may have, and it is passed over.
+    data_left_out: bool,
 }
 
 impl Preamble {
     /// For segments of these lengths; trailing empty ones are left out.
     pub fn new(tag: Tag, lens: [u32; MAX_SEGMENTS]) -> Self {
         let last = lens.iter().rposition(|&len| len > 0).unwrap_or(0);
-        Preamble { tag, segments: (last as u8).saturating_add(1), lens }
+        let segments = (last as u8).saturating_add(1);
+        Preamble { tag, segments, lens, data_left_out: false }
     }
 
     /// Reads and checks a preamble.
@@ -166,32 +169,24 @@ impl Preamble {
         for (len, entry) in lens.iter_mut().zip(table.chunks_exact(6)).take(count) {
             *len = u32::from_le_bytes(entry.first_chunk().copied().unwrap_or_default());
         }
-        let preamble = Preamble { tag, segments: *segments, lens };
-        preamble.check()?;
+        let mut preamble = Preamble { tag, segments: *segments, lens, data_left_out: false };
+        preamble.data_left_out = preamble.check()?;
         Ok(preamble)
     }
 
-    fn check(&self) -> Result<(), ProtocolError> {
+    /// Whether there is more data than a message may have; what else is too long is an error.
+    fn check(&self) -> Result<bool, ProtocolError> {
         let count = usize::from(self.segments);
         if count > 1 && self.len(count.saturating_sub(1)) == 0 {
             return Err(ProtocolError::EmptyLastSegment);
         }
-        let (bytes, limit) = (self.bytes(), self.tag.max_bytes());
+        let bytes: u64 = self.lens.iter().map(|&len| u64::from(len)).sum();
+        let limit = self.tag.max_bytes();
         let data = self.len(DATA_SEGMENT) as u64;
         if bytes > limit && (self.tag != Tag::Message || bytes.saturating_sub(data) > limit) {
             return Err(ProtocolError::FrameTooLong { tag: self.tag, bytes, limit });
         }
-        Ok(())
-    }
-
-    /// Of all segments.
-    fn bytes(&self) -> u64 {
-        self.lens.iter().map(|&len| u64::from(len)).sum()
-    }
-
-    /// Whether the data segment is passed over.
-    fn leaves_data_out(&self) -> bool {
-        self.bytes() > self.tag.max_bytes()
+        Ok(bytes > limit)
     }
 
     /// The 32 bytes on the wire.
@@ -252,7 +247,9 @@ mod tests {
 
     /// A preamble with these first bytes and a right crc.
     fn forged(tag: u8, segments: u8, lens: [u32; 4]) -> [u8; PREAMBLE_BYTES] {
-        let mut bytes = Preamble { tag: Tag::Message, segments: 4, lens }.to_bytes();
+        let data_left_out = false;
+        let forged = Preamble { tag: Tag::Message, segments: 4, lens, data_left_out };
+        let mut bytes = forged.to_bytes();
         bytes[0] = tag;
         bytes[1] = segments;
         let crc = crc32c(0, &bytes[..28]);
@@ -274,7 +271,7 @@ mod tests {
             assert!(matches!(too_long, ProtocolError::FrameTooLong { .. }));
         }
         let data = (MAX_MESSAGE_FRAME_BYTES - 43) as u32;
-        let left_out = |data| parse(17, 4, [41, 1, 1, data]).unwrap().leaves_data_out();
+        let left_out = |data| parse(17, 4, [41, 1, 1, data]).unwrap().data_left_out;
         assert_eq!([data, data + 1, u32::MAX].map(left_out), [false, true, true]);
         let too_long = parse(1, 1, [1 << 20, 0, 0, 0]).unwrap_err();
         assert!(matches!(too_long, ProtocolError::FrameTooLong { .. }));

@@ -21,20 +21,19 @@ pub struct Frame {
     /// All behind the preamble, or all up to the data segment when that was received apart.
     body: Bytes,
     /// The data segment and what follows, when received apart.
+    /// (Of data that was passed over there is only what follows it.)
     apart: Option<Bytes>,
     data_crc: KnownCrc,
-    /// The checksum of the data segment that was passed over: `apart` holds no more than what follows it.
-    left_out: Option<u32>,
 }
 
 impl Frame {
     fn new(preamble: Preamble, body: Bytes, apart: Option<Bytes>) -> Self {
-        Frame { preamble, body, apart, data_crc: KnownCrc::NONE, left_out: None }
+        Frame { preamble, body, apart, data_crc: KnownCrc::NONE }
     }
 
     /// Bytes of the data segment that were passed over.
     pub fn left_out_bytes(&self) -> usize {
-        if self.left_out.is_some() { self.preamble.len(DATA_SEGMENT) } else { 0 }
+        if self.preamble.data_left_out { self.preamble.len(DATA_SEGMENT) } else { 0 }
     }
 
     /// What it is.
@@ -113,7 +112,7 @@ impl Frame {
         for (segment, stored) in (1..last).zip(crcs.chunks_exact(super::CRC_BYTES)) {
             crc = self.check_crc(segment, stored.first_chunk().copied())?;
         }
-        if last > DATA_SEGMENT && self.left_out.is_none() {
+        if last > DATA_SEGMENT {
             self.data_crc = KnownCrc::of(crc);
         }
         Ok(true)
@@ -121,8 +120,9 @@ impl Frame {
 
     fn check_crc(&self, segment: usize, stored: Option<[u8; 4]>) -> Result<u32, ProtocolError> {
         let stored = u32::from_le_bytes(stored.unwrap_or_default());
-        let computed = match self.left_out {
-            Some(crc) if segment == DATA_SEGMENT => crc,
+        let computed = match segment {
+            // Of data that was passed over it was taken on the way.
+            DATA_SEGMENT => self.data_crc.or_of(self.slice(segment)),
             _ => crc32c(SEGMENT_SEED, self.slice(segment)),
         };
         if stored == computed {
@@ -148,9 +148,19 @@ enum State {
         /// The buffer is away, being filled by the network.
         lent: bool,
     },
-    /// Passing over a data segment that is too large, of which `left` bytes are still to come; then what
-    /// is behind it is gathered.
-    PassOver { preamble: Preamble, body: Bytes, left: usize, crc: u32, behind: BytesMut },
+    /// Hardly ever: see there.
+    PassOver(Box<PassOver>),
+}
+
+/// A data segment that is too large is passed over; then what is behind it is gathered.
+#[derive(Debug)]
+struct PassOver {
+    preamble: Preamble,
+    body: Bytes,
+    /// Of the segment so many bytes are still to come.
+    left: usize,
+    crc: u32,
+    behind: Vec<u8>,
 }
 
 const BETWEEN_FRAMES: State = State::Preamble { bytes: [0; PREAMBLE_BYTES], have: 0 };
@@ -282,7 +292,7 @@ impl FrameReader {
                 State::Preamble { .. } => self.read_preamble()?,
                 State::Gather { .. } => self.read_gather(),
                 State::Data { .. } => self.read_data(),
-                State::PassOver { .. } => self.pass_over(),
+                State::PassOver(_) => self.pass_over(),
             };
             match whole {
                 Step::More => return Ok(None),
@@ -331,7 +341,7 @@ impl FrameReader {
     fn begin(&mut self, preamble: Preamble) -> Step {
         self.state = BETWEEN_FRAMES;
         let all = preamble.before_data().saturating_add(preamble.data_and_after());
-        if self.chunk.len() >= all && !preamble.leaves_data_out() {
+        if self.chunk.len() >= all && !preamble.data_left_out {
             return Step::Frame(Frame::new(preamble, self.chunk.split_to(all), None));
         }
         let large = preamble.tag == Tag::Message && preamble.len(DATA_SEGMENT) >= FILL_MIN_BYTES;
@@ -392,29 +402,30 @@ impl FrameReader {
     }
 
     fn pass_over(&mut self) -> Step {
-        let State::PassOver { preamble, body, left, crc, behind } = &mut self.state else {
+        let State::PassOver(over) = &mut self.state else {
             return Step::On;
         };
-        let data = self.chunk.split_to((*left).min(self.chunk.len()));
-        *left = left.saturating_sub(data.len());
-        *crc = crc32c(*crc, &data);
-        let n = super::EPILOGUE_BYTES.saturating_sub(behind.len()).min(self.chunk.len());
-        behind.extend_from_slice(&self.chunk.split_to(n));
-        if behind.len() < super::EPILOGUE_BYTES {
+        let data = self.chunk.split_to(over.left.min(self.chunk.len()));
+        over.left = over.left.saturating_sub(data.len());
+        over.crc = crc32c(over.crc, &data);
+        let n = super::EPILOGUE_BYTES.saturating_sub(over.behind.len()).min(self.chunk.len());
+        over.behind.extend_from_slice(&self.chunk.split_to(n));
+        if over.behind.len() < super::EPILOGUE_BYTES {
             return Step::More;
         }
-        let apart = Some(std::mem::take(behind).freeze());
-        let mut frame = Frame::new(*preamble, std::mem::take(body), apart);
-        frame.left_out = Some(*crc);
+        let (body, behind) = (std::mem::take(&mut over.body), std::mem::take(&mut over.behind));
+        let mut frame = Frame::new(over.preamble, body, Some(behind.into()));
+        frame.data_crc = KnownCrc::of(over.crc);
         self.state = BETWEEN_FRAMES;
         Step::Frame(frame)
     }
 }
 
 fn data_state(preamble: Preamble, body: Bytes) -> State {
-    if preamble.leaves_data_out() {
-        let (left, behind) = (preamble.len(DATA_SEGMENT), BytesMut::new());
-        return State::PassOver { preamble, body, left, crc: SEGMENT_SEED, behind };
+    if preamble.data_left_out {
+        let (left, behind) = (preamble.len(DATA_SEGMENT), Vec::new());
+        let over = PassOver { preamble, body, left, crc: SEGMENT_SEED, behind };
+        return State::PassOver(Box::new(over));
     }
     State::Data {
         preamble,

@@ -78,9 +78,8 @@ pub struct Message {
     pub data: Bytes,
     /// The checksum of `data`.
     pub data_crc: KnownCrc,
-    /// Bytes of data that were more than a message may have ([`crate::frame::MAX_MESSAGE_FRAME_BYTES`]).
-    /// There is none then.
-    pub left_out_bytes: usize,
+    /// Its data was more than a message may have ([`crate::frame::MAX_MESSAGE_FRAME_BYTES`]): there is none.
+    pub data_left_out: bool,
 }
 
 impl Message {
@@ -98,7 +97,7 @@ impl Message {
             let compat = u8::try_from(self.header.compat).unwrap_or(u8::MAX);
             return Err(error(DecodeErrorKind::TooNew { compat }));
         }
-        if self.left_out_bytes > 0 && !P::MAY_LACK_DATA {
+        if self.data_left_out && !P::MAY_LACK_DATA {
             return Err(error(DecodeErrorKind::Invalid("more data than a message may have")));
         }
         P::decode(self)
@@ -217,7 +216,7 @@ impl OutMessage {
             many => many.concat().into(),
         };
         let (front, middle, data_crc) = (self.front.clone(), self.middle.clone(), self.data_crc);
-        Message { header: self.header(0, 0), front, middle, data, data_crc, left_out_bytes: 0 }
+        Message { header: self.header(0, 0), front, middle, data, data_crc, data_left_out: false }
     }
 }
 
@@ -231,7 +230,7 @@ pub trait Payload: Sized {
     const COMPAT: u16;
     /// The priority it is sent with.
     const PRIORITY: u16 = PRIORITY_DEFAULT;
-    /// It heeds [`Message::left_out_bytes`]. All others are malformed when data was left out.
+    /// It heeds [`Message::data_left_out`]. All others are malformed when data was left out.
     const MAY_LACK_DATA: bool = false;
 
     /// Reads a message of this type. Callers use [`Message::decode`], which checks type and

@@ -98,9 +98,9 @@ pub struct MOsdOp {
     pub retry_attempt: i32,
     /// The client's feature bits.
     pub features: u64,
-    /// Input that was more than a message may have: the operations are without theirs. Only of received
+    /// The input was more than a message may have: the operations are without theirs. Only of received
     /// ones.
-    pub left_out_bytes: usize,
+    pub data_left_out: bool,
 }
 
 impl Default for MOsdOp {
@@ -120,7 +120,7 @@ impl Default for MOsdOp {
             snapc: SnapContext::default(),
             retry_attempt: 0,
             features: FEATURES_SUPPORTED,
-            left_out_bytes: 0,
+            data_left_out: false,
         }
     }
 }
@@ -192,7 +192,7 @@ impl MOsdOp {
             snapc,
             retry_attempt: d.get()?,
             features: d.get()?,
-            left_out_bytes: 0,
+            data_left_out: false,
         };
         Ok((request, lens))
     }
@@ -239,8 +239,8 @@ impl Payload for MOsdOp {
             return Err(d.invalid("an OSD_OP older than version 8"));
         }
         let (mut request, lens) = MOsdOp::decode_front(&mut d)?;
-        if m.left_out_bytes > 0 {
-            request.left_out_bytes = m.left_out_bytes;
+        if m.data_left_out {
+            request.data_left_out = true;
             return Ok(request);
         }
         let mut at = 0usize;
