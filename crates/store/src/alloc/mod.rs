@@ -14,8 +14,10 @@
 
 mod bits;
 mod pages;
+mod stretches;
 
 pub(crate) use bits::{Run, push_run};
+pub(crate) use stretches::{STRETCH_BLOCKS, stretches_for};
 
 use crate::rows::{REGION_BLOCKS, REGION_WORDS, RegionBits, encode_bitmap};
 use bits::{Bits, ClearRuns};
@@ -23,6 +25,7 @@ use bytes::Bytes;
 use pages::Pages;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use stretches::Stretches;
 
 /// Blocks of the window that a small write into an empty place gets a block of.
 const WINDOW_BLOCKS: u64 = 32;
@@ -90,6 +93,7 @@ pub(crate) struct Allocator {
     quarantine: VecDeque<(u64, Run)>,
     quarantined: u64,
     pages: Pages,
+    stretches: Stretches,
 }
 
 fn region_of(block: u64) -> usize {
@@ -114,6 +118,7 @@ impl Allocator {
             quarantine: VecDeque::new(),
             quarantined: 0,
             pages: Pages::default(),
+            stretches: Stretches::default(),
         };
         let rest = regions * REGION_BLOCKS - total;
         if rest > 0 {
@@ -124,6 +129,11 @@ impl Allocator {
 
     /// Blocks that can be given out, for data or for nodes.
     pub fn free_blocks(&self) -> u64 {
+        self.room_for_data() + self.stretches.blocks()
+    }
+
+    /// Blocks that can be given out for data.
+    pub fn room_for_data(&self) -> u64 {
         self.free + self.pages.spare()
     }
 
@@ -223,7 +233,7 @@ impl Allocator {
     /// taken.
     pub fn alloc(&mut self, len: u64) -> Option<SmallVec<[Run; 4]>> {
         if len > self.free {
-            if len > self.free_blocks() {
+            if len > self.room_for_data() {
                 return None;
             }
             self.return_spare_pages();
@@ -304,6 +314,27 @@ impl Allocator {
                 None
             }
         }
+    }
+
+    /// The first free run of `want` blocks from region `from` on, wherever it is.
+    fn find_whole(&mut self, from: usize, want: u16) -> Option<Run> {
+        let count = self.regions.len();
+        let mut i = 0;
+        while i < count {
+            let region = (from + i) % count;
+            if let Some(n) = self.pass_over(region, |group| group.longest >= want) {
+                i += n;
+                continue;
+            }
+            i += 1;
+            if self.regions[region].bound() < want {
+                continue;
+            }
+            if let Some(run) = self.find_in(region, want).filter(|run| run.len >= want.into()) {
+                return Some(run);
+            }
+        }
+        None
     }
 
     /// Takes just these blocks, if they are free.

@@ -112,7 +112,7 @@ impl Pages {
         }
     }
 
-    fn own(&mut self, start: u64, len: u64) {
+    pub fn own(&mut self, start: u64, len: u64) {
         self.change_run(start, len, |chunk, word, mask| chunk.owned[word] |= mask);
     }
 
@@ -165,10 +165,16 @@ impl Pages {
 impl PageSpace for Allocator {
     fn alloc_page(&mut self, blocks: u16) -> Option<u64> {
         let len = u64::from(blocks);
-        if self.free_blocks() <= TIGHT_BLOCKS {
-            let block = self.tightest(len)?;
-            self.pages.occupy(block, len);
-            return Some(block);
+        let block = self.place_for(len).or_else(|| self.place_in_stretch(len))?;
+        self.pages.occupy(block, len);
+        Some(block)
+    }
+}
+
+impl Allocator {
+    fn place_for(&mut self, len: u64) -> Option<u64> {
+        if self.room_for_data() <= TIGHT_BLOCKS {
+            return self.tightest(len);
         }
         let has_room = self.pages.spare >= self.pages.used.max(MIN_SPARE_BLOCKS);
         let looked_at = if has_room { SEARCH_CHUNKS } else { 0 };
@@ -176,13 +182,9 @@ impl PageSpace for Allocator {
         let found = found.or_else(|| self.pages.find(len, looked_at));
         let found = found.or_else(|| self.new_chunk(len));
         let found = found.or_else(|| self.pages.find(len, usize::MAX));
-        let block = found.or_else(|| self.scattered(len))?;
-        self.pages.occupy(block, len);
-        Some(block)
+        found.or_else(|| self.scattered(len))
     }
-}
 
-impl Allocator {
     /// Takes an empty, aligned 1 MiB.
     fn new_chunk(&mut self, len: u64) -> Option<u64> {
         let count = self.regions.len();
@@ -241,18 +243,10 @@ impl Allocator {
 
     /// Any free blocks that stand together.
     fn scattered(&mut self, len: u64) -> Option<u64> {
-        for region in 0..self.regions.len() {
-            if u64::from(self.regions[region].free) < len {
-                continue;
-            }
-            let Some(run) = self.find_in(region, len as u16) else { continue };
-            if u64::from(run.len) >= len {
-                self.take(run.start, len);
-                self.pages.own(run.start, len);
-                return Some(run.start);
-            }
-        }
-        None
+        let run = self.find_whole(0, len as u16)?;
+        self.take(run.start, len);
+        self.pages.own(run.start, len);
+        Some(run.start)
     }
 
     /// Whether all these blocks hold nodes of a tree.

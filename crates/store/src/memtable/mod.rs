@@ -14,6 +14,7 @@ use crate::keys::{self, Key, ShardId};
 use crate::patch::Patch;
 use crate::rows::Shard;
 use bytes::Bytes;
+use io::BLOCK_BYTES;
 use patches::Patches;
 use std::borrow::Cow;
 use std::iter::Peekable;
@@ -81,6 +82,11 @@ pub(crate) enum Found<'a> {
     Below,
 }
 
+/// Bytes of a row from which on it may not fit into a node of one block.
+const LONG_ROW_BYTES: usize = BLOCK_BYTES - 64;
+/// Bytes of a key of which a node of one block may not hold as many as an inner node must.
+pub(crate) const LONG_KEY_BYTES: usize = 200;
+
 /// Estimated memory of a row beside its bytes.
 const ROW_OVERHEAD_BYTES: usize = 120;
 
@@ -96,10 +102,50 @@ pub(crate) struct Memtable {
     ranges: Table<Key, Range>,
     /// Estimated memory of rows and ranges.
     bytes: usize,
+    long: Long,
 }
 
-fn row_bytes(key: &[u8], value: Option<&Bytes>) -> usize {
-    key.len() + value.map_or(0, Bytes::len) + ROW_OVERHEAD_BYTES
+/// What may need tree nodes of several blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Long {
+    /// Rows that do not fit into a node of one block.
+    pub rows: usize,
+    /// Bytes of those rows.
+    pub row_bytes: usize,
+    /// Bytes of keys of which fewer than an inner node's least number fit into one block.
+    pub key_bytes: usize,
+}
+
+impl Long {
+    /// Of one row.
+    fn of(key: usize, value: usize) -> Long {
+        let row = key.saturating_add(value);
+        let (is_long, has_long_key) = (row >= LONG_ROW_BYTES, key >= LONG_KEY_BYTES);
+        Long {
+            rows: usize::from(is_long),
+            row_bytes: if is_long { row } else { 0 },
+            key_bytes: if has_long_key { key } else { 0 },
+        }
+    }
+
+    pub fn plus(self, other: Long) -> Long {
+        Long {
+            rows: self.rows + other.rows,
+            row_bytes: self.row_bytes + other.row_bytes,
+            key_bytes: self.key_bytes + other.key_bytes,
+        }
+    }
+
+    fn remove(&mut self, other: Long) {
+        self.rows -= other.rows;
+        self.row_bytes -= other.row_bytes;
+        self.key_bytes -= other.key_bytes;
+    }
+}
+
+/// Bytes of key and value.
+fn row_lens(key: &[u8], value: Option<&Bytes>) -> (usize, usize) {
+    (key.len(), value.map_or(0, Bytes::len))
 }
 
 impl Memtable {
@@ -110,6 +156,11 @@ impl Memtable {
     /// Estimated memory.
     pub fn bytes(&self) -> usize {
         self.bytes + self.patches.blocks() * patches::PATCHED_BLOCK_BYTES
+    }
+
+    /// What of it may need nodes of several blocks.
+    pub fn long(&self) -> Long {
+        self.long
     }
 
     /// Rows, patched blocks and ranges.
@@ -137,11 +188,21 @@ impl Memtable {
                 self.patches.remove(id);
             }
         }
-        self.bytes += row_bytes(&key, value.as_ref());
-        let key_len = key.len();
+        let (key_len, len) = row_lens(&key, value.as_ref());
+        self.count((key_len, len));
         if let Some(old) = self.rows.insert(key, Row { value, txn }) {
-            self.bytes -= key_len + old.value.map_or(0, |v| v.len()) + ROW_OVERHEAD_BYTES;
+            self.uncount((key_len, old.value.map_or(0, |value| value.len())));
         }
+    }
+
+    fn count(&mut self, (key, value): (usize, usize)) {
+        self.bytes += key + value + ROW_OVERHEAD_BYTES;
+        self.long = self.long.plus(Long::of(key, value));
+    }
+
+    fn uncount(&mut self, (key, value): (usize, usize)) {
+        self.bytes -= key + value + ROW_OVERHEAD_BYTES;
+        self.long.remove(Long::of(key, value));
     }
 
     /// Changes something of a shard's row, here or in a layer below.
@@ -167,9 +228,9 @@ impl Memtable {
     pub fn delete_range(&mut self, from: Key, to: Key, txn: u64) {
         assert!(from < to, "a deleted range is not empty");
         let span = (Bound::Included(from.clone()), Bound::Excluded(to.clone()));
-        let mut freed = 0;
-        self.rows.remove_range(span, |key, row| freed += row_bytes(&key, row.value.as_ref()));
-        self.bytes -= freed;
+        let mut rows = std::mem::take(&mut self.rows);
+        rows.remove_range(span, |key, row| self.uncount(row_lens(&key, row.value.as_ref())));
+        self.rows = rows;
         self.patches.remove_range(keys::first_shard(&from), keys::first_shard(&to));
         self.add_range(from, to, txn);
     }

@@ -26,6 +26,24 @@ fn a_range_hides_what_is_below_and_before_it() {
     assert_eq!(m.change_from(&[9]), None);
 }
 
+#[test]
+fn what_is_long_is_counted_as_long_as_it_is_there() {
+    let mut m = Memtable::default();
+    let value = |len: usize| Some(Bytes::from(vec![1; len]));
+    let name = Key::from_slice(&[9; LONG_KEY_BYTES]);
+    m.put(key(1), value(LONG_ROW_BYTES), 1);
+    m.put(key(2), value(LONG_ROW_BYTES - 2), 1);
+    m.put(name.clone(), value(5000), 1);
+    let row_bytes = 1 + LONG_ROW_BYTES + LONG_KEY_BYTES + 5000;
+    assert_eq!(m.long(), Long { rows: 2, row_bytes, key_bytes: LONG_KEY_BYTES });
+    m.put(key(1), value(10), 2);
+    m.put(name, None, 2);
+    assert_eq!(m.long(), Long { key_bytes: LONG_KEY_BYTES, ..Long::default() });
+    m.put(key(3), value(9000), 3);
+    m.delete_range(key(2), key(10), 4);
+    assert_eq!(m.long(), Long::default());
+}
+
 fn patch(slot: u8, crc: u32) -> Patch {
     let mut patch = Patch::default();
     patch.set(slot, crc);
@@ -214,7 +232,8 @@ proptest! {
             };
             prop_assert_eq!(got, *want);
         }
-        let mut bytes: usize = m.rows().iter().map(|(k, r)| row_bytes(k, r.value.as_ref())).sum();
+        let lens = m.rows().iter().map(|(k, r)| row_lens(k, r.value.as_ref()));
+        let mut bytes: usize = lens.map(|(key, value)| key + value + ROW_OVERHEAD_BYTES).sum();
         bytes += m.ranges().iter().map(|(k, r)| k.len() + r.end.len() + ROW_OVERHEAD_BYTES).sum::<usize>();
         prop_assert_eq!(m.bytes(), bytes);
     }

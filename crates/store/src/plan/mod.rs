@@ -449,7 +449,7 @@ impl<'a> Plan<'a> {
 
     /// Takes blocks for data.
     fn take(&mut self, len: u64) -> Planned<SmallVec<[Run; 4]>> {
-        let short = len.saturating_sub(self.alloc.free_blocks());
+        let short = len.saturating_sub(self.alloc.room_for_data());
         let runs = self.alloc.alloc(len).ok_or(PlanError::NoSpace { short })?;
         runs.iter().for_each(|run| push_run(&mut self.out.taken, *run));
         Ok(runs)

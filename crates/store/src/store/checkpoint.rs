@@ -9,6 +9,7 @@
 //! New transactions go on meanwhile, in a new memtable.
 
 use super::inflight::DATA;
+use super::space::Need;
 use super::{Ended, Life, Store};
 use crate::keys;
 use crate::mount::walk::is_possible;
@@ -66,13 +67,14 @@ pub(crate) struct Checkpoint {
     /// Nodes that wait to be written.
     queue: Vec<(PagePtr, Arc<Node>)>,
     writing_blocks: u64,
-    written_blocks: u64,
+    /// What it has taken of free blocks.
+    written: Need,
 }
 
 impl Checkpoint {
-    /// Blocks it has taken so far.
-    pub fn written_blocks(&self) -> u64 {
-        self.written_blocks
+    /// What it has taken of free blocks so far.
+    pub fn written(&self) -> Need {
+        self.written
     }
 
     /// Blocks of old nodes that the commit will free.
@@ -144,7 +146,7 @@ impl Store {
             tries: HashMap::default(),
             queue: Vec::new(),
             writing_blocks: 0,
-            written_blocks: 0,
+            written: Need::default(),
         });
         self.rows.frozen = Some(frozen);
         self.checkpoint_wanted = false;
@@ -215,7 +217,7 @@ impl Store {
         let step = checkpoint.apply.step(frozen, &self.rows.pages, &mut self.alloc, &mut budget);
         checkpoint.done += (SLICE_ENTRIES - budget) / 2;
         for (ptr, node) in checkpoint.apply.written.drain(..) {
-            checkpoint.written_blocks += u64::from(ptr.blocks);
+            checkpoint.written.add_node(ptr.blocks);
             checkpoint.queue.push((ptr, node));
         }
         match step {

@@ -173,6 +173,10 @@ pub struct Store {
     /// Nodes of older trees whose blocks are free when nothing reads them.
     old_pages: VecDeque<PagePtr>,
     old_page_blocks: u64,
+    /// Long nodes of what was submitted last would have found no place: free blocks are too scattered.
+    in_pieces: bool,
+    /// Discards in flight.
+    discarding: usize,
     /// Changes whenever blocks or log get free to be used again.
     epoch: u64,
     /// What the header of the last issued batch calls decided.
@@ -254,6 +258,8 @@ impl Store {
             garbage: Garbage::default(),
             old_pages: VecDeque::new(),
             old_page_blocks: 0,
+            in_pieces: false,
+            discarding: 0,
             epoch: 0,
             announced,
             mark_wanted: false,

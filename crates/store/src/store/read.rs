@@ -144,8 +144,15 @@ impl Store {
         }
     }
 
-    /// The extents of the blocks `first..last` of an object.
-    fn slots(&self, body: Body, first: u64, last: u64, fetched: &ReadSet) -> Result<Extents, Miss> {
+    /// The extents of the blocks `first..last` of an object; `by_row`: by their row, also where an outline
+    /// would do.
+    fn slots(
+        &self,
+        body: Body,
+        first: u64,
+        last: u64,
+        (fetched, by_row): (&ReadSet, bool),
+    ) -> Result<Extents, Miss> {
         let mut out = Extents::default();
         if !body.has_data || first >= last {
             return Ok(out);
@@ -197,7 +204,7 @@ impl Store {
                 Ok(_) if fetched.pages.is_empty() => {}
                 Ok(_) => self.outlines.learn(&self.rows, id, fetched),
                 Err(miss) => {
-                    let outlined = self.outlined(id, first, last);
+                    let outlined = if by_row { None } else { self.outlined(id, first, last) };
                     return outlined.ok_or_else(|| self.miss(miss.into()));
                 }
             }
@@ -290,7 +297,7 @@ impl Store {
     }
 
     /// The same for one who goes through all of something, once: what is not in the log's memory comes from
-    /// the disk, and is not kept in memory.
+    /// the disk, and is not kept in memory. It goes by rows, which are so verified too, and by whole checksums.
     ///
     /// # Errors
     /// What must be fetched first; `fetched` is what was.
@@ -317,7 +324,7 @@ impl Store {
             return Ok(Vec::new());
         }
         let Extents { slots, blobs, outline } =
-            self.slots(body, offset / BLOCK, end.div_ceil(BLOCK), fetched)?;
+            self.slots(body, offset / BLOCK, end.div_ceil(BLOCK), (fetched, wants.once))?;
         let unpacked = self.unpack(object, &slots, &blobs, fetched, &mut wants);
         let mut reading = Reading::new(offset..end);
         // One block as a whole has its own.
@@ -476,7 +483,9 @@ impl Store {
         }
         let mut out: Vec<(u64, u64)> = Vec::new();
         let none = ReadSet::new();
-        for (block, _) in self.slots(body, offset / BLOCK, end.div_ceil(BLOCK), &none)?.slots {
+        for (block, _) in
+            self.slots(body, offset / BLOCK, end.div_ceil(BLOCK), (&none, false))?.slots
+        {
             let (from, to) = (offset.max(block * BLOCK), end.min((block + 1) * BLOCK));
             match out.last_mut() {
                 Some((o, l)) if *o + *l == from => *l += to - from,
@@ -496,8 +505,9 @@ impl Store {
             return Ok(Vec::new());
         };
         let (last, none) = (one.size.min(other.size) / BLOCK, ReadSet::new());
+        let by_outline = (&none, false);
         let (ours, theirs) =
-            match (self.slots(one, 0, last, &none), self.slots(other, 0, last, &none)) {
+            match (self.slots(one, 0, last, by_outline), self.slots(other, 0, last, by_outline)) {
                 (Ok(ours), Ok(theirs)) => (ours.slots, theirs.slots),
                 (Err(mut miss), Err(more)) => {
                     miss.merge(more);

@@ -2,14 +2,16 @@
 //!
 //! A checkpoint must never lack space, or the store could neither go on nor give anything back. So
 //! a transaction is taken only if afterwards the free blocks still suffice for writing all changed
-//! nodes anew ([`node_need`]). Transactions that may not use the reserve leave that too. What was
-//! freed but is not usable yet does not count; if it would make the difference, the answer is
-//! "busy", and background work is hurried so that it becomes usable.
+//! nodes anew ([`node_need`]), and those of several blocks find a place (`alloc::stretches`).
+//! Transactions that may not use the reserve leave that too. What was freed but is not usable yet
+//! does not count; if it would make the difference, the answer is "busy", and background work is
+//! hurried so that it becomes usable.
 
 use super::checkpoint::Checkpoint;
 use super::{Compressed, Life, Store, Usage};
+use crate::alloc::{STRETCH_BLOCKS, stretches_for};
 use crate::config::{HEAD_BLOCKS, TAIL_BLOCKS, reserve_blocks};
-use crate::memtable::Memtable;
+use crate::memtable::{LONG_KEY_BYTES, Long, Memtable};
 use crate::tree::Tree;
 use crate::tree::node::MAX_NODE_BLOCKS;
 use io::BLOCK_BYTES;
@@ -21,11 +23,13 @@ pub(super) struct Load {
     bytes: u64,
     /// Rows of bitmaps and accounts.
     regions: u64,
+    long: Long,
 }
 
 impl Load {
     fn of(changes: &Memtable) -> Load {
-        Load { rows: changes.len() as u64, bytes: changes.bytes() as u64, regions: 0 }
+        let (rows, bytes) = (changes.len() as u64, changes.bytes() as u64);
+        Load { rows, bytes, regions: 0, long: changes.long() }
     }
 
     fn plus(self, other: Load) -> Load {
@@ -33,37 +37,135 @@ impl Load {
             rows: self.rows + other.rows,
             bytes: self.bytes + other.bytes,
             regions: self.regions + other.regions,
+            long: self.long.plus(other.long),
         }
     }
 }
 
-/// Blocks of a node beyond the first, at most.
-const MORE_BLOCKS: u64 = MAX_NODE_BLOCKS as u64 - 1;
+/// What a checkpoint takes of free blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Need {
+    /// For nodes of one block.
+    pub single: u64,
+    /// Longer nodes, and blocks for them: those of each must stand together.
+    pub long_nodes: u64,
+    pub long_blocks: u64,
+}
+
+impl Need {
+    fn stretches(self) -> u64 {
+        stretches_for(self.long_blocks).min(self.long_nodes)
+    }
+
+    fn blocks(self) -> u64 {
+        self.single + self.stretches() * STRETCH_BLOCKS
+    }
+
+    fn plus(self, other: Need) -> Need {
+        Need {
+            single: self.single + other.single,
+            long_nodes: self.long_nodes + other.long_nodes,
+            long_blocks: self.long_blocks + other.long_blocks,
+        }
+    }
+
+    fn without(self, done: Need) -> Need {
+        Need {
+            single: self.single.saturating_sub(done.single),
+            long_nodes: self.long_nodes.saturating_sub(done.long_nodes),
+            long_blocks: self.long_blocks.saturating_sub(done.long_blocks),
+        }
+    }
+
+    /// Counts a node that was written.
+    pub fn add_node(&mut self, blocks: u16) {
+        let is_long = blocks > 1;
+        self.single += u64::from(!is_long);
+        self.long_nodes += u64::from(is_long);
+        self.long_blocks += if is_long { u64::from(blocks) } else { 0 };
+    }
+}
+
 /// Slack for what every checkpoint writes.
 const NODE_SLACK_BLOCKS: u64 = 8;
+/// The part of the reserve that is in stretches.
+const STRETCHES_SHARE: u64 = 2;
+/// Stretches of the reserve, at most.
+const RESERVE_STRETCHES: u64 = 4096;
 
-/// Blocks that applying `load` to `tree` takes at most before old nodes are given back.
+/// What applying `load` to `tree` takes at most before old nodes are given back.
 ///
-/// Each change rewrites at most its leaf and, when that got small, the leaf behind it, of which one may be
-/// long; new rows fill nodes at least by a quarter (a bitmap row, a quarter of a block, is counted as a block),
-/// but for those beside the row of a long leaf; and each rewritten or new node may change an inner node per
-/// level. How many of them are new follows from how many there are.
-fn node_need(tree: Tree, load: Load) -> u64 {
+/// Each change rewrites at most its leaf and, when that got small, the leaf behind it; new rows fill nodes
+/// at least by a quarter (a bitmap row, a quarter of a block, is counted as a block), but for those beside
+/// the row of a long leaf; and each rewritten or new node may change an inner node per level. How many of
+/// them are new follows from how many there are.
+fn node_need(tree: Tree, load: Load) -> Need {
     let changes = load.rows + load.regions;
     if changes == 0 {
-        return 0;
+        return Need::default();
     }
     let level = u64::from(tree.level);
+    let more = tree.leaf_blocks - tree.leaves;
+    let rows = load.long.rows as u64;
+    let bytes = load.bytes.saturating_sub(load.long.row_bytes as u64);
+    let new = bytes / 1024 + load.regions + changes.min(2 * (more + rows));
+    let nodes = (2 * changes).min(2 * tree.leaves) + new;
     let inner_blocks = tree.blocks - tree.leaf_blocks;
-    // Blocks of long nodes beyond the first.
-    let (long, long_inner) = (tree.leaf_blocks - tree.leaves, inner_blocks - tree.inner);
-    let rewritten = (2 * changes).min(2 * tree.leaves) + (MORE_BLOCKS * changes).min(long);
-    let new = load.bytes / 1024 + load.regions + changes.min(2 * long);
-    let inner = (level * changes).min(tree.inner) + (MORE_BLOCKS * level * changes).min(long_inner);
-    let nodes = rewritten + new;
+    let inner = (level * changes).min(tree.inner);
     let new_inner = nodes / 16 + 2 * nodes * inner_blocks / (tree.leaves + tree.inner).max(1);
-    nodes + inner + new_inner + level + NODE_SLACK_BLOCKS
+    let single = nodes + inner + new_inner + level + NODE_SLACK_BLOCKS;
+    long_need(tree, load, changes).plus(Need { single, ..Need::default() })
 }
+
+/// Nodes of more than one block that applying `load` to `tree` writes at most.
+///
+/// Of a long node at least half of the blocks are beyond its first, so that of all of them there are at most
+/// twice as many. A long leaf has one row, and a leaf takes in the one behind it only if it is not long itself.
+/// Keys of rows come into inner nodes where leaves are parted, on each level a quarter of those below, and
+/// lengthen what else is there.
+fn long_need(tree: Tree, load: Load, changes: u64) -> Need {
+    let longest = u64::from(MAX_NODE_BLOCKS);
+    let inner_blocks = tree.blocks - tree.leaf_blocks;
+    let (more, more_inner) = (tree.leaf_blocks - tree.leaves, inner_blocks - tree.inner);
+    let (rows, row_bytes) = (load.long.rows as u64, load.long.row_bytes as u64);
+    let key_bytes = load.long.key_bytes as u64;
+    let leaves = changes.min(more) + rows;
+    let leaf_blocks = (longest * changes).min(2 * more) + row_bytes / BLOCK_BYTES as u64 + 2 * rows;
+    let rewritten = (2 * u64::from(tree.level) * changes).min(more_inner);
+    let rewritten_blocks = (longest * rewritten).min(2 * more_inner);
+    let lengthened = 2 * (key_bytes / LONG_KEY_BYTES as u64).min(tree.inner + 1);
+    let new_blocks = 3 * key_bytes.div_ceil(BLOCK_BYTES as u64) + lengthened;
+    Need {
+        single: 0,
+        long_nodes: leaves + rewritten + new_blocks.div_ceil(2),
+        long_blocks: leaf_blocks + rewritten_blocks + new_blocks,
+    }
+}
+
+/// What a transaction wants space for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// It leaves the reserve.
+    Ordinary,
+    /// It may use the reserve, and leaves what removals need of it.
+    Upkeep,
+    /// It gives more back than it takes. Only that leads out when all is full, so it may use the rest.
+    Removal,
+}
+
+impl Purpose {
+    /// What it leaves of a reserve.
+    fn leaves(self, reserve: u64) -> u64 {
+        match self {
+            Purpose::Ordinary => reserve,
+            Purpose::Upkeep => reserve / REMOVALS_SHARE,
+            Purpose::Removal => 0,
+        }
+    }
+}
+
+/// The part of the reserve that is for removals.
+const REMOVALS_SHARE: u64 = 8;
 
 /// The answer to whether there is room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,22 +182,21 @@ impl Store {
         Load { regions, ..Load::of(&self.rows.active) }
     }
 
-    /// Blocks that the running checkpoint may still take, and those the next one will.
-    fn checkpoint_need(&self, more: Load) -> u64 {
+    /// What the running checkpoint may still take, and what the next one will.
+    fn checkpoint_need(&self, more: Load) -> Need {
         let mut tree = self.rows.tree;
-        let mut running = 0;
+        let mut running = Need::default();
         if let (Some(frozen), Some(checkpoint)) = (&self.rows.frozen, self.running_checkpoint()) {
             let load = Load::of(frozen);
             let whole = node_need(tree, load);
-            running = whole.saturating_sub(checkpoint.written_blocks());
+            running = whole.without(checkpoint.written());
             // The next checkpoint finds a larger tree.
-            tree.leaves += whole;
-            let blocks = whole + load.bytes / BLOCK_BYTES as u64;
-            tree.blocks += blocks;
-            tree.leaf_blocks += blocks;
+            tree.leaves += whole.single;
+            tree.leaf_blocks += whole.single + whole.long_blocks;
+            tree.blocks += whole.single + 2 * whole.long_blocks;
             tree.level += 1;
         }
-        running + node_need(tree, self.load().plus(more))
+        running.plus(node_need(tree, self.load().plus(more)))
     }
 
     pub(super) fn reserve(&self) -> u64 {
@@ -103,19 +204,46 @@ impl Store {
     }
 
     /// Whether a transaction of these changes fits; its data has been taken already.
-    pub(super) fn room_for(&self, changes: &Memtable, may_use_reserve: bool) -> Room {
+    pub(super) fn room_for(&mut self, changes: &Memtable, purpose: Purpose) -> Room {
         let load = Load::of(changes);
-        let reserve = if may_use_reserve { 0 } else { self.reserve() };
+        let reserve = purpose.leaves(self.reserve());
+        let need = self.checkpoint_need(load);
         let free = self.alloc.free_blocks();
-        if free >= self.checkpoint_need(load) + reserve {
+        if free >= need.blocks() + reserve && self.has_stretches(need, purpose, load.long) {
             return Room::Yes;
         }
         let soon = free + self.alloc.quarantined() + self.coming_pages();
         let changing = soon > free || !self.rows.active.is_empty() || self.rows.frozen.is_some();
-        if changing && soon >= node_need(self.rows.tree, load) + reserve {
+        let alone = node_need(self.rows.tree, load);
+        if changing
+            && soon >= alone.blocks() + reserve
+            && self.has_stretches(alone, purpose, load.long)
+        {
             return Room::Later;
         }
         Room::No
+    }
+
+    /// Whether the long nodes of `need` find a place. A part of the reserve is kept in stretches as long as
+    /// there are such, and is there for all that changes when no more are to be found; what is `long` itself
+    /// uses up to half of it.
+    fn has_stretches(&mut self, need: Need, purpose: Purpose, long: Long) -> bool {
+        let spare = self.alloc.free_blocks().saturating_sub(need.blocks()).min(self.reserve());
+        let reserve = (spare / STRETCHES_SHARE / STRETCH_BLOCKS).min(RESERVE_STRETCHES);
+        if self.alloc.keep_stretches(need.stretches() + reserve) {
+            self.in_pieces = false;
+            return true;
+        }
+        let share = if long == Long::default() { REMOVALS_SHARE } else { STRETCHES_SHARE };
+        let left = purpose.leaves(reserve / share);
+        self.in_pieces = self.alloc.kept_stretches() < need.stretches() + left;
+        !self.in_pieces
+    }
+
+    /// Gives back for data what was kept for long nodes that will not be written; true when there was some.
+    pub(super) fn give_up_stretches(&mut self) -> bool {
+        let need = self.checkpoint_need(Load::default());
+        self.alloc.give_up_stretches(need.stretches())
     }
 
     /// Whether `short` more blocks than are free will be free.
@@ -137,7 +265,8 @@ impl Store {
     /// Bytes that a transaction which may use the reserve finds at most, when so many percent of the
     /// reserve are to be left.
     pub fn spare_bytes(&self, kept_percent: u64) -> u64 {
-        let kept = self.reserve() * kept_percent / 100 + self.checkpoint_need(Load::default());
+        let kept =
+            self.reserve() * kept_percent / 100 + self.checkpoint_need(Load::default()).blocks();
         self.alloc.free_blocks().saturating_sub(kept) * BLOCK_BYTES as u64
     }
 
@@ -150,7 +279,7 @@ impl Store {
         let freeing = self.alloc.quarantined();
         let free = self.alloc.free_blocks();
         let packed = self.accounts.total();
-        let kept = self.reserve() + self.checkpoint_need(Load::default());
+        let kept = self.reserve() + self.checkpoint_need(Load::default()).blocks();
         Usage {
             total: total * block,
             system: (HEAD_BLOCKS + TAIL_BLOCKS) * block,
@@ -165,7 +294,7 @@ impl Store {
             freeing: freeing * block,
             free: free * block,
             reserve: kept.min(free) * block,
-            available: free.saturating_sub(kept) * block,
+            available: if self.in_pieces { 0 } else { free.saturating_sub(kept) * block },
             objects: self.totals.objects,
             object_bytes: self.totals.bytes,
         }

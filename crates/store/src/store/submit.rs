@@ -1,7 +1,7 @@
 //! Taking transactions.
 
 use super::miss::{Miss, ReadSet};
-use super::space::Room;
+use super::space::{Purpose, Room};
 use super::{Life, Store, TxnId};
 use crate::alloc::Run;
 use crate::error::SubmitError;
@@ -114,7 +114,7 @@ impl Store {
             PlanError::Invalid(why) => SubmitError::Invalid(why),
             PlanError::Conflict => self.busy(),
             PlanError::NoSpace { short } => {
-                let later = self.will_have(short);
+                let later = self.give_up_stretches() || self.will_have(short);
                 self.no_space(later)
             }
             PlanError::Miss(wants) => {
@@ -154,7 +154,13 @@ impl Store {
                 return Err(SubmitError::Invalid(Invalid::TooLarge { blocks, max }));
             }
         }
-        match self.room_for(&outcome.changes, may_use_reserve) {
+        let frees = outcome.delta.objects < 0 || !outcome.freed.is_empty();
+        let purpose = match (may_use_reserve, outcome.taken.is_empty() && frees) {
+            (false, _) => Purpose::Ordinary,
+            (true, false) => Purpose::Upkeep,
+            (true, true) => Purpose::Removal,
+        };
+        match self.room_for(&outcome.changes, purpose) {
             Room::Yes => Ok(()),
             Room::Later => Err(self.no_space(true)),
             Room::No => Err(self.no_space(false)),

@@ -17,6 +17,8 @@ const RELEASES_PER_TURN: usize = 256;
 const GARBAGE_PER_TURN: usize = 128;
 /// Shortest run that is worth a discard.
 const DISCARD_BLOCKS: u32 = 16;
+/// Discards in flight at most: some devices do few in a second, and flushes would wait behind them.
+const DISCARDS_IN_FLIGHT: usize = 16;
 
 impl Store {
     /// Takes in the end of a disk operation. False when it is not one of the store's.
@@ -41,6 +43,8 @@ impl Store {
             Ended::CommitFlush => self.commit_flushed(done.result, fx),
             Ended::CommitSuper => self.commit_written(done.result),
             Ended::Discard { run } => {
+                self.discarding -= 1;
+                self.work_left |= self.alloc.quarantine_len() > 0;
                 self.alloc.reuse(run);
                 self.unblock();
             }
@@ -271,23 +275,36 @@ impl Store {
         self.unblock();
     }
 
-    /// Gives blocks back that can be used again.
-    fn release(&mut self, fx: &mut Effects) {
+    /// Takes what was freed out of quarantine. True when there was something.
+    fn end_quarantine(&mut self, fx: &mut Effects) -> bool {
         let mut freed = false;
-        self.work_left |= self.alloc.quarantine_len() > RELEASES_PER_TURN
-            && self.alloc.has_releasable(self.wal.recorded());
         for _ in 0..RELEASES_PER_TURN {
+            // Whoever waits for space does not wait for discards.
+            let discards = self.config.discard && !self.pressure;
+            if discards && self.discarding >= DISCARDS_IN_FLIGHT {
+                return freed;
+            }
             let io = &self.io;
             let busy = |run: crate::alloc::Run| !io.is_idle(run.start, u64::from(run.len));
-            let Some(run) = self.alloc.pop_quarantine(self.wal.recorded(), busy) else { break };
+            let Some(run) = self.alloc.pop_quarantine(self.wal.recorded(), busy) else {
+                return freed;
+            };
             freed = true;
-            if self.config.discard && run.len >= DISCARD_BLOCKS {
+            if discards && run.len >= DISCARD_BLOCKS {
+                self.discarding += 1;
                 self.counters.discarded_bytes += u64::from(run.len) * BLOCK_BYTES as u64;
                 self.io.discard(fx, run.start, u64::from(run.len), Ended::Discard { run });
             } else {
                 self.alloc.reuse(run);
             }
         }
+        self.work_left |= self.alloc.has_releasable(self.wal.recorded());
+        freed
+    }
+
+    /// Gives blocks back that can be used again.
+    fn release(&mut self, fx: &mut Effects) {
+        let mut freed = self.end_quarantine(fx);
         for _ in 0..RELEASES_PER_TURN {
             let Some(ptr) = self.old_pages.front().copied() else { break };
             if !self.io.is_idle(ptr.block, u64::from(ptr.blocks)) {

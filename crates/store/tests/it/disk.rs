@@ -123,6 +123,8 @@ pub struct Disk {
     pub written_bytes: u64,
     pub flushes: u64,
     pub discards: u64,
+    /// Discards that were in flight together, at most.
+    pub discards_together: usize,
     /// Complete operations in the order they were issued.
     pub in_order: bool,
 }
@@ -165,6 +167,7 @@ impl Disk {
             written_bytes: 0,
             flushes: 0,
             discards: 0,
+            discards_together: 0,
             in_order: false,
         }
     }
@@ -249,6 +252,8 @@ impl Disk {
             }
             DiskOp::Discard { dev, offset, len } => {
                 self.discards += 1;
+                let others = self.flying.values().filter(|op| matches!(op, Op::Discard { .. }));
+                self.discards_together = self.discards_together.max(others.count() + 1);
                 let (block, blocks) = self.check(dev, offset, len);
                 self.check_overlap(dev, block, blocks, true);
                 Op::Discard { dev, block, blocks }

@@ -1,7 +1,7 @@
 //! Scrubs: digests as Ceph takes them, in slices, of what is really on the disk.
 
 use crate::r#gen::{ACCOUNT, Gen};
-use crate::rig::{Rig, Taken, bytes, key, tiny_config};
+use crate::rig::{Rig, Taken, bytes, key, outline_config, tiny_config};
 use fastrand::Rng;
 use io::BLOCK_BYTES;
 use io::disk::DevId;
@@ -180,4 +180,36 @@ fn a_change_between_two_slices_is_noticed() {
     let mut data = vec![7; 300_000];
     data[0] = b'x';
     assert_eq!(digest.data, denc::crc32c(u32::MAX, &data));
+}
+
+/// Outlines tell where a block is without its row; a scrub wants the row, too.
+#[test]
+fn a_rotten_row_is_found_though_an_outline_would_do() {
+    let mut rig = Rig::new(3, &[16 << 20], &outline_config());
+    let mut txn = Transaction::new(0);
+    txn.write(&key(1), 0, vec![7; 100_000].into());
+    rig.commit(&txn);
+    rig.store.flush_soon();
+    rig.sleep();
+    let whole = [7; 100_000];
+    rig.store.drop_caches();
+    assert_eq!(rig.read(&key(1), 0, 100_000).unwrap(), whole);
+    let mut read_by = |scrubs: bool| {
+        rig.store.drop_caches();
+        rig.disk.read_blocks.clear();
+        if scrubs {
+            scrub(&mut rig, &key(1), &ScrubLimits::default()).unwrap().expect("it is there");
+        } else {
+            assert_eq!(rig.read(&key(1), 0, 100_000).unwrap(), whole);
+        }
+        std::mem::take(&mut rig.disk.read_blocks)
+    };
+    let (outlined, by_row) = (read_by(false), read_by(true));
+    assert_eq!(outlined.len(), 25, "nothing but the data is read");
+    let rows: Vec<_> = by_row.difference(&outlined).copied().collect();
+    assert!(!rows.is_empty());
+    rows.iter().for_each(|(dev, block)| rig.disk.flip(*dev, *block, 999));
+    rig.store.drop_caches();
+    let found = scrub(&mut rig, &key(1), &ScrubLimits::default());
+    assert!(matches!(found, Err(StoreError::BadMetadata { .. })), "{found:?}");
 }

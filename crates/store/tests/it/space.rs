@@ -1,7 +1,7 @@
 //! The end of space.
 
 use crate::r#gen::{ACCOUNT, any_compress};
-use crate::rig::{Rig, Taken, assert_clean, key, tiny_config};
+use crate::rig::{Rig, Taken, assert_clean, bytes, key, tiny_config};
 use fastrand::Rng;
 use store::{Config, Transaction, Usage};
 
@@ -232,4 +232,167 @@ fn full_of_large_values(len: usize) {
     assert!(rig.fatal.is_none(), "{len}: {more} of {objects}: {:?}", rig.fatal);
     assert!(objects > 150 && more > 0, "{len}: {more} of {objects}");
     assert_clean(&mut rig.unmount(), &config, "full");
+}
+
+/// Nodes of several blocks must stand together, and free are single blocks only.
+#[test]
+fn a_store_whose_free_space_came_apart_goes_on() {
+    for seed in 0..12 {
+        came_apart(seed);
+    }
+}
+
+fn came_apart(seed: u64) {
+    let mut rng = Rng::with_seed(seed);
+    // With more than a few blocks of reserve there are stretches for all that changes.
+    let has_reserve = seed % 3 == 0;
+    let reserve_per_mille = if has_reserve { 100 } else { tiny_config().reserve_per_mille };
+    let config = Config { reserve_per_mille, ..tiny_config() };
+    let mut rig = Rig::new(seed, &[8 << 20], &config);
+    let some_long = rng.u64(0..40);
+    let small = |n: u64| {
+        let mut txn = Transaction::new(0);
+        txn.write(&key(n), 0, vec![n as u8; 4096].into());
+        txn
+    };
+    let remove = |n: u64| {
+        let mut txn = Transaction::new(0);
+        txn.may_use_reserve = true;
+        txn.remove(&key(n));
+        txn
+    };
+    let large = |n: u64, len: usize, may_use_reserve: bool| {
+        let mut txn = Transaction::new(0);
+        txn.may_use_reserve = may_use_reserve;
+        txn.set_attr(&key(n), bytes(b"a"), vec![n as u8; len].into());
+        txn
+    };
+    // Some are there before, and some come; small ones fill the rest, of which every second goes.
+    for n in 0..some_long {
+        rig.must(&large(n, rng.usize(5000..24_000), false));
+        rig.sleep();
+    }
+    let mut end = 1000;
+    while let Taken::Yes(_) = rig.submit(&small(end)) {
+        end += 1;
+        if end % 64 == 0 {
+            rig.sleep();
+        }
+    }
+    for n in (1000..end).filter(|n| n % 2 == seed % 2) {
+        rig.must(&remove(n));
+    }
+    rig.sleep();
+    let mut taken = 0;
+    for n in 2_000_000..2_000_400 {
+        let len = rng.usize(5000..24_000);
+        taken += u64::from(matches!(
+            rig.submit(&large(n, len, rng.bool() && !has_reserve)),
+            Taken::Yes(_)
+        ));
+        if rng.u8(0..16) == 0 {
+            rig.store.flush_soon();
+        }
+        rig.turn();
+    }
+    rig.store.flush_soon();
+    rig.settle();
+    assert!(rig.fatal.is_none(), "seed {seed}: {taken} taken: {:?}", rig.fatal);
+    // Small ones find place yet, if there is any, and what is removed is.
+    let mut more = 0;
+    for n in (1000..end).filter(|n| n % 2 == seed % 2) {
+        let Taken::Yes(_) = rig.submit(&small(n)) else { break };
+        more += 1;
+    }
+    assert!(more > 200 || !has_reserve, "seed {seed}: {more} taken, {:?}", rig.store.usage());
+    rig.store.flush_soon();
+    rig.settle();
+    assert!(rig.fatal.is_none(), "seed {seed}: {:?}", rig.fatal);
+    println!("{seed}: {some_long} and {taken} long ones, {more} more");
+    let mut rig = Rig::open(rig.unmount(), &config).unwrap();
+    for (key, _) in rig.list().unwrap() {
+        let mut txn = Transaction::new(0);
+        txn.may_use_reserve = true;
+        txn.remove(&key);
+        rig.must(&txn);
+    }
+    rig.sleep();
+    assert!(rig.fatal.is_none(), "seed {seed}: {:?}", rig.fatal);
+    assert_eq!(rig.store.usage().objects, 0);
+    assert_clean(&mut rig.unmount(), &config, "came apart");
+}
+
+/// What only keeps books may use the reserve, but not all of it.
+#[test]
+fn what_leads_out_of_a_full_store_has_room() {
+    let config = Config {
+        memtable_bytes: 1 << 20,
+        wal_bytes: 2 << 20,
+        reserve_per_mille: 100,
+        ..tiny_config()
+    };
+    let mut rig = Rig::new(3, &[32 << 20], &config);
+    // Of the copy each block is shared, and the blocks are not neighbours.
+    for block in 0..200u64 {
+        let mut txn = Transaction::new(0);
+        txn.write(&key(1), 8192 * block, vec![1; 4096].into());
+        txn.write(&key(3), 8192 * block, vec![3; 4096].into());
+        rig.must(&txn);
+    }
+    let mut txn = Transaction::new(0);
+    txn.clone_object(&key(1), &key(2));
+    rig.must(&txn);
+    rig.sleep();
+    let mut n = 1000;
+    for len in [100_000, 4096, 0] {
+        loop {
+            let mut txn = Transaction::new(0);
+            txn.may_use_reserve = true;
+            match len {
+                0 => {
+                    let value = (vec![n as u8; 20].into(), vec![2; 900].into());
+                    txn.omap_set(&key(n), vec![value]);
+                }
+                _ => drop(txn.write(&key(n), 0, vec![n as u8; len].into())),
+            }
+            match rig.submit(&txn) {
+                Taken::Yes(_) => n += 1,
+                Taken::NoSpace => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        rig.sleep();
+    }
+    for object in [2, 1, 3] {
+        let mut txn = Transaction::new(0);
+        txn.may_use_reserve = true;
+        txn.remove(&key(object));
+        let taken = rig.submit(&txn);
+        assert!(matches!(taken, Taken::Yes(_)), "{object}: {taken:?}, {:?}", rig.store.usage());
+        rig.sleep();
+    }
+    assert!(rig.fatal.is_none());
+    assert_clean(&mut rig.unmount(), &config, "led out");
+}
+
+/// Flushes would wait behind all of them.
+#[test]
+fn few_discards_are_in_flight_at_a_time() {
+    let config = Config { discard: true, ..tiny_config() };
+    let mut rig = Rig::new(1, &[32 << 20], &config);
+    for n in 0..300 {
+        let mut txn = Transaction::new(0);
+        txn.write(&key(n), 0, vec![n as u8; 64 << 10].into());
+        rig.commit(&txn);
+    }
+    for n in (0..300).filter(|n| n % 2 == 1) {
+        let mut txn = Transaction::new(0);
+        txn.remove(&key(n));
+        rig.must(&txn);
+    }
+    rig.store.flush_soon();
+    rig.sleep();
+    let counters = rig.store.counters();
+    assert_eq!((counters.discarded_bytes, rig.store.usage().freeing), (150 * (64 << 10), 0));
+    assert!((2..=16).contains(&rig.disk.discards_together), "{}", rig.disk.discards_together);
 }
