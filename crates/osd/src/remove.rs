@@ -38,8 +38,10 @@ enum Step {
     Mark(MetaOp),
     /// What came of objects on their way goes: so many of the temporaries are left.
     Parts(usize),
-    /// Objects go; with the last of them the records, so that an unfinished removal is found again.
-    Objects,
+    /// Objects go, from this one on; with the last of them the records, so that an unfinished removal is
+    /// found again. What is removed is passed over by each listing until the store's next checkpoint, so that
+    /// none begins anew at the first.
+    Objects(ObjectKey),
     /// Nothing: something cannot be read. It is tried again when the OSD starts, or ends when the PG comes
     /// back.
     Stuck,
@@ -117,8 +119,9 @@ impl Daemon {
         txn.may_use_reserve = true;
         let records = meta_object(pgid).to_key();
         let at_once = removal.at_once.max(1);
-        match &removal.step {
-            Step::Objects | Step::Parts(0) => {}
+        let from = match &removal.step {
+            Step::Objects(from) => from,
+            Step::Parts(0) => &removal.first,
             Step::Mark(mark) => {
                 put_meta(&mut txn, &records, [mark.clone()]);
                 let parts = removal.parts.len();
@@ -136,8 +139,8 @@ impl Daemon {
             }
             Step::Stuck => return,
             Step::Over => return self.end_removal(pgid, fx),
-        }
-        let listed = match self.store.list(&removal.first, &removal.end, at_once) {
+        };
+        let listed = match self.store.list(from, &removal.end, at_once) {
             Ok(listed) => listed,
             Err(miss) => {
                 self.fetch(miss, Waiter::Removal(pgid), fx);
@@ -148,14 +151,17 @@ impl Daemon {
             txn.remove(key);
             remove_rows(&mut txn, key, stat);
         }
-        let last = listed.len() < at_once;
-        if last {
+        let is_last = listed.len() < at_once;
+        if is_last {
             for index in &removal.indexes {
                 txn.remove(index);
             }
             txn.remove(&records);
         }
-        let next = if last { Step::Over } else { Step::Objects };
+        let next = match listed.into_iter().next_back() {
+            Some((last, _)) if !is_last => Step::Objects(last),
+            _ => Step::Over,
+        };
         self.submit_removal(pgid, txn, next, fx);
     }
 

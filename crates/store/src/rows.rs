@@ -421,11 +421,14 @@ pub(crate) fn encode_bitmap(bits: &RegionBits) -> Bytes {
         put_varint(&mut out, end.saturating_sub(start));
         at = end;
         if out.len() > REGION_WORDS.saturating_mul(8) {
-            let mut raw = vec![BITMAP_RAW];
+            let mut raw = Vec::with_capacity(REGION_WORDS.saturating_mul(8).saturating_add(1));
+            raw.push(BITMAP_RAW);
             raw.extend(bits.iter().flat_map(|w| w.to_le_bytes()));
             return raw.into();
         }
     }
+    // Until the checkpoint is done there are as many of them as regions that changed.
+    out.shrink_to_fit();
     out.into()
 }
 

@@ -197,10 +197,7 @@ impl Scan {
                 Mode::Over => return self.end(),
                 Mode::Batches => match self.next_batch() {
                     Some(Ok(batch)) if batch.header.generation > self.witness.generation => {
-                        self.mode = Mode::Over;
-                        let what = "it knows a newer superblock than the newest that was found";
-                        let seq = batch.header.seq;
-                        return Scanned::Rot { seq, block: self.ring_block(batch.header.at), what };
+                        return self.outdated(&batch.header);
                     }
                     Some(Ok(batch)) => return Scanned::Batch(batch),
                     Some(Err(bad)) => {
@@ -216,6 +213,13 @@ impl Scan {
                 }
             }
         }
+    }
+
+    /// The newest superblock is lost.
+    fn outdated(&mut self, header: &Header) -> Scanned {
+        self.mode = Mode::Over;
+        let what = "it knows a newer superblock than the newest that was found";
+        Scanned::Rot { seq: header.seq, block: self.ring_block(header.at), what }
     }
 
     fn end(&mut self) -> Scanned {
@@ -296,13 +300,18 @@ impl Scan {
                 }
                 return Some(Scanned::Wait);
             };
-            if let Ok((header, _)) = Header::decode(&block)
-                && header.store == self.store
-                && header.at == at
-                && header.seq >= missing
-            {
+            let Ok((header, _)) = Header::decode(&block) else { continue };
+            if header.store != self.store {
+                continue;
+            }
+            // Of a later lap, too: where it stands now the log was released, for which there had to be a
+            // newer superblock.
+            if header.generation > self.witness.generation {
+                return Some(self.outdated(&header));
+            }
+            if header.at == at && header.seq >= missing {
                 self.stale_life = self.stale_life.max(Some(header.life));
-                if header.durable_seq >= missing || header.generation > self.witness.generation {
+                if header.durable_seq >= missing {
                     return self.proven();
                 }
             }
@@ -359,4 +368,34 @@ fn check_batch(header: Header, crc: u32, bytes: &Bytes) -> Decoded<ScannedBatch>
         return Err(Malformed("a batch has too many logged blocks"));
     }
     Ok(ScannedBatch { header, crc, entries, bad_blocks })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::format::tests::sample_header;
+    use super::*;
+
+    fn scan(found: Header, witness: Witness) -> Scanned {
+        let place = WalPlace { dev: 0, base: 100, blocks: 8 };
+        let from = LogPos { seq: 5, at: 16 };
+        let mut scan = Scan::new(found.store, place, from, 3, witness);
+        while let Some(read) = scan.wants() {
+            let mut bytes = vec![0; read.blocks as usize * BLOCK_BYTES];
+            // In the place of the second batch.
+            found.encode(bytes.get_mut(BLOCK_BYTES..2 * BLOCK_BYTES).expect("it is read"));
+            scan.loaded(read.at, bytes.into());
+        }
+        scan.next()
+    }
+
+    #[test]
+    fn a_later_lap_of_the_log_knows_that_a_superblock_is_lost() {
+        let header = Header { at: 25, seq: 70, generation: 4, ..sample_header() };
+        let witness = Witness { durable_seq: 4, generation: 3 };
+        let found = scan(header, witness);
+        assert!(matches!(found, Scanned::Rot { seq: 70, block: 101, .. }), "{found:?}");
+        // One before says nothing.
+        let header = Header { at: 9, seq: 2, generation: 3, ..header };
+        assert!(matches!(scan(header, witness), Scanned::End { .. }));
+    }
 }
