@@ -115,7 +115,7 @@ impl Store {
         }
         let full =
             self.checkpoint_wanted || self.rows.active.bytes() >= self.config.memtable_bytes / 2;
-        let long = behind >= self.wal.place.blocks / 3;
+        let long = behind >= self.log_blocks() / 3;
         full || long || self.pressure || (self.is_closing() && self.is_settled())
     }
 

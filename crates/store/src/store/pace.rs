@@ -15,6 +15,18 @@ use super::inflight::DATA;
 use super::{Life, Store, StoreEvent};
 use io::BLOCK_BYTES;
 
+/// Memory that a block of the log takes beside its content, at most: where it is to go, and half of what is
+/// known of a batch, which has a block besides.
+const INDEX_BYTES: u64 = 192;
+/// Memory for that, whatever is configured.
+const LEAST_INDEX_BYTES: u64 = 16 << 20;
+
+/// How much of a log of `blocks` is used: of a large one on a device of its own no more than has room in
+/// memory, of which there are `budget` bytes.
+fn used_part(blocks: u64, budget: usize) -> u64 {
+    blocks.min((budget as u64).max(LEAST_INDEX_BYTES) / INDEX_BYTES)
+}
+
 /// Credit is counted in this part of a block.
 const PER_BLOCK: i64 = 16;
 /// Blocks that may be logged for one that goes, just above `low`.
@@ -127,16 +139,20 @@ impl Store {
         blocks.min(rows).max(self.wal.tail().at)
     }
 
+    /// Blocks of the log that are used, as a rule.
+    pub(super) fn log_blocks(&self) -> u64 {
+        used_part(self.wal.place.blocks, self.wal.budget())
+    }
+
     /// From how full a log on writers need credit.
     pub(super) fn low_mark(&self) -> u64 {
-        let usable = self.wal.usable_blocks();
-        usable - usable / 4
+        self.marks().0
     }
 
     /// The same, and where they get no more than goes.
     fn marks(&self) -> (u64, u64) {
-        let usable = self.wal.usable_blocks();
-        (self.low_mark(), usable - usable / 8)
+        let usable = used_part(self.wal.usable_blocks(), self.wal.budget());
+        (usable - usable / 4, usable - usable / 8)
     }
 
     /// Blocks of the log that are needed, but for those that what goes on has done with.
@@ -175,6 +191,15 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_large_log_as_much_is_used_as_has_room_in_memory() {
+        assert_eq!(used_part(1000, 0), 1000);
+        assert_eq!(used_part(1 << 18, 64 << 20), 1 << 18);
+        // 50 GB.
+        assert_eq!(used_part(12_207_031, 64 << 20), 349_525);
+        assert_eq!(used_part(12_207_031, 4 << 30), 12_207_031);
+    }
 
     #[test]
     fn writers_who_were_stopped_go_on_together() {

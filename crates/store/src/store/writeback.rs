@@ -113,7 +113,7 @@ impl Store {
     /// held back, or its content to leave memory: that would have to be read again to be put in place.
     fn crowded(&self) -> u64 {
         let (used, kept) = (self.wal.used_blocks(), self.wal.cached_bytes() as u64);
-        let (log, memory) = (self.wal.place.blocks, self.wal.budget() as u64);
+        let (log, memory) = (self.log_blocks(), self.wal.budget() as u64);
         let on_disk = part_of(used, log * 2 / 5, self.low_mark());
         on_disk.max(part_of(kept, memory / 2, memory - memory / 8))
     }

@@ -371,6 +371,7 @@ fn check_batch(header: Header, crc: u32, bytes: &Bytes) -> Decoded<ScannedBatch>
 }
 
 #[cfg(test)]
+#[allow(clippy::arithmetic_side_effects)]
 mod tests {
     use super::super::format::tests::sample_header;
     use super::*;

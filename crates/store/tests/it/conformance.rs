@@ -159,6 +159,16 @@ fn random_transactions_with_the_log_on_its_own_device() {
     }
 }
 
+/// A bitmap row is 32 MiB of the device; here there are several, mostly filled by large objects.
+#[test]
+fn random_transactions_over_many_regions() {
+    let generator = Gen { objects: 12, blocks: 5000, write_blocks: 2000, ..Gen::default() };
+    let config = Config { wal_bytes: 8 << 20, ..Config::for_memory(32 << 20) };
+    for seed in 500..500 + rounds(1) {
+        conform_with(&generator, seed, &[160 << 20], &config, 50);
+    }
+}
+
 /// The settings of a short sequence: each seed has others.
 fn any_config(rng: &mut Rng) -> Config {
     Config {

@@ -245,7 +245,7 @@ fn a_store_whose_free_space_came_apart_goes_on() {
 fn came_apart(seed: u64) {
     let mut rng = Rng::with_seed(seed);
     // With more than a few blocks of reserve there are stretches for all that changes.
-    let has_reserve = seed % 3 == 0;
+    let has_reserve = seed.is_multiple_of(3);
     let reserve_per_mille = if has_reserve { 100 } else { tiny_config().reserve_per_mille };
     let config = Config { reserve_per_mille, ..tiny_config() };
     let mut rig = Rig::new(seed, &[8 << 20], &config);
