@@ -38,13 +38,21 @@ impl CrushMap {
     fn all_or_nothing<T>(&mut self, edit: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         let before = self.clone();
         let result = edit(self).and_then(|value| match self.depth() {
-            Some(depth) if depth <= MAX_DEPTH => Ok(value),
+            Some(depth) if depth <= MAX_DEPTH => self.check_walk_since(&before).map(|()| value),
             _ => Err(CrushError::TooDeep),
         });
         if result.is_err() {
             *self = before;
         }
         result
+    }
+
+    /// That an edit makes walks no longer than they may be. One that has longer ones stays editable.
+    fn check_walk_since(&self, before: &Self) -> Result<()> {
+        self.check_walk().or_else(|e| match self.walk_len() <= before.walk_len() {
+            true => Ok(()),
+            false => Err(e),
+        })
     }
 
     fn straw_version(&self) -> u8 {
