@@ -196,15 +196,19 @@ impl CrushMap {
         self.roots().filter_map(|root| below.get(&root).copied()).fold(0, u64::saturating_add)
     }
 
+    /// The buckets, and the devices in them.
+    pub(crate) fn item_count(&self) -> u64 {
+        self.buckets().count().saturating_add(self.placed_devices().len()) as u64
+    }
+
     /// That walks are bounded: there are at most [`MAX_WAYS`] ways to an item, on average.
     ///
     /// # Errors
     /// When there are more.
     pub fn check_walk(&self) -> Result<(), CrushError> {
-        let items = self.buckets().count().saturating_add(self.placed_devices().len()) as u64;
-        match self.walk_len() {
-            ways if ways <= items.saturating_mul(MAX_WAYS) => Ok(()),
-            ways => Err(CrushError::TooManyWays { ways, items }),
+        match (self.walk_len(), self.item_count()) {
+            (ways, items) if ways <= items.saturating_mul(MAX_WAYS) => Ok(()),
+            (ways, items) => Err(CrushError::TooManyWays { ways, items }),
         }
     }
 

@@ -41,7 +41,7 @@ mod tests {
     use crate::MonConfig;
     use crate::commands::bench::Bench;
     use crate::kv::Kv;
-    use io::kv::{KvAnswer, KvOp, KvSpace};
+    use io::kv::{KvAnswer, KvOp, KvSpace, KvVersion};
     use io::{Effects, Rng};
     use types::Mono;
 
@@ -57,17 +57,23 @@ mod tests {
             let mut fx = Effects::default();
             server.next_tick = Mono(0);
             server.end_turn(now, &mut kv, &mut fx);
-            let asked = fx.kv.iter().find(|(_, op)| matches!(op, KvOp::Space));
-            let (token, _) = asked.expect("it asks");
-            let space = KvSpace { store_bytes: 1, disk_bytes: 100, available_bytes: 4 };
-            server.on_kv(now, &mut kv, *token, KvAnswer::Space(Some(space)), &mut fx).unwrap();
-            assert!(
-                server
-                    .cluster
-                    .health(now)
-                    .text(false)
-                    .contains("mon a is very low on available space")
-            );
+            let mut asked = 0;
+            for (token, op) in std::mem::take(&mut fx.kv) {
+                let answer = match op {
+                    KvOp::Space => {
+                        asked += 1;
+                        let (disk_bytes, available_bytes) = (100, 4);
+                        let space = KvSpace { store_bytes: 1, disk_bytes, available_bytes };
+                        KvAnswer::Space(Some(space))
+                    }
+                    KvOp::Commit { .. } => KvAnswer::Committed(KvVersion::default()),
+                    other => panic!("{other:?}"),
+                };
+                server.on_kv(now, &mut kv, token, answer, &mut fx).unwrap();
+            }
+            assert_eq!(asked, 1);
+            let health = server.cluster.health(now).text(false);
+            assert!(health.contains("mon a is very low on available space"), "{health}");
         }
     }
 }

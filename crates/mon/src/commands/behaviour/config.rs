@@ -2,7 +2,7 @@
 
 use super::{done, json_of, say, with_pool};
 use crate::commands::bench::Bench;
-use serde_json::json;
+use serde_json::{Value, json};
 use types::OsdId;
 
 #[test]
@@ -90,7 +90,23 @@ fn names_and_values_have_a_greatest_length() {
     assert!(bench.run(&json!({"prefix": "osd tree"})).2.len() > 1024);
 }
 
-/// An OSD of class ssd on h0 in r0, a client there, and one elsewhere.
+const OPTION: &str = "osd_max_backfills";
+
+fn set(who: &str, value: &str) -> Value {
+    json!({"prefix": "config set", "who": who, "name": OPTION, "value": value})
+}
+
+fn unset(who: &str) -> Value {
+    json!({"prefix": "config rm", "who": who, "name": OPTION})
+}
+
+fn get(bench: &mut Bench, who: &str) -> String {
+    let (r, outs, out) = bench.run(&json!({"prefix": "config get", "who": who, "key": OPTION}));
+    assert_eq!(r, 0, "{outs}");
+    String::from_utf8(out.to_vec()).unwrap().trim().to_owned()
+}
+
+/// osd.0 of class ssd on h0 in r0, the others elsewhere.
 #[test]
 fn options_with_masks_are_for_whom_they_fit() {
     let mut bench = with_pool();
@@ -105,13 +121,6 @@ fn options_with_masks_are_for_whom_they_fit() {
     ] {
         done(&mut bench, cmd);
     }
-    let option = "osd_max_backfills";
-    let set = |who: &str, value: &str| json!({"prefix": "config set", "who": who, "name": option, "value": value});
-    let get = |bench: &mut Bench, who: &str| {
-        let (r, outs, out) = bench.run(&json!({"prefix": "config get", "who": who, "key": option}));
-        assert_eq!(r, 0, "{outs}");
-        String::from_utf8(out.to_vec()).unwrap().trim().to_owned()
-    };
     // Each one is more specific than the one before.
     let steps = [
         ("class:ssd", "2"),
@@ -131,44 +140,45 @@ fn options_with_masks_are_for_whom_they_fit() {
     assert_eq!(get(&mut bench, "osd.1"), "5", "it is elsewhere below the root");
     done(&mut bench, set("osd/host:nowhere", "20"));
     assert_eq!(get(&mut bench, "osd.0"), "10");
-    // Bits of names count, too.
+    // Which is which does not depend on the order they are named in.
+    for who in ["class:ssd/osd.0", "osd.0", "osd/host:h0/class:ssd"] {
+        done(&mut bench, unset(who));
+    }
+    assert_eq!(get(&mut bench, "osd.0"), "7");
+    // Parts of names count, too.
     done(&mut bench, set("client.a", "30"));
-    assert_eq!(
-        ["client.a", "client.a.b", "client.ab"].map(|who| get(&mut bench, who)),
-        ["30", "30", "1"]
-    );
+    let clients = ["client.a", "client.a.b", "client.ab"];
+    assert_eq!(clients.map(|who| get(&mut bench, who)), ["30", "30", "1"]);
+}
 
+#[test]
+fn masks_are_shown_as_ceph_shows_them() {
+    let mut bench = with_pool();
+    let all =
+        ["osd/host:h", "client.a", "class:ssd/osd/host:h", "osd.0/rack:r", "osd", "class:ssd"];
+    all.iter().for_each(|who| done(&mut bench, set(who, "3")));
     let shown = json_of(&mut bench, json!({"prefix": "config dump"}));
-    let field =
-        |entry: &serde_json::Value, name: &str| entry[name].as_str().unwrap_or("-").to_owned();
-    let rows =
-        shown.as_array().unwrap().iter().map(|e| [field(e, "section"), field(e, "mask")].join(" "));
+    let field = |entry: &Value, name: &str| entry[name].as_str().unwrap_or("-").to_owned();
+    let row = |entry: &Value| [field(entry, "section"), field(entry, "mask")].join(" ");
+    let rows: Vec<String> = shown.as_array().unwrap().iter().map(row).collect();
     let expected = [
         "global class:ssd",
         "osd ",
-        "osd class:ssd",
-        "osd host:h0",
-        "osd host:h0/class:ssd",
-        "osd host:nowhere",
-        "osd rack:r0",
-        "osd root:default",
-        "osd.0 ",
-        "osd.0 class:ssd",
+        "osd host:h",
+        "osd host:h/class:ssd",
+        "osd.0 rack:r",
         "client.a ",
     ];
-    assert_eq!(rows.collect::<Vec<_>>(), expected);
-    let both = &shown[4];
+    assert_eq!(rows, expected);
+    let both = &shown[3];
     let places = [&both["location_type"], &both["location_value"], &both["device_class"]];
-    assert_eq!(places, ["host", "h0", "ssd"]);
-    // Which is which does not depend on the order they are named in.
-    done(
-        &mut bench,
-        json!({"prefix": "config rm", "who": "osd/host:h0/class:ssd", "name": option}),
-    );
-    done(&mut bench, json!({"prefix": "config rm", "who": "osd.0", "name": option}));
-    done(&mut bench, json!({"prefix": "config rm", "who": "class:ssd/osd.0", "name": option}));
-    assert_eq!(get(&mut bench, "osd.0"), "7");
-    let unknown = [
+    assert_eq!(places, ["host", "h", "ssd"]);
+}
+
+#[test]
+fn masks_that_fit_nobody_are_refused() {
+    let mut bench = with_pool();
+    for who in [
         "osd/",
         "osd/shelf:1",
         "osd/class:",
@@ -177,8 +187,7 @@ fn options_with_masks_are_for_whom_they_fit() {
         "osd/class:a/class:b",
         "x",
         "osd/x",
-    ];
-    for who in unknown {
+    ] {
         let text = format!("unrecognized config target '{who}'");
         assert_eq!(say(&mut bench, set(who, "1")), (-22, text));
     }
