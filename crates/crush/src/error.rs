@@ -185,6 +185,18 @@ pub enum CrushError {
     /// The hierarchy would be deeper than [`crate::MAX_DEPTH`].
     #[error("the hierarchy would be too deep")]
     TooDeep,
+    /// Walks would meet more items than [`crate::MAX_WAYS`] allows.
+    #[error(
+        "buckets stand in so many others that there are {ways} ways to {items} items; at most {} to each are allowed, \
+         on average",
+        crate::MAX_WAYS
+    )]
+    TooManyWays {
+        /// Items that a walk meets.
+        ways: u64,
+        /// Items there are.
+        items: u64,
+    },
     /// A weight-set of this id exists.
     #[error("weight-set {0} already exists")]
     WeightSetExists(i64),
@@ -229,6 +241,7 @@ impl CrushError {
             | E::ClassOfBucket { .. }
             | E::BucketRefuses { .. }
             | E::TooDeep
+            | E::TooManyWays { .. }
             | E::NoAlgorithm => Errno::EINVAL,
             E::NotEmpty { .. } => Errno::ENOTEMPTY,
             E::InUse(_) | E::OtherClass { .. } | E::ClassInUse(_) => Errno::EBUSY,

@@ -46,8 +46,8 @@ pub use ln::crush_ln;
 pub use location::{Location, LocationError, is_valid_name};
 pub use map::{
     COMPAT_CHOOSE_ARGS, ChooseArg, ChooseArgs, CrushMap, ITEM_NONE, ItemId, MAX_BUCKET_WEIGHT,
-    MAX_BUCKETS, MAX_DEPTH, MAX_DEVICE_WEIGHT, MAX_RULES, Op, RULE_ERASURE, RULE_REPLICATED, Rule,
-    Step, Tunables, WEIGHT_ONE,
+    MAX_BUCKETS, MAX_DEPTH, MAX_DEVICE_WEIGHT, MAX_RULES, MAX_WAYS, Op, RULE_ERASURE,
+    RULE_REPLICATED, Rule, Step, Tunables, WEIGHT_ONE,
 };
 pub use mapper::{INLINE, Mapping};
 pub use text::{CompileError, compile, decompile};

@@ -21,6 +21,9 @@ pub const MAX_RULES: usize = 256;
 /// Levels of buckets below each other. Ceph has no bound (its tools speak of 10); a map beyond
 /// this is refused, so that everything which walks a map may recurse.
 pub const MAX_DEPTH: usize = 64;
+/// Ways from the roots to an item, on average. Ceph has no bound, and walks of maps beyond this that never end; edits
+/// and `osd setcrushmap` make none.
+pub const MAX_WAYS: u64 = 64;
 /// Slots for buckets, which bounds the memory that an id from outside claims: the lowest bucket
 /// id is the negative of this.
 pub const MAX_BUCKETS: usize = 1 << 20;

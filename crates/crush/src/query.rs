@@ -1,8 +1,9 @@
 //! Looking things up in a map: names, classes, who contains whom.
 
 use crate::bucket::Bucket;
+use crate::error::CrushError;
 use crate::location::{Location, is_valid_name};
-use crate::map::{CrushMap, ItemId, Op, Rule};
+use crate::map::{CrushMap, ItemId, MAX_WAYS, Op, Rule};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn name_in(names: &BTreeMap<i32, String>, id: i32) -> Option<&str> {
@@ -121,6 +122,18 @@ impl CrushMap {
         self.buckets().find(|b| b.position(id).is_some() && !self.is_shadow(b.id))
     }
 
+    /// The bucket that each item stands in, as [`CrushMap::parent`] has it. For many items: it looks at everything
+    /// once.
+    pub fn parents(&self) -> BTreeMap<ItemId, &Bucket> {
+        let mut parents = BTreeMap::new();
+        for bucket in self.buckets().filter(|b| !self.is_shadow(b.id)) {
+            for item in &bucket.items {
+                parents.entry(*item).or_insert(bucket);
+            }
+        }
+        parents
+    }
+
     /// Whether any bucket, shadows too, has this item.
     pub fn is_placed(&self, id: ItemId) -> bool {
         self.buckets().any(|b| b.position(id).is_some())
@@ -168,6 +181,35 @@ impl CrushMap {
     /// [`CrushMap::roots`] without shadows.
     pub fn real_roots(&self) -> impl Iterator<Item = ItemId> {
         self.roots().filter(|&id| !self.is_shadow(id))
+    }
+
+    /// How many items a walk from the roots down meets, shadows too: each as often as there are ways to it. Where
+    /// buckets stand in several others, which stand in several others, it doubles with each level.
+    pub fn walk_len(&self) -> u64 {
+        let mut below: BTreeMap<ItemId, u64> = BTreeMap::new();
+        for id in self.bottom_up() {
+            let items = self.bucket(id).map(Bucket::items).unwrap_or_default().iter();
+            let met = items.map(|item| below.get(item).copied().unwrap_or(1));
+            let met = met.fold(1, u64::saturating_add);
+            below.insert(id, met);
+        }
+        self.roots().filter_map(|root| below.get(&root).copied()).fold(0, u64::saturating_add)
+    }
+
+    /// The buckets, and the devices in them.
+    pub(crate) fn item_count(&self) -> u64 {
+        self.buckets().count().saturating_add(self.placed_devices().len()) as u64
+    }
+
+    /// That walks are bounded: there are at most [`MAX_WAYS`] ways to an item, on average.
+    ///
+    /// # Errors
+    /// When there are more.
+    pub fn check_walk(&self) -> Result<(), CrushError> {
+        match (self.walk_len(), self.item_count()) {
+            (ways, items) if ways <= items.saturating_mul(MAX_WAYS) => Ok(()),
+            (ways, items) => Err(CrushError::TooManyWays { ways, items }),
+        }
     }
 
     /// An item and all below it, each once, parents before their children.

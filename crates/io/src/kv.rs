@@ -56,6 +56,8 @@ pub enum KvOp {
         /// The key.
         key: Bytes,
     },
+    /// How much room there is.
+    Space,
     /// Apply `batch` if the store is still at `from`.
     Commit {
         /// The version the batch was made from.
@@ -63,6 +65,17 @@ pub enum KvOp {
         /// The changes.
         batch: KvBatch,
     },
+}
+
+/// Where the store lies, and how large it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KvSpace {
+    /// Of the store's files.
+    pub store_bytes: u64,
+    /// Of the file system that they are in.
+    pub disk_bytes: u64,
+    /// Of these what is free for us.
+    pub available_bytes: u64,
 }
 
 /// How an operation ended.
@@ -81,6 +94,8 @@ pub enum KvAnswer {
     Pairs(Vec<(Bytes, Bytes)>, KvVersion),
     /// Of a get.
     Value(Option<Bytes>),
+    /// Of the room; `None` where that is not known, or not ours to watch.
+    Space(Option<KvSpace>),
     /// The commit is durable; the store is now at this version.
     Committed(KvVersion),
     /// Another mon committed first; nothing was changed. The store is at this version.

@@ -4,11 +4,11 @@
 //! that a second mon on the same file is refused.
 
 use bytes::Bytes;
-use io::kv::{ClusterStore, KvAnswer, KvBatch, KvDone, KvError, KvOp, KvToken, KvVersion};
+use io::kv::{ClusterStore, KvAnswer, KvBatch, KvDone, KvError, KvOp, KvSpace, KvToken, KvVersion};
 use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use std::collections::VecDeque;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 const PAIRS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("pairs");
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
@@ -20,6 +20,7 @@ const CACHE_BYTES: usize = 16 << 20;
 /// A cluster store in a file.
 pub struct Embedded {
     db: Database,
+    path: PathBuf,
     version: KvVersion,
     done: VecDeque<KvDone>,
 }
@@ -55,7 +56,7 @@ impl Embedded {
             })
         })?;
         let version = Self::prepare(&db).map_err(|e| fail(e.to_string()))?;
-        Ok(Embedded { db, version, done: VecDeque::new() })
+        Ok(Embedded { db, path: path.to_owned(), version, done: VecDeque::new() })
     }
 
     /// Makes the tables if need be, and reads the version.
@@ -75,6 +76,7 @@ impl Embedded {
                 let value = table.get(&*key)?.map(|v| Bytes::copy_from_slice(v.value()));
                 Ok(KvAnswer::Value(value))
             }
+            KvOp::Space => Ok(KvAnswer::Space(self.space())),
             KvOp::Commit { from, .. } if from != self.version => {
                 Ok(KvAnswer::Conflict(self.version))
             }
@@ -85,6 +87,17 @@ impl Embedded {
                 Ok(KvAnswer::Committed(next))
             }
         }
+    }
+
+    /// That it cannot be found out is no reason to fail.
+    fn space(&self) -> Option<KvSpace> {
+        let store_bytes = std::fs::metadata(&self.path).ok()?.len();
+        let disk = rustix::fs::statvfs(&self.path).ok()?;
+        Some(KvSpace {
+            store_bytes,
+            disk_bytes: disk.f_blocks.saturating_mul(disk.f_frsize),
+            available_bytes: disk.f_bavail.saturating_mul(disk.f_frsize),
+        })
     }
 
     fn scan(&self, from: &[u8], to: &[u8], max: usize) -> Result<KvAnswer, redb::Error> {

@@ -1,7 +1,7 @@
 //! A cluster store in memory: the model of the others.
 
 use bytes::Bytes;
-use io::kv::{ClusterStore, KvAnswer, KvBatch, KvDone, KvOp, KvToken, KvVersion};
+use io::kv::{ClusterStore, KvAnswer, KvBatch, KvDone, KvOp, KvSpace, KvToken, KvVersion};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Keeps everything in memory. Cloning it is a snapshot: what a crash leaves.
@@ -10,12 +10,18 @@ pub struct Memory {
     pairs: BTreeMap<Bytes, Bytes>,
     version: KvVersion,
     done: VecDeque<(KvToken, KvAnswer)>,
+    space: Option<KvSpace>,
 }
 
 impl Memory {
     /// The keys and values.
     pub fn pairs(&self) -> &BTreeMap<Bytes, Bytes> {
         &self.pairs
+    }
+
+    /// How much room it says there is.
+    pub fn set_space(&mut self, space: Option<KvSpace>) {
+        self.space = space;
     }
 
     /// Forgets answers that nobody has taken: the mon that asked is gone.
@@ -41,6 +47,7 @@ impl Memory {
             }
             KvOp::Scan { .. } => KvAnswer::Pairs(Vec::new(), self.version),
             KvOp::Get { key } => KvAnswer::Value(self.pairs.get(&key).cloned()),
+            KvOp::Space => KvAnswer::Space(self.space),
             KvOp::Commit { from, .. } if from != self.version => KvAnswer::Conflict(self.version),
             KvOp::Commit { batch, .. } => {
                 self.apply(batch);

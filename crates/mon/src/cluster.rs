@@ -20,6 +20,7 @@ use admin::CommandError;
 use admin::perf::Resets;
 use admin::settings::{Settings, Source};
 use crush::{CrushError, CrushMap};
+use io::kv::KvSpace;
 use io::{Now, Rng};
 use maps::{Incremental, OsdMap, PgPool};
 use peer::RecoveryOrder;
@@ -75,6 +76,8 @@ pub(crate) struct Cluster {
     pub balancer: Balancer,
     pub images: Images,
     pub crashes: Crashes,
+    /// How much room the cluster store has, as it was last said.
+    pub space: Option<KvSpace>,
     pub tasks: Tasks,
     pub purges: Purges,
     /// What OSDs are to recover first; they are told with the next commit.
@@ -121,6 +124,7 @@ impl Cluster {
             balancer: Balancer::default(),
             images: Images::default(),
             crashes: Crashes::load(&state),
+            space: None,
             tasks: Tasks::load(&state),
             purges: Purges::default(),
             recovery_orders: Vec::new(),

@@ -30,7 +30,7 @@ impl Kv {
             KvAnswer::Pairs(_, version)
             | KvAnswer::Committed(version)
             | KvAnswer::Conflict(version) => self.version = *version,
-            KvAnswer::Value(_) => {}
+            KvAnswer::Value(_) | KvAnswer::Space(_) => {}
         }
     }
 }

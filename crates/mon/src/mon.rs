@@ -84,7 +84,9 @@ impl Mon {
         let loaded = match answer {
             KvAnswer::Pairs(pairs, _) => loader.page(pairs),
             KvAnswer::Value(value) => std::mem::take(&mut loader).newest_map(value),
-            KvAnswer::Committed(_) | KvAnswer::Conflict(_) => return Ok(Life::Loading(loader)),
+            KvAnswer::Committed(_) | KvAnswer::Conflict(_) | KvAnswer::Space(_) => {
+                return Ok(Life::Loading(loader));
+            }
         };
         match loaded.map_err(unusable)? {
             Loaded::Next(op) => {

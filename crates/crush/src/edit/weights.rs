@@ -130,14 +130,34 @@ impl CrushMap {
         bucket: ItemId,
         weight_sets: bool,
     ) -> Result<bool> {
-        if !self.change_weight(item, weight, bucket, weight_sets)? {
+        if !self.set_entry(item, weight, bucket, weight_sets)? {
             return Ok(false);
         }
+        self.pass_up(bucket)?;
         self.sync_weight_sets();
         Ok(true)
     }
 
-    fn change_weight(
+    /// Makes the weight of a bucket that of its entries, and so on up. Each bucket is gone to once, after all that
+    /// changed below it: one that stands in several others, which stand in several others, has very many ways up.
+    fn pass_up(&mut self, bucket: ItemId) -> Result<()> {
+        let mut changed = BTreeMap::from([(bucket, self.existing(bucket)?.weight)]);
+        for id in self.bottom_up() {
+            let items = self.existing(id)?.items.iter();
+            let below: BTreeMap<ItemId, u32> =
+                items.filter_map(|item| Some((*item, *changed.get(item)?))).collect();
+            for (&item, &weight) in &below {
+                self.set_entry(item, weight, id, false)?;
+            }
+            if !below.is_empty() {
+                changed.insert(id, self.existing(id)?.weight);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets an item's weight in one bucket and no other. Whether the item is there.
+    fn set_entry(
         &mut self,
         item: ItemId,
         weight: u32,
@@ -153,7 +173,7 @@ impl CrushMap {
         for &pos in &places {
             b.set_weight(pos, weight, version).map_err(|_| CrushError::WeightOverflow)?;
         }
-        let (sum, uniform) = (b.weight, b.algorithm() == Algorithm::Uniform);
+        let uniform = b.algorithm() == Algorithm::Uniform;
         if places.is_empty() {
             return Ok(false);
         }
@@ -167,14 +187,11 @@ impl CrushMap {
                 }
             }
         }
-        for parent in self.bucket_ids() {
-            self.change_weight(bucket, sum, parent, false)?;
-        }
         Ok(true)
     }
 
     /// All buckets, those inside before those around them.
-    pub(super) fn bottom_up(&self) -> Vec<ItemId> {
+    pub(crate) fn bottom_up(&self) -> Vec<ItemId> {
         let (mut order, mut seen) = (Vec::new(), BTreeSet::new());
         for root in self.bucket_ids() {
             // The second visit of a bucket on the stack comes after all that is below it.

@@ -306,3 +306,59 @@ proptest! {
         }
     }
 }
+
+/// A device below `levels` levels of two buckets each, of which both contain both of the next level.
+fn lattice(levels: u32) -> CrushMap {
+    let mut text = String::from("device 0 osd.0\ntype 0 osd\n");
+    (1..=levels).for_each(|level| text += &format!("type {level} level{level}\n"));
+    for level in 1..=levels {
+        for side in ["a", "b"] {
+            text += &format!("level{level} {side}{level} {{\n\talg straw2\n\thash 0\n");
+            match level {
+                1 => text += "\titem osd.0 weight 0\n",
+                _ => ["a", "b"]
+                    .iter()
+                    .for_each(|side| text += &format!("\titem {side}{} weight 0\n", level - 1)),
+            }
+            text += "}\n";
+        }
+    }
+    crush::compile(&text).unwrap()
+}
+
+/// There are 2^30 ways up from the device.
+#[test]
+fn weights_go_up_once_where_there_are_very_many_ways() {
+    let mut crush = lattice(30);
+    crush.reweight_item(0, 1).unwrap();
+    let weight = |crush: &CrushMap, name: &str| {
+        let id = crush.item_id(name).unwrap();
+        crush.bucket(id).unwrap().weight()
+    };
+    assert_eq!(weight(&crush, "a1"), 1);
+    assert_eq!((weight(&crush, "a30"), weight(&crush, "b30")), (1 << 29, 1 << 29));
+    crush.remove_item(0, false).unwrap();
+    assert_eq!(weight(&crush, "b30"), 0);
+}
+
+#[test]
+fn edits_make_no_walk_that_does_not_end() {
+    // From each of two roots on it goes to one bucket, two, four, .. and 2^9 times to the device.
+    let mut crush = lattice(10);
+    assert_eq!(crush.walk_len(), 2 * (1023 + 512));
+    assert_eq!(lattice(64).walk_len(), u64::MAX);
+    let refused = crush.check_walk().unwrap_err().to_string();
+    assert!(refused.contains("3070 ways to 21 items"), "{refused}");
+    // It stays editable as long as that makes nothing worse.
+    let place = |words: &[&str]| Location::parse(words).unwrap();
+    let top = crush.add_bucket("top", "level10", &Location::default()).unwrap();
+    assert_eq!(crush.bucket(top).map(|b| b.items().len()), Some(0));
+    let (a9, before) = (crush.item_id("a9").unwrap(), crush.clone());
+    let refused = crush.link_bucket(a9, &place(&["level10=top"])).unwrap_err();
+    assert!(matches!(refused, crush::CrushError::TooManyWays { .. }), "{refused}");
+    assert!(crush == before);
+    let a9 = crush.item_id("a9").unwrap();
+    let b10 = crush.item_id("b10").unwrap();
+    crush.remove_item_under(a9, b10, true).unwrap();
+    assert_eq!(crush.walk_len(), 2 * (1023 + 512) + 1 - (511 + 256));
+}

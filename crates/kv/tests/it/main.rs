@@ -73,6 +73,10 @@ fn embedded_conforms_and_keeps_everything() {
     assert!(err.contains("in use by another process"), "{err}");
     drop(store);
     let mut again = Embedded::open(&path).unwrap();
+    let KvAnswer::Space(Some(space)) = ask(&mut again, KvOp::Space) else { panic!("no room") };
+    assert_eq!(space.store_bytes, std::fs::metadata(&path).unwrap().len());
+    let (available, all) = (space.available_bytes, space.disk_bytes);
+    assert!(available > 0 && available <= all && space.store_bytes <= all, "{space:?}");
     assert_eq!(scan(&mut again, "", "z", 10), ["b=2", "c="]);
     assert_eq!(commit(&mut again, 2, &[]), KvAnswer::Committed(KvVersion(3)));
 }

@@ -13,9 +13,10 @@ use crate::log::Level;
 use crate::pgmap::Sums;
 use admin::CommandError;
 use io::Now;
-use maps::{Incremental, OsdMap, Release};
+use maps::{Incremental, OsdMap, PgPool, PoolFlags, Release};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{Epoch, PoolId};
+use std::sync::Arc;
+use types::{Epoch, Errno, PoolId};
 use upmap::{Limits, optimize};
 
 /// Plans that are kept.
@@ -31,6 +32,36 @@ pub(crate) struct Balancer {
     pub last: Option<(Now, String)>,
     /// What operators had it work out, by name.
     pub plans: BTreeMap<String, Plan>,
+    /// Where it found nothing to do.
+    done: Option<Done>,
+}
+
+/// A search that found nothing: the next one would find nothing either, as long as nothing changes that it goes by.
+#[derive(Debug)]
+struct Done {
+    map: Arc<OsdMap>,
+    pools: BTreeSet<PoolId>,
+    limits: Limits,
+}
+
+impl Done {
+    fn holds(&self, map: &OsdMap, pools: &BTreeSet<PoolId>, limits: Limits) -> bool {
+        self.limits == limits && self.pools == *pools && place_alike(&self.map, map)
+    }
+}
+
+/// Whether two maps place all PGs alike, and would let the same ones be moved.
+fn place_alike(a: &OsdMap, b: &OsdMap) -> bool {
+    let pool = |(id, p): (&PoolId, &PgPool)| {
+        let pgs = (p.pg_num, p.pgp_num, p.pg_num_target, p.pg_num_pending);
+        (*id, p.kind, p.size, p.crush_rule, pgs, p.flags.contains(PoolFlags::HASHPSPOOL))
+    };
+    (Arc::ptr_eq(a.crush(), b.crush()) || a.crush_bytes() == b.crush_bytes())
+        && a.pools.iter().map(pool).eq(b.pools.iter().map(pool))
+        && a.weights() == b.weights()
+        && a.existing_osds().eq(b.existing_osds())
+        && a.pg_upmap == b.pg_upmap
+        && a.pg_upmap_items == b.pg_upmap_items
 }
 
 /// What could be done.
@@ -79,7 +110,12 @@ impl Cluster {
             return;
         }
         let pools = self.balanced_pools();
-        let result = self.plan(sums, pools).and_then(|plan| self.carry_out(now, &plan));
+        let plan = self.plan(sums, pools.clone());
+        if plan.as_ref().is_err_and(|why| why.errno == Errno::EALREADY) {
+            let (map, limits) = (self.map().clone(), self.balancer_limits());
+            self.balancer.done = Some(Done { map, pools, limits });
+        }
+        let result = plan.and_then(|plan| self.carry_out(now, &plan));
         let text = match result {
             Ok(()) => "Optimization plan created successfully".to_owned(),
             Err(why) => why.to_string(),
@@ -101,7 +137,7 @@ impl Cluster {
     /// # Errors
     /// Why nothing can, in Ceph's words.
     pub fn plan(&self, sums: &Sums, pools: BTreeSet<PoolId>) -> Result<Plan, CommandError> {
-        let again = |why| CommandError::new(types::Errno::EAGAIN, why);
+        let again = |why| CommandError::new(Errno::EAGAIN, why);
         if let Some(why) = self.unrest(sums) {
             return Err(again(why));
         }
@@ -113,15 +149,20 @@ impl Cluster {
                 map.require_min_compat_client
             )));
         }
+        let limits = self.balancer_limits();
+        let is_done = self.balancer.done.as_ref().is_some_and(|d| d.holds(map, &pools, limits));
+        let changes = if is_done { Changes::new() } else { optimize(map, &pools, limits) };
+        match changes.is_empty() {
+            true => Err(CommandError::new(Errno::EALREADY, NOTHING_BETTER)),
+            false => Ok(Plan { epoch: map.epoch, pools, changes }),
+        }
+    }
+
+    fn balancer_limits(&self) -> Limits {
         let number = |name| self.settings.uint(name);
-        let limits = Limits {
+        Limits {
             max_deviation: number("mgr/balancer/upmap_max_deviation") as f64,
             changes: usize::try_from(number("mgr/balancer/upmap_max_optimizations")).unwrap_or(1),
-        };
-        let changes = optimize(map, &pools, limits);
-        match changes.is_empty() {
-            true => Err(CommandError::new(types::Errno::EALREADY, NOTHING_BETTER)),
-            false => Ok(Plan { epoch: map.epoch, pools, changes }),
         }
     }
 
@@ -158,5 +199,60 @@ impl Cluster {
         let n = plan.changes.len();
         self.say(now, Level::Info, format!("balancer: {n} PGs get other OSDs, for equal shares"));
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bench::Bench;
+    use serde_json::json;
+
+    /// To place all PGs again and again takes seconds where there are many.
+    #[test]
+    fn a_search_that_found_nothing_is_not_made_again_until_placement_changes() {
+        let mut bench = Bench::new();
+        let done = |bench: &mut Bench, cmd: serde_json::Value| {
+            let (r, outs, _) = bench.run(&cmd);
+            assert_eq!(r, 0, "{cmd}: {outs}");
+        };
+        done(
+            &mut bench,
+            json!({"prefix": "osd pool create", "pool": "p", "pg_num": 64, "size": 2}),
+        );
+        let plan = |bench: &Bench| {
+            let sums = bench.c.pgmap.sums(bench.c.map());
+            bench.c.plan(&sums, bench.c.balanced_pools()).map_err(|why| why.text)
+        };
+        bench.c.settings.set(admin::Source::File, "mgr/balancer/upmap_max_deviation", "1").unwrap();
+        assert!(plan(&bench).is_ok(), "CRUSH does not give equal shares");
+        // As if it had found nothing.
+        let (map, pools) = (bench.c.map().clone(), bench.c.balanced_pools());
+        bench.c.balancer.done = Some(Done { map, pools, limits: bench.c.balancer_limits() });
+        assert_eq!(plan(&bench).unwrap_err(), NOTHING_BETTER);
+        done(&mut bench, json!({"prefix": "osd pool mksnap", "pool": "p", "snap": "s"}));
+        assert_eq!(plan(&bench).unwrap_err(), NOTHING_BETTER, "that moves no PG");
+        done(&mut bench, json!({"prefix": "osd reweight", "id": 0, "weight": 0.9}));
+        assert!(plan(&bench).is_ok());
+        done(&mut bench, json!({"prefix": "osd reweight", "id": 0, "weight": 1.0}));
+        assert_eq!(plan(&bench).unwrap_err(), NOTHING_BETTER, "all is as it was");
+        bench.c.settings.set(admin::Source::File, "mgr/balancer/upmap_max_deviation", "2").unwrap();
+        let limits = bench.c.balancer_limits();
+        assert!(!bench.c.balancer.done.as_ref().unwrap().holds(
+            bench.c.map(),
+            &bench.c.balanced_pools(),
+            limits
+        ));
+    }
+
+    #[test]
+    fn it_remembers_that_it_found_nothing() {
+        let mut bench = Bench::new();
+        let (r, outs, _) =
+            bench.run(&json!({"prefix": "osd pool create", "pool": "p", "pg_num": 16}));
+        assert_eq!(r, 0, "{outs}");
+        let sums = bench.c.pgmap.sums(bench.c.map());
+        bench.c.balance(bench.now(), &sums);
+        assert!(bench.c.balancer.done.is_some(), "three copies on three OSDs");
     }
 }

@@ -21,11 +21,15 @@ struct Root {
 /// The score of these pools, with PGs where the map wants them.
 pub(crate) fn score(map: &OsdMap, pgmap: &PgMap, pools: &BTreeSet<PoolId>) -> f64 {
     let mut roots: BTreeMap<i32, Root> = BTreeMap::new();
+    let mut seen: BTreeSet<u32> = BTreeSet::new();
     for (&id, pool) in map.pools.iter().filter(|(id, _)| pools.contains(id)) {
-        let rule = map.rule_of(pool).and_then(|r| map.crush().rule(r));
+        let Some(number) = map.rule_of(pool) else { continue };
+        let rule = map.crush().rule(number);
         let Some(take) = rule.and_then(|r| r.takes().next()) else { continue };
         let root = roots.entry(take).or_default();
-        root.shares.extend(weights(map, id));
+        if seen.insert(number) {
+            root.shares.extend(weights(map, number));
+        }
         for pgid in pool.pgs(id) {
             let sums = pgmap.get(pgid).map(|e| e.stat.sums).unwrap_or_default();
             for osd in map.pg_to_up_acting(pgid).up.iter().filter(|osd| osd.is_some()) {

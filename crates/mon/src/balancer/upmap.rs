@@ -1,18 +1,27 @@
 //! Which PGs to move so that every OSD has its share, by exceptions from CRUSH (upmaps). Pools of one rule
 //! are looked at together. Source of the aims: Ceph `osd/OSDMap.cc: calc_pg_upmaps`; the search is ours: the
-//! pair of OSDs that are farthest apart exchanges a PG first.
+//! OSD that is farthest above its share gives a PG to the one farthest below it that may have one of its PGs.
+//!
+//! To find that nothing can be moved takes a look at each copy, and for each as many looks at domains as a PG has
+//! copies: OSDs are sorted within their domains, and in all but those of the other copies the first one will do.
 
-use crate::osds::Room;
+use crate::osds::{Domain, Room};
 use crate::pools::is_merged_next;
 use maps::{OsdList, OsdMap, exchange};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{OsdId, PgId, PoolId};
 
 /// What changes: the exchanges of a PG from now on; empty: what CRUSH says.
-pub(crate) type Changes = BTreeMap<PgId, Vec<(OsdId, OsdId)>>;
+pub(crate) type Changes = BTreeMap<PgId, Exchanges>;
+/// From, to.
+type Exchanges = Vec<(OsdId, OsdId)>;
+
+/// OSDs that are considered for PGs in one search, at most: some tenths of a second. With more than this the best move
+/// may not be found, but some is.
+const MAX_LOOKS: usize = 1_000_000;
 
 /// How far it goes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Limits {
     /// Copies of PGs that an OSD may have beside its share.
     pub max_deviation: f64,
@@ -22,13 +31,15 @@ pub(crate) struct Limits {
 
 /// What to change.
 pub(crate) fn optimize(map: &OsdMap, pools: &BTreeSet<PoolId>, limits: Limits) -> Changes {
-    let mut by_rule: BTreeMap<u8, Vec<PoolId>> = BTreeMap::new();
+    let mut by_rule: BTreeMap<u32, Vec<PoolId>> = BTreeMap::new();
     for (id, pool) in map.pools.iter().filter(|(id, _)| pools.contains(id)) {
-        by_rule.entry(pool.crush_rule).or_default().push(*id);
+        if let Some(rule) = map.rule_of(pool) {
+            by_rule.entry(rule).or_default().push(*id);
+        }
     }
     let mut changes = Changes::new();
-    for pools in by_rule.values() {
-        let mut group = Group::of(map, pools);
+    for (rule, pools) in by_rule {
+        let mut group = Group::of(map, rule, &pools);
         while changes.len() < limits.changes && group.worst() > limits.max_deviation {
             let Some((pgid, items)) = group.improve() else { break };
             changes.insert(pgid, items);
@@ -51,9 +62,21 @@ fn exchanged(raw: &OsdList, items: &[(OsdId, OsdId)]) -> OsdList {
 /// A PG that may be moved.
 struct Placed {
     raw: OsdList,
-    items: Vec<(OsdId, OsdId)>,
+    items: Exchanges,
     osds: OsdList,
 }
+
+/// A PG's way to another OSD.
+struct Move {
+    /// How far that OSD is from its share.
+    little: f64,
+    pgid: PgId,
+    to: OsdId,
+    items: Exchanges,
+}
+
+/// OSDs of a failure domain with their deviations, the least first. Of domains the one with the least first.
+type Takers = Vec<(Domain, Vec<(f64, OsdId)>)>;
 
 /// Pools of one rule, and what their OSDs have of them.
 struct Group<'a> {
@@ -63,23 +86,32 @@ struct Group<'a> {
     shares: BTreeMap<OsdId, f64>,
     copies: BTreeMap<OsdId, u32>,
     pgs: BTreeMap<PgId, Placed>,
+    /// Of these PGs those that each OSD has.
+    held: BTreeMap<OsdId, BTreeSet<PgId>>,
+    /// See [`MAX_LOOKS`].
+    looks: usize,
 }
 
 impl<'a> Group<'a> {
-    fn of(map: &'a OsdMap, pools: &[PoolId]) -> Self {
-        let rooms =
-            pools.iter().filter_map(|id| Some((*id, Room::of(map, map.pool(*id)?)))).collect();
-        let (shares, copies) = (BTreeMap::new(), BTreeMap::new());
-        let mut group = Group { map, rooms, shares, copies, pgs: BTreeMap::new() };
-        pools.iter().for_each(|id| group.add(*id));
+    fn of(map: &'a OsdMap, rule: u32, pools: &[PoolId]) -> Self {
+        let mut group = Group {
+            map,
+            rooms: Room::of(map, pools.iter().copied()),
+            shares: BTreeMap::new(),
+            copies: BTreeMap::new(),
+            pgs: BTreeMap::new(),
+            held: BTreeMap::new(),
+            looks: 0,
+        };
+        let weights = weights(map, rule);
+        pools.iter().for_each(|id| group.add(*id, &weights));
         group
     }
 
-    fn add(&mut self, id: PoolId) {
+    fn add(&mut self, id: PoolId, weights: &BTreeMap<OsdId, f64>) {
         let Some(pool) = self.map.pool(id) else { return };
-        let weights = weights(self.map, id);
         let all = f64::from(pool.pg_num) * f64::from(pool.size);
-        for (osd, weight) in &weights {
+        for (osd, weight) in weights {
             *self.shares.entry(*osd).or_default() += all * weight;
             self.copies.entry(*osd).or_default();
         }
@@ -91,6 +123,9 @@ impl<'a> Group<'a> {
             osds.iter().for_each(|osd| *self.copies.entry(*osd).or_default() += 1);
             let is_whole = osds.len() == usize::from(pool.size);
             if by_hand.is_none() && is_whole && !is_merged_next(self.map, pgid) {
+                for osd in &osds {
+                    self.held.entry(*osd).or_default().insert(pgid);
+                }
                 self.pgs.insert(pgid, Placed { raw, items, osds });
             }
         }
@@ -107,68 +142,106 @@ impl<'a> Group<'a> {
     }
 
     /// Moves the PG that helps most. Gives it, with its exchanges.
-    fn improve(&mut self) -> Option<(PgId, Vec<(OsdId, OsdId)>)> {
+    fn improve(&mut self) -> Option<(PgId, Exchanges)> {
         let mut order: Vec<(f64, OsdId)> =
             self.shares.keys().map(|osd| (self.deviation(*osd), *osd)).collect();
         order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        for (much, from) in &order {
-            // Closer than one copy they would change places for ever.
-            for (_, to) in order.iter().rev().take_while(|(little, _)| much - little > 1.0) {
-                let mut pgs = self.pgs.iter();
-                let found =
-                    pgs.find_map(|(pgid, pg)| Some((*pgid, self.moved(*pgid, pg, *from, *to)?)));
-                if let Some((pgid, items)) = found {
-                    self.apply(pgid, items.clone(), *from, *to);
-                    return Some((pgid, items));
-                }
+        let takers = self.takers(&order);
+        self.looks = MAX_LOOKS;
+        let (least, _) = *order.last()?;
+        for (much, from) in order {
+            if !is_worth_it(much, least) {
+                break;
+            }
+            if let Some(best) = self.best_move(from, much, &takers) {
+                self.apply(best.pgid, best.items.clone(), from, best.to);
+                return Some((best.pgid, best.items));
             }
         }
         None
     }
 
-    /// The exchanges that bring a copy from one OSD to another, if the PG may be there.
-    fn moved(
-        &self,
-        pgid: PgId,
-        pg: &Placed,
-        from: OsdId,
-        to: OsdId,
-    ) -> Option<Vec<(OsdId, OsdId)>> {
-        if !pg.osds.contains(&from) || pg.osds.contains(&to) {
-            return None;
-        }
-        let wanted: OsdList =
-            pg.osds.iter().map(|osd| if *osd == from { to } else { *osd }).collect();
-        if !self.rooms.get(&pgid.pool)?.takes(self.map, &wanted) {
-            return None;
-        }
-        let mut items = pg.items.clone();
-        match items.iter().position(|(_, osd)| *osd == from) {
-            Some(at) if items.get(at).is_some_and(|(origin, _)| *origin == to) => {
-                items.remove(at);
+    /// Who could take PGs. `order` has who has too much first.
+    fn takers(&self, order: &[(f64, OsdId)]) -> Takers {
+        let mut by_domain: BTreeMap<Domain, Vec<(f64, OsdId)>> = BTreeMap::new();
+        // All pools have the same rule.
+        let Some(places) = self.rooms.values().next().map(Room::places) else { return Vec::new() };
+        for (much, osd) in order.iter().rev() {
+            if let Some(domain) = places.domain(*osd) {
+                by_domain.entry(domain).or_default().push((*much, *osd));
             }
-            Some(at) => items.get_mut(at)?.1 = to,
-            None => items.push((from, to)),
         }
-        (exchanged(&pg.raw, &items) == wanted).then_some(items)
+        let mut takers: Takers = by_domain.into_iter().collect();
+        let least = |osds: &[(f64, OsdId)]| osds.first().map_or(f64::MAX, |(little, _)| *little);
+        takers.sort_by(|a, b| least(&a.1).total_cmp(&least(&b.1)));
+        takers
     }
 
-    fn apply(&mut self, pgid: PgId, items: Vec<(OsdId, OsdId)>, from: OsdId, to: OsdId) {
+    /// Of all PGs of an OSD the one that can go to who has the least.
+    fn best_move(&mut self, from: OsdId, much: f64, takers: &Takers) -> Option<Move> {
+        let mut best: Option<Move> = None;
+        for pgid in self.held.get(&from)? {
+            let Some(pg) = self.pgs.get(pgid) else { continue };
+            let Some(room) = self.rooms.get(&pgid.pool) else { continue };
+            let others = pg.osds.iter().filter(|osd| **osd != from);
+            let taken: Vec<_> = others.filter_map(|osd| room.places().domain(*osd)).collect();
+            let free = takers.iter().filter(|(domain, _)| !taken.contains(domain));
+            for (little, to) in free.flat_map(|(_, osds)| osds) {
+                let beats = best.as_ref().is_none_or(|best| *little < best.little);
+                if !beats || !is_worth_it(much, *little) || self.looks == 0 {
+                    break;
+                }
+                self.looks -= 1;
+                if let Some(items) = moved(room, pg, from, *to) {
+                    best = Some(Move { little: *little, pgid: *pgid, to: *to, items });
+                    break;
+                }
+            }
+        }
+        best
+    }
+
+    fn apply(&mut self, pgid: PgId, items: Exchanges, from: OsdId, to: OsdId) {
         if let Some(pg) = self.pgs.get_mut(&pgid) {
             pg.osds = exchanged(&pg.raw, &items);
             pg.items = items;
         }
+        self.held.entry(from).or_default().remove(&pgid);
+        self.held.entry(to).or_default().insert(pgid);
         self.copies.entry(from).and_modify(|n| *n = n.saturating_sub(1));
         *self.copies.entry(to).or_default() += 1;
     }
 }
 
-/// The share of a pool's copies that each OSD should have; they add up to 1.
-pub(super) fn weights(map: &OsdMap, pool: PoolId) -> BTreeMap<OsdId, f64> {
-    let rule = map.pool(pool).and_then(|p| map.rule_of(p));
-    let shares = rule.map(|rule| map.crush().rule_weights(rule)).unwrap_or_default();
+/// Whether a copy goes from one OSD to another: closer than one copy they would change places for ever.
+fn is_worth_it(much: f64, little: f64) -> bool {
+    much - little > 1.0
+}
+
+/// The exchanges that bring a copy from one OSD to another, if the PG may be there.
+fn moved(room: &Room, pg: &Placed, from: OsdId, to: OsdId) -> Option<Exchanges> {
+    if pg.osds.contains(&to) {
+        return None;
+    }
+    let wanted: OsdList = pg.osds.iter().map(|osd| if *osd == from { to } else { *osd }).collect();
+    if !room.takes(&wanted) {
+        return None;
+    }
+    let mut items = pg.items.clone();
+    match items.iter().position(|(_, osd)| *osd == from) {
+        Some(at) if items.get(at).is_some_and(|(origin, _)| *origin == to) => {
+            items.remove(at);
+        }
+        Some(at) => items.get_mut(at)?.1 = to,
+        None => items.push((from, to)),
+    }
+    (exchanged(&pg.raw, &items) == wanted).then_some(items)
+}
+
+/// The share of all copies by a rule that each OSD should have; they add up to 1.
+pub(super) fn weights(map: &OsdMap, rule: u32) -> BTreeMap<OsdId, f64> {
     let full = f64::from(maps::WEIGHT_IN);
-    let weighted = shares.into_iter().map(|(id, share)| {
+    let weighted = map.crush().rule_weights(rule).into_iter().map(|(id, share)| {
         let osd = OsdId(id);
         (osd, share * f64::from(map.weight(osd)) / full)
     });
@@ -205,7 +278,8 @@ mod tests {
     }
 
     fn deviation(map: &OsdMap, pool: PoolId) -> f64 {
-        Group::of(map, &[pool]).worst()
+        let rule = map.rule_of(map.pool(pool).unwrap()).unwrap();
+        Group::of(map, rule, &[pool]).worst()
     }
 
     #[test]
@@ -218,11 +292,11 @@ mod tests {
         let changes = optimize(&map, &[pool].into(), limits);
         let after = super::super::with(&map, &changes);
         assert!(before > 4.0 && deviation(&after, pool) <= 1.0, "{before}");
-        let room = Room::of(&after, after.pool(pool).unwrap());
+        let room = Room::of(&after, [pool]).remove(&pool).unwrap();
         for pgid in after.pools[&pool].pgs(pool) {
             let items = after.pg_upmap_items.get(&pgid).cloned().unwrap_or_default();
             let osds = exchanged(&after.pg_to_raw(pgid), &items);
-            assert!(room.takes(&after, &osds), "{pgid} {osds:?}");
+            assert!(room.takes(&osds), "{pgid} {osds:?}");
             assert_eq!(room.exchanges(&after, pgid, &items), items, "nothing is in vain");
         }
         assert_eq!(optimize(&after, &[pool].into(), limits), Changes::new(), "it is good now");
@@ -237,5 +311,47 @@ mod tests {
         assert_eq!(few.len(), 3);
         let content = Limits { max_deviation: 1000.0, changes: 1000 };
         assert_eq!(optimize(&map, &pools, content), Changes::new());
+    }
+
+    /// OSDs on hosts of their own, in racks of so many, and a pool with a copy in each of three racks.
+    fn racks(sizes: &[i32], pg_num: u32) -> (OsdMap, PoolId) {
+        let now = types::UTime { sec: 1_700_000_000, nsec: 0 };
+        let fsid = types::Uuid::from_random(7);
+        let fresh = maps::FreshOsdMap { fsid, now, failure_domain: "rack".into() };
+        let mut map = OsdMap::fresh(&fresh).unwrap();
+        let mut crush = crush::CrushMap::clone(map.crush());
+        let mut inc = maps::Incremental::after(&map);
+        let racks = sizes.iter().enumerate().flat_map(|(rack, n)| (0..*n).map(move |_| rack));
+        for (id, rack) in (0..).zip(racks) {
+            let words = [format!("host=h{id}"), format!("rack=r{rack}"), "root=default".into()];
+            let place = crush::Location::parse(&words).unwrap();
+            crush.insert_item(id, crush::WEIGHT_ONE, &format!("osd.{id}"), &place).unwrap();
+            inc.new_weight.insert(OsdId(id), maps::WEIGHT_IN);
+        }
+        inc.new_max_osd = Some(sizes.iter().sum());
+        inc.set_crush(&crush);
+        let (id, pool) =
+            (PoolId(1), maps::PgPool::new(maps::PoolType::REPLICATED, 3, 2, 0, pg_num));
+        inc.new_pools.insert(id, pool);
+        inc.new_pool_names.insert(id, "p".into());
+        map.apply(&inc).unwrap();
+        (map, id)
+    }
+
+    /// A rack with few OSDs has as many copies as one with many: that cannot be mended, and to see it must not take a
+    /// look at each pair of OSDs and each PG.
+    #[test]
+    fn that_nothing_helps_is_seen_in_a_few_looks_at_each_copy() {
+        let (map, pool) = racks(&[4, 8, 12], 128);
+        let mut group = Group::of(&map, 0, &[pool]);
+        while group.improve().is_some() {}
+        assert!(group.worst() > 10.0, "{}", group.worst());
+        let (looks, copies) = (MAX_LOOKS - group.looks, 3 * 128);
+        assert!(looks <= copies, "{looks} looks for {copies} copies");
+        // Within their racks all are equal.
+        for rack in [0..4, 4..12, 12..24] {
+            let copies = || rack.clone().map(|id| group.copies[&OsdId(id)]);
+            assert!(copies().max().unwrap() - copies().min().unwrap() <= 1, "{:?}", group.copies);
+        }
     }
 }

@@ -58,11 +58,15 @@ fn parse_caps(call: &Call) -> Result<BTreeMap<String, String>, CommandError> {
     let mut caps = BTreeMap::new();
     for pair in words.chunks(2) {
         match pair {
-            [of, what] => caps.insert(of.to_string(), what.to_string()),
-            _ => {
-                return Err(CommandError::invalid("bad capabilities request; odd number of words"));
+            [of, what] => {
+                super::auth_caps::check(of, what)?;
+                caps.insert(of.to_string(), what.to_string());
             }
-        };
+            _ => {
+                let text = "bad capabilities request; odd number of arguments";
+                return Err(CommandError::invalid(text));
+            }
+        }
     }
     Ok(caps)
 }
@@ -358,5 +362,28 @@ mod tests {
             assert!(parse_keyring(bad.as_bytes()).is_err(), "{bad}");
         }
         assert!(parse_entity("client.").is_err() && parse_entity("foo").is_err());
+    }
+
+    /// A typing error is told of at once, and not kept.
+    #[test]
+    fn rights_that_cannot_be_read_are_refused() {
+        let mut bench = crate::commands::bench::Bench::new();
+        let mut run = |prefix: &str, caps: &[&str]| {
+            let cmd = json!({"prefix": prefix, "entity": "client.x", "caps": caps});
+            let (r, outs, _) = bench.run(&cmd);
+            (r, outs, bench.c.state.auth.get("client.x").map(|e| e.caps.len()))
+        };
+        for prefix in ["auth get-or-create", "auth add", "auth get-or-create-key"] {
+            let (r, outs, _) = run(prefix, &["mon", "allow r", "osd", "alow rw"]);
+            let text = "osd capability parse failed, stopped at 'alow rw' of 'alow rw'";
+            assert_eq!((r, &*outs), (-22, text));
+        }
+        let (r, outs, there) =
+            run("auth add", &["mon", "profile rbd", "osd", "profile rbd pool=x"]);
+        assert_eq!((r, there), (0, Some(2)), "{outs}");
+        let (r, outs, there) = run("auth caps", &["mom", "allow r"]);
+        assert_eq!((r, &*outs, there), (-22, "unknown cap type 'mom'", Some(2)));
+        let (r, outs, _) = run("auth caps", &["mon"]);
+        assert_eq!((r, &*outs), (-22, "bad capabilities request; odd number of arguments"));
     }
 }

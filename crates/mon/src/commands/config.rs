@@ -4,6 +4,9 @@
 //! each perhaps only where a mask fits (`osd/class:ssd`, `osd/host:node1`). The more specific one
 //! wins.
 
+use super::config_who::{
+    Place, mask_json, new_section, parse_who, place, resolve, section_of, split_mask,
+};
 use super::{Call, CommandDef, Reply, read, write};
 use crate::cluster::Cluster;
 use crate::session::Session;
@@ -50,95 +53,15 @@ pub(super) const COMMANDS: &[CommandDef] = &[
 /// The version of a configuration in which nothing was ever set.
 const EMPTY_VERSION: u64 = 1;
 
-/// Whose option it is: section and masks.
-#[derive(Debug, PartialEq, Eq)]
-struct Who<'a> {
-    /// Empty for `global`.
-    kind: &'a str,
-    id: Option<&'a str>,
-    masks: Vec<(&'a str, &'a str)>,
-}
-
-fn parse_who<'a>(c: &Cluster, text: &'a str) -> Option<Who<'a>> {
-    let mut parts = text.split('/');
-    let section = parts.next()?;
-    let masks = parts.map(|m| m.split_once(':')).collect::<Option<Vec<_>>>()?;
-    let known = |kind: &str| kind == "class" || c.map().crush().type_id(kind).is_some();
-    if !masks.iter().all(|(kind, value)| known(kind) && !value.is_empty()) {
-        return None;
-    }
-    let (kind, id) = match section.split_once('.') {
-        Some((kind, id)) if !id.is_empty() => (kind, Some(id)),
-        Some(_) => return None,
-        None => (section, None),
-    };
-    match kind {
-        "global" if id.is_none() => Some(Who { kind: "", id, masks }),
-        "mon" | "mgr" | "osd" | "mds" | "client" => Some(Who { kind, id, masks }),
-        _ => None,
-    }
-}
-
-/// How specific it is: what a later one says wins.
-fn rank(who: &Who<'_>) -> (u8, usize) {
-    let section = match (who.kind, who.id) {
-        ("", _) => 0,
-        (_, None) => 1,
-        (_, Some(_)) => 2,
-    };
-    (section, who.masks.len())
-}
-
-/// Where somebody is: what masks are compared with.
-type Place = BTreeMap<String, String>;
-
-/// Everything an entity is told, with the section each value comes from.
-fn resolve(c: &Cluster, entity: &str, place: &Place) -> BTreeMap<String, (String, String)> {
-    let (kind, id) = entity.split_once('.').map_or((entity, None), |(k, i)| (k, Some(i)));
-    let mut fitting = Vec::new();
-    for (section, options) in &c.state.config {
-        let Some(who) = parse_who(c, section) else { continue };
-        let same = who.kind.is_empty() || who.kind == kind;
-        let one = who.id.is_none() || who.id == id;
-        let there = who.masks.iter().all(|(k, v)| place.get(*k).is_some_and(|p| p == v));
-        if same && one && there {
-            fitting.push((rank(&who), section, options));
-        }
-    }
-    fitting.sort_by_key(|f| f.0);
-    let mut all = BTreeMap::new();
-    for (_, section, options) in fitting {
-        for (name, value) in options {
-            all.insert(name.clone(), (value.clone(), section.clone()));
-        }
-    }
-    all
-}
-
-/// Where an OSD or client is.
-fn place(c: &Cluster, entity: &str, hostname: &str) -> Place {
-    let mut place = Place::new();
-    if !hostname.is_empty() {
-        place.insert("host".into(), hostname.to_owned());
-    }
-    let osd = entity.strip_prefix("osd.").and_then(|id| id.parse::<i32>().ok());
-    if let Some(id) = osd {
-        let crush = c.map().crush();
-        if let Some(class) = crush.item_class(id) {
-            place.insert("class".into(), class.to_owned());
-        }
-        for (kind, name) in crush.location_path(id) {
-            place.insert(kind.to_owned(), name.to_owned());
-        }
-    }
-    place
-}
-
 /// What a session is told.
 pub(crate) fn config_for(c: &Cluster, session: &Session) -> BTreeMap<String, String> {
-    let entity = session.entity();
-    let place = place(c, &entity, &session.hostname);
-    resolve(c, &entity, &place).into_iter().map(|(name, (value, _))| (name, value)).collect()
+    told(c, &session.entity(), &session.hostname)
+}
+
+/// What somebody on a host is told.
+pub(super) fn told(c: &Cluster, entity: &str, hostname: &str) -> BTreeMap<String, String> {
+    let place = place(c, entity, hostname);
+    resolve(c, entity, &place).into_iter().map(|(name, (value, _))| (name, value)).collect()
 }
 
 impl Cluster {
@@ -216,16 +139,17 @@ fn set(c: &mut Cluster, call: &Call) -> Reply {
             parsed.map_err(bad)?.show(def.kind)
         }
     };
-    if parse_who(c, &who).is_none() {
-        let text = format!("unrecognized config target '{who}'");
-        return Err(CommandError::invalid(text));
-    }
-    if c.state.config.get(&*who).and_then(|of| of.get(&name)) == Some(&text) {
+    let who = new_section(c, &who).ok_or_else(|| unrecognized(&who))?;
+    if c.state.config.get(&who).and_then(|of| of.get(&name)) == Some(&text) {
         return Ok(Answer::ok());
     }
     let change = c.put_config(&who, &name, Some(&text));
     c.log_config(call, String::new(), vec![change]);
     Ok(Answer::ok())
+}
+
+fn unrecognized(who: &str) -> CommandError {
+    CommandError::invalid(format_args!("unrecognized config target '{who}'"))
 }
 
 /// Options may be written with blanks or dashes.
@@ -235,11 +159,10 @@ pub(super) fn normal(name: &str) -> String {
 
 fn rm(c: &mut Cluster, call: &Call) -> Reply {
     let (who, name) = (call.args.text("who"), normal(&call.args.text("name")));
-    if parse_who(c, &who).is_none() {
-        let text = format!("unrecognized config target '{who}'");
-        return Err(CommandError::invalid(text));
-    }
-    if c.state.config.get(&*who).is_some_and(|of| of.contains_key(&name)) {
+    // One whose type of bucket is gone goes too.
+    let parsed = parse_who(&who).ok_or_else(|| unrecognized(&who))?;
+    let who = if c.state.config.contains_key(&*who) { who.into() } else { section_of(&parsed) };
+    if c.state.config.get(&who).is_some_and(|of| of.contains_key(&name)) {
         let change = c.put_config(&who, &name, None);
         c.log_config(call, String::new(), vec![change]);
     }
@@ -248,7 +171,7 @@ fn rm(c: &mut Cluster, call: &Call) -> Reply {
 
 fn get(c: &Cluster, call: &Call) -> Reply {
     let who = call.args.text("who");
-    let good = parse_who(c, &who).filter(|w| w.masks.is_empty() && !w.kind.is_empty());
+    let good = parse_who(&who).filter(|w| w.masks.is_empty() && !w.kind.is_empty());
     if good.is_none() && who != "global" {
         let text = format!("unrecognized entity '{who}'");
         return Err(CommandError::invalid(text));
@@ -279,8 +202,9 @@ fn listing(c: &Cluster, format: Format, all: &BTreeMap<String, (String, String)>
         let shown = all.iter().map(|(name, (value, section))| {
             let def = c.known.get(name);
             let runtime = def.is_none_or(|d| d.runtime);
+            let (who, mask) = split_mask(section);
             let entry = json!({
-                "value": value, "section": section, "mask": mask_json(section),
+                "value": value, "section": who, "mask": mask_json(&mask),
                 "can_update_at_runtime": runtime,
             });
             (name.clone(), entry)
@@ -307,69 +231,57 @@ fn table() -> TextTable {
     )
 }
 
-fn split_mask(section: &str) -> (String, String) {
-    let (who, mask) = section.split_once('/').unwrap_or((section, ""));
-    (who.to_owned(), mask.to_owned())
+/// Something that is set.
+struct Shown<'a> {
+    who: String,
+    mask: String,
+    name: &'a str,
+    value: &'a str,
 }
 
-/// `osd/class:ssd`, `osd/host:node1`: what it is limited to.
-fn mask_json(section: &str) -> Value {
-    let mut out = Map::new();
-    for (kind, value) in section.split('/').skip(1).filter_map(|mask| mask.split_once(':')) {
-        if kind == "class" {
-            out.insert("device_class".into(), value.into());
-        } else {
-            out.insert("location_type".into(), kind.into());
-            out.insert("location_value".into(), value.into());
+/// All that is set, in the order Ceph shows it: an option with all its masks.
+fn all_set(c: &Cluster) -> Vec<Shown<'_>> {
+    const ORDER: [&str; 6] = ["global", "mon", "mgr", "osd", "mds", "client"];
+    let mut all = Vec::new();
+    for (section, options) in &c.state.config {
+        for (name, value) in options {
+            let (who, mask) = split_mask(section);
+            all.push(Shown { who, mask, name, value });
         }
     }
-    out.into()
-}
-
-/// All that is set, in the order Ceph shows it.
-fn sections(c: &Cluster) -> Vec<(&String, &BTreeMap<String, String>)> {
-    const ORDER: [&str; 6] = ["global", "mon", "mgr", "osd", "mds", "client"];
-    let mut all: Vec<_> = c.state.config.iter().collect();
-    all.sort_by_key(|(section, _)| {
-        let (who, _) = split_mask(section);
-        let kind = who.split('.').next().unwrap_or_default().to_owned();
+    all.sort_by_cached_key(|shown| {
+        let kind = shown.who.split('.').next().unwrap_or_default();
         let place = ORDER.iter().position(|k| *k == kind).unwrap_or(ORDER.len());
-        (place, who.contains('.'), (*section).clone())
+        (place, shown.who.clone(), shown.name, shown.mask.clone())
     });
     all
 }
 
 fn dump(c: &Cluster, call: &Call) -> Reply {
     let json = || {
-        let mut all = Vec::new();
-        for (section, options) in sections(c) {
-            let (who, mask) = split_mask(section);
-            for (name, value) in options {
-                let def = c.known.get(name);
-                all.push(json!({
-                    "section": who, "name": name, "value": value, "level": level(def),
-                    "can_update_at_runtime": def.is_none_or(|d| d.runtime), "mask": mask,
-                }));
-            }
-        }
-        Value::Array(all)
+        let entries = all_set(c).into_iter().map(|Shown { who, mask, name, value }| {
+            let def = c.known.get(name);
+            let mut entry = json!({
+                "section": who, "name": name, "value": value, "level": level(def),
+                "can_update_at_runtime": def.is_none_or(|d| d.runtime), "mask": mask,
+            });
+            entry.as_object_mut().into_iter().for_each(|entry| entry.extend(mask_json(&mask)));
+            entry
+        });
+        entries.collect()
     };
     let text = || {
         let mut table = table();
-        for (section, options) in sections(c) {
-            let (who, mask) = split_mask(section);
+        for Shown { who, mask, name, value } in all_set(c) {
             let indent = match (who.as_str(), who.contains('.')) {
                 ("global", _) => "",
                 (_, false) => "  ",
                 (_, true) => "    ",
             };
-            for (name, value) in options {
-                let def = c.known.get(name);
-                let ro = if def.is_none_or(|d| d.runtime) { "" } else { "*" };
-                let who = format!("{indent}{who}");
-                let level = level(def).to_owned();
-                table.row([who, mask.clone(), level, name.clone(), value.clone(), ro.into()]);
-            }
+            let def = c.known.get(name);
+            let ro = if def.is_none_or(|d| d.runtime) { "" } else { "*" };
+            let (who, level) = (format!("{indent}{who}"), level(def).to_owned());
+            table.row([who, mask, level, name.to_owned(), value.to_owned(), ro.into()]);
         }
         table.to_string()
     };
@@ -505,8 +417,8 @@ fn assimilate(c: &mut Cluster, call: &Call) -> Reply {
         let bootstrap = ["fsid", "mon_host", "keyring", "admin_socket", "host"];
         let def = c.known.get(&name).filter(|_| !bootstrap.contains(&name.as_str()));
         let good = def.and_then(|d| Some(d.parse(value).ok()?.show(d.kind)));
-        match good.filter(|_| parse_who(c, &section).is_some()) {
-            Some(value) => changes.push(c.put_config(&section, &name, Some(&value))),
+        match good.zip(new_section(c, &section)) {
+            Some((value, who)) => changes.push(c.put_config(&who, &name, Some(&value))),
             None => rest.push_str(&format!("[{section}]\n\t{name} = {value}\n")),
         }
     }

@@ -55,6 +55,12 @@ fn count(n: i64) -> u64 {
 fn pools(c: &Cluster) -> Vec<PoolSpace<'_>> {
     let map = c.map();
     let mut sums = c.pgmap.sums(map);
+    // There may be thousands of pools, and few rules.
+    let mut by_rule: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut available = |pool| {
+        let rule = map.rule_of(pool)?;
+        Some(*by_rule.entry(rule).or_insert_with(|| c.pgmap.rule_available(map, rule)))
+    };
     let space = |(&id, pool)| {
         let stat = sums.pools.remove(&id).unwrap_or_default();
         PoolSpace {
@@ -63,7 +69,7 @@ fn pools(c: &Cluster) -> Vec<PoolSpace<'_>> {
             pool,
             stored: count(stat.stats.sum.num_bytes),
             used: count(stat.store_stats.allocated),
-            avail_raw: c.pgmap.pool_available_raw(map, pool),
+            avail_raw: available(pool).unwrap_or(0),
             stat,
         }
     };

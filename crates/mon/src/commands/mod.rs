@@ -6,6 +6,7 @@
 //! are the same table.
 
 mod auth;
+mod auth_caps;
 mod balancer;
 #[cfg(test)]
 mod behaviour;
@@ -16,6 +17,7 @@ mod beside;
 mod config;
 mod config_key;
 mod config_show;
+mod config_who;
 mod crash;
 mod crush;
 mod device;

@@ -3,6 +3,7 @@
 //! Every check ends its details with a line that begins with [`HINT`].
 
 mod crashes;
+mod disk;
 mod mutes;
 mod osds;
 mod pgs;
@@ -107,6 +108,7 @@ impl Cluster {
         pools::check(self, sums, &mut checks);
         pgs::check(self, now, sums, &mut checks);
         crashes::check(self, now, &mut checks);
+        disk::check(self, &mut checks);
         checks
     }
 

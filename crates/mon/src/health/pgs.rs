@@ -74,12 +74,27 @@ const AT_ONCE: [(StateBits, &str, Consequence); 9] = [
     (StateBits::DOWN, "down", Consequence::Unavailable),
 ];
 
-/// A PG of a bad state.
+/// PGs for which a state means the same. They come in order, and there may be a hundred thousand: only as many are
+/// described as are shown.
+#[derive(Default)]
 struct Bad {
-    pgid: PgId,
-    what: &'static str,
-    means: Consequence,
-    line: String,
+    counts: BTreeMap<&'static str, usize>,
+    pgs: usize,
+    last: Option<PgId>,
+    lines: Vec<String>,
+}
+
+impl Bad {
+    fn add(&mut self, pgid: PgId, what: &'static str, most: usize, line: impl FnOnce() -> String) {
+        *self.counts.entry(what).or_default() += 1;
+        if self.last != Some(pgid) {
+            self.last = Some(pgid);
+            self.pgs += 1;
+            if self.lines.len() < most {
+                self.lines.push(line());
+            }
+        }
+    }
 }
 
 /// Where a PG has been stuck, and since when it is not well any more.
@@ -104,34 +119,23 @@ pub(super) fn check(c: &Cluster, now: Now, sums: &Sums, checks: &mut Checks) {
     unfound(c, sums, checks);
     scrub_errors(sums, checks);
     not_scrubbed(c, now, checks);
-    let max_detail =
-        usize::try_from(c.settings.uint("mon_health_max_detail")).unwrap_or(usize::MAX);
-    let mut by: BTreeMap<Consequence, Vec<Bad>> = BTreeMap::new();
-    for bad in all_bad(c, now) {
-        by.entry(bad.means).or_default().push(bad);
-    }
+    let mut by = all_bad(c, now);
     if sums.total.num_objects_degraded > 0 {
         by.entry(Consequence::Degraded).or_default();
     }
     for (means, bad) in by {
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        bad.iter().for_each(|b| *counts.entry(b.what).or_default() += 1);
-        let states = counts.iter().map(|(what, n)| {
+        let states = bad.counts.iter().map(|(what, n)| {
             let plural = if *n == 1 { "" } else { "s" };
             format!("{n} pg{plural} {what}")
         });
         let degraded = (means == Consequence::Degraded).then(|| degraded(&sums.total)).flatten();
         let parts: Vec<String> = degraded.into_iter().chain(states).collect();
         let (code, severity, words) = means.code();
-        let count = bad.len();
+        let count = bad.counts.values().sum();
         let check =
             checks.add(code, severity, count, format_args!("{words}: {}", parts.join(", ")));
-        let mut lines: BTreeMap<PgId, String> = BTreeMap::new();
-        bad.into_iter().for_each(|b| {
-            lines.entry(b.pgid).or_insert(b.line);
-        });
-        let more = lines.len().saturating_sub(max_detail);
-        check.detail(lines.into_values().take(max_detail));
+        let more = bad.pgs - bad.lines.len();
+        check.detail(bad.lines);
         if more > 0 {
             check.detail([format!("{more} more pgs are also unhealthy")]);
         }
@@ -139,52 +143,62 @@ pub(super) fn check(c: &Cluster, now: Now, sums: &Sums, checks: &mut Checks) {
     }
 }
 
-fn all_bad(c: &Cluster, now: Now) -> Vec<Bad> {
-    let map = c.map();
+fn max_detail(c: &Cluster) -> usize {
+    usize::try_from(c.settings.uint("mon_health_max_detail")).unwrap_or(usize::MAX)
+}
+
+fn all_bad(c: &Cluster, now: Now) -> BTreeMap<Consequence, Bad> {
+    let (map, most) = (c.map(), max_detail(c));
     let threshold = c.settings.duration("mon_pg_stuck_threshold");
-    let mut all = Vec::new();
+    let mut all: BTreeMap<Consequence, Bad> = BTreeMap::new();
     for (pgid, entry) in c.pgmap.all(map) {
         let state = c.pgmap.state(map, entry);
         let Some(entry) = entry else {
-            unknown(c, now, threshold, pgid, &mut all);
+            if let Some(lasts) = unknown(c, now, threshold, pgid) {
+                let lasts = timespan(lasts);
+                let line = || {
+                    format!(
+                        "pg {pgid} is stuck inactive for {lasts}, current state unknown, last acting []"
+                    )
+                };
+                all.entry(Consequence::Unavailable).or_default().add(pgid, "inactive", most, line);
+            }
             continue;
         };
-        let acting = list(&entry.stat.acting);
         for (_, what, means) in AT_ONCE.iter().filter(|(bits, _, _)| state.has(*bits)) {
-            let unfound = match entry.stat.unfound {
-                0 => String::new(),
-                n => format!(", {n} unfound"),
+            let line = || {
+                let unfound = match entry.stat.unfound {
+                    0 => String::new(),
+                    n => format!(", {n} unfound"),
+                };
+                format!("pg {pgid} is {state}, acting {}{unfound}", list(&entry.stat.acting))
             };
-            let line = format!("pg {pgid} is {state}, acting {acting}{unfound}");
-            all.push(Bad { pgid, what, means: *means, line });
+            all.entry(*means).or_default().add(pgid, what, most, line);
         }
         for (what, means, well_until) in stuck(state, entry) {
             // One that never was well counts from when it was first heard of.
             let from = if well_until.is_zero() { entry.stamps.change } else { well_until };
             let lasts = since(now.wall, from.max(c.started.wall));
+            let line = || {
+                format!(
+                    "pg {pgid} is stuck {what} for {}, current state {state}, last acting {}",
+                    timespan(lasts),
+                    list(&entry.stat.acting)
+                )
+            };
             if lasts >= threshold {
-                let lasts = timespan(lasts);
-                let line = format!(
-                    "pg {pgid} is stuck {what} for {lasts}, current state {state}, last acting {acting}"
-                );
-                all.push(Bad { pgid, what, means, line });
+                all.entry(means).or_default().add(pgid, what, most, line);
             }
         }
     }
     all
 }
 
-/// A PG that nobody reports.
-fn unknown(c: &Cluster, now: Now, threshold: Duration, pgid: PgId, all: &mut Vec<Bad>) {
+/// Of a PG that nobody reports, when it has been so for long.
+fn unknown(c: &Cluster, now: Now, threshold: Duration, pgid: PgId) -> Option<Duration> {
     let made = c.map().pool(pgid.pool).map(|p| p.create_time).unwrap_or_default();
     let lasts = since(now.wall, made.max(c.started.wall));
-    if lasts >= threshold {
-        let line = format!(
-            "pg {pgid} is stuck inactive for {}, current state unknown, last acting []",
-            timespan(lasts)
-        );
-        all.push(Bad { pgid, what: "inactive", means: Consequence::Unavailable, line });
-    }
+    (lasts >= threshold).then_some(lasts)
 }
 
 /// `5/66 objects degraded (7.576%)`
@@ -228,7 +242,7 @@ fn not_scrubbed(c: &Cluster, now: Now, checks: &mut Checks) {
         if ratio <= 0.0 {
             continue;
         }
-        let mut lines = Vec::new();
+        let (mut lines, mut n, most) = (Vec::new(), 0, max_detail(c));
         for (pgid, entry) in c.pgmap.reported() {
             let Some(pool) = c.map().pool(pgid.pool) else { continue };
             let interval = pool.opts.duration(own).unwrap_or_else(|| seconds(option));
@@ -240,17 +254,19 @@ fn not_scrubbed(c: &Cluster, now: Now, checks: &mut Checks) {
             };
             let last = pg::scrub::credible(last, now.wall);
             if since(now.wall, last) > types::times(interval, 1.0 + ratio) {
-                lines.push(format!("pg {pgid} not {kind}bed since {last}"));
+                n += 1;
+                if lines.len() < most {
+                    lines.push(format!("pg {pgid} not {kind}bed since {last}"));
+                }
             }
         }
-        let (code, n) = match kind {
-            "scrub" => ("PG_NOT_SCRUBBED", lines.len()),
-            _ => ("PG_NOT_DEEP_SCRUBBED", lines.len()),
-        };
+        let more = n - lines.len();
+        let code = if kind == "scrub" { "PG_NOT_SCRUBBED" } else { "PG_NOT_DEEP_SCRUBBED" };
         if n > 0 {
             checks
                 .add(code, Severity::Warn, n, format_args!("{n} pgs not {kind}bed in time"))
                 .detail(lines)
+                .detail((more > 0).then(|| format!("{more} more pgs... ")))
                 .hint(
                     "are 'noscrub' or 'nodeep-scrub' set, or OSDs down for long? 'ceph osd \
                      deep-scrub all' asks for all at once; osd_max_scrubs allows more at a time",

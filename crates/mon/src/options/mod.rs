@@ -199,6 +199,26 @@ pub(crate) const MON: &[OptionDef] = &[
     .within(0.0, MOST_SECONDS),
     OptionDef::new("mon_min_osdmap_epochs", Uint, "500", "old maps that are kept").at_least(10.0),
     OptionDef::new(
+        "mon_data_avail_warn",
+        Uint,
+        "30",
+        "warn when no more per cent than this is free where the mon's store lies",
+    )
+    .within(0.0, 100.0),
+    OptionDef::new(
+        "mon_data_avail_crit",
+        Uint,
+        "5",
+        "an error when no more per cent than this is free where the mon's store lies",
+    )
+    .within(0.0, 100.0),
+    OptionDef::new(
+        "mon_data_size_warn",
+        OptionKind::Size,
+        "16106127360",
+        "warn when the mon's store has so many bytes",
+    ),
+    OptionDef::new(
         "mon_pg_stuck_threshold",
         Secs,
         "60",

@@ -4,7 +4,8 @@
 //! told next must hear of that interval. So the mon keeps for every PG that nobody has reported a
 //! copy of the PG machine that holds no data, and lets it see each map: its history and past
 //! intervals go with the order. Nothing of that is stored; a mon that starts sees the old maps again
-//! (`Mon::recall`), which are kept for as long as such PGs need them.
+//! (`Mon::recall`), which are kept for as long as such PGs need them. Where nothing can have been written, as in a pool
+//! whose rule finds no OSD, they are not needed: such PGs begin anew now and then (`Cluster::renew_orders`).
 
 use crate::cluster::Cluster;
 use crate::state::Creating;
@@ -94,6 +95,22 @@ impl Cluster {
         }
     }
 
+    /// Lets pools begin anew, of which no PG that is left can have taken a write, when they are older than `since`: what
+    /// was before says nothing to whoever will make their PGs. Ceph keeps all maps for such a pool.
+    pub fn renew_orders(&mut self, since: Epoch) {
+        let map = self.state.osdmap.clone();
+        for (&pool, creating) in &mut self.state.creating {
+            let ids = || creating.left.iter().map(|&seed| PgId::new(pool, seed));
+            let untouched = |pgid| self.newborns.get(&pgid).is_some_and(is_untouched);
+            if creating.created >= since || !ids().all(untouched) {
+                continue;
+            }
+            self.newborns.extend(ids().map(|pgid| (pgid, newborn(&map, pgid))));
+            creating.created = map.epoch;
+            self.draft.put(keys::creating(pool), denc::encode(&*creating));
+        }
+    }
+
     /// The oldest map that PGs nobody has reported need after a restart of the mon.
     pub fn oldest_creation(&self) -> Option<Epoch> {
         self.state.creating.values().map(|c| c.created).min()
@@ -130,6 +147,11 @@ impl Cluster {
         }
         orders
     }
+}
+
+/// Whether nobody can have written to a PG that nobody has reported.
+fn is_untouched(pg: &Pg) -> bool {
+    pg.mapping().acting_primary.is_none() && !pg.past().iter().any(|i| i.maybe_went_rw)
 }
 
 fn newborn(map: &OsdMap, pgid: PgId) -> Pg {

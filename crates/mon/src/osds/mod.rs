@@ -19,6 +19,6 @@ pub(crate) use failure::{Failure, WEIGH_AFTER};
 pub(crate) use fullness::osds_that_are;
 pub(crate) use identity::{Identities, StoreMark};
 pub(crate) use register::{destroy, free_id, recreate, register, remove, rounded_tib};
-pub(crate) use room::Room;
+pub(crate) use room::{Domain, Room};
 
 pub(crate) mod tidy;

@@ -1,6 +1,6 @@
 //! Consequences of a change of the OSDMap that belong into the same epoch.
 //!
-//! `pg_temp`, `primary_temp` and upmaps that no longer make sense go; pools get the fullness of
+//! `pg_temp`, `primary_temp`, upmaps and queues of snapshots that no longer make sense go; pools get the fullness of
 //! their OSDs.
 
 use super::osds_that_are;
@@ -8,7 +8,7 @@ use super::room::Room;
 use crate::pools::is_merged_next;
 use maps::{Incremental, OsdList, OsdMap, OsdState, PoolFlags};
 use std::collections::{BTreeMap, BTreeSet};
-use types::{OsdId, PgId, PoolId};
+use types::{OsdId, PgId};
 
 /// Completes an incremental; `map` is what it leads to so far.
 pub(crate) fn tidy(inc: &mut Incremental, map: &OsdMap) {
@@ -16,6 +16,7 @@ pub(crate) fn tidy(inc: &mut Incremental, map: &OsdMap) {
     inc.new_up_thru.retain(|osd, _| map.is_up(*osd));
     temps(inc, map);
     upmaps(inc, map);
+    snaps(inc, map);
     pool_fullness(inc, map);
     group_flags(inc, map);
 }
@@ -55,15 +56,12 @@ fn temps(inc: &mut Incremental, map: &OsdMap) {
 /// both must lie where CRUSH wants them; an OSD cannot be chosen by the pool's rule, copies would share a
 /// failure domain, or CRUSH does the same by itself.
 fn upmaps(inc: &mut Incremental, map: &OsdMap) {
-    let mut rooms: BTreeMap<PoolId, Room> = BTreeMap::new();
     let pgs = map.pg_upmap.keys().chain(map.pg_upmap_items.keys());
-    for pool in pgs.map(|pgid| pgid.pool).collect::<BTreeSet<_>>() {
-        rooms.extend(map.pool(pool).map(|p| (pool, Room::of(map, p))));
-    }
+    let rooms = Room::of(map, pgs.map(|pgid| pgid.pool).collect::<BTreeSet<_>>());
     let stays = |pgid: PgId| map.pg_exists(pgid) && !is_merged_next(map, pgid);
     let room = |pgid: &PgId| rooms.get(&pgid.pool).filter(|_| stays(*pgid));
     for (pgid, osds) in &map.pg_upmap {
-        let holds = |room: &Room| room.takes(map, osds) && map.pg_to_raw(*pgid) != *osds;
+        let holds = |room: &Room| room.takes(osds) && map.pg_to_raw(*pgid) != *osds;
         if !room(pgid).is_some_and(holds) {
             inc.new_pg_upmap.remove(pgid);
             inc.old_pg_upmap.insert(*pgid);
@@ -80,6 +78,15 @@ fn upmaps(inc: &mut Incremental, map: &OsdMap) {
     }
 }
 
+/// Removed snapshots of pools that are gone: no PG will ever say that it has trimmed them. Just what is queued, since
+/// clients assert that.
+fn snaps(inc: &mut Incremental, map: &OsdMap) {
+    let queues = map.removed_snaps_queue.iter();
+    for (pool, queue) in queues.filter(|(pool, _)| !map.pools.contains_key(pool)) {
+        inc.new_purged_snaps.entry(*pool).or_default().union_with(queue);
+    }
+}
+
 /// A pool is as full as the fullest OSD its rule can choose.
 fn pool_fullness(inc: &mut Incremental, map: &OsdMap) {
     let kinds = [
@@ -91,18 +98,20 @@ fn pool_fullness(inc: &mut Incremental, map: &OsdMap) {
         |state: OsdState| -> BTreeSet<i32> { osds_that_are(state, map).map(|id| id.0).collect() };
     let full: Vec<(PoolFlags, BTreeSet<i32>)> =
         kinds.iter().map(|&(state, flag)| (flag, with(state))).collect();
+    let none_full = full.iter().all(|(_, osds)| osds.is_empty());
+    // There may be thousands of pools, and few rules.
+    let mut by_rule: BTreeMap<u32, Option<PoolFlags>> = BTreeMap::new();
+    let fullest = |rule: u32| {
+        let takes = map.crush().rule(rule).into_iter().flat_map(crush::Rule::takes);
+        let osds: BTreeSet<i32> = takes.flat_map(|take| map.crush().devices_below(take)).collect();
+        full.iter().find(|(_, of)| !of.is_disjoint(&osds)).map(|(flag, _)| *flag)
+    };
+    let all = PoolFlags::FULL | PoolFlags::BACKFILLFULL | PoolFlags::NEARFULL;
     for (&id, pool) in &map.pools {
-        let rule = map.rule_of(pool);
-        let takes = rule.and_then(|r| map.crush().rule(r)).into_iter().flat_map(crush::Rule::takes);
-        let osds: BTreeSet<i32> = match full.iter().all(|(_, osds)| osds.is_empty()) {
-            true => BTreeSet::new(),
-            false => takes.flat_map(|take| map.crush().devices_below(take)).collect(),
-        };
-        let over_quota = pool.flags.contains(PoolFlags::FULL_QUOTA);
-        let all = PoolFlags::FULL | PoolFlags::BACKFILLFULL | PoolFlags::NEARFULL;
-        let strongest = match over_quota {
+        let rule = map.rule_of(pool).filter(|_| !none_full);
+        let strongest = match pool.flags.contains(PoolFlags::FULL_QUOTA) {
             true => Some(PoolFlags::FULL),
-            false => full.iter().find(|(_, of)| !of.is_disjoint(&osds)).map(|(flag, _)| *flag),
+            false => rule.and_then(|rule| *by_rule.entry(rule).or_insert_with(|| fullest(rule))),
         };
         let flags = pool.flags.without(all).with(strongest.unwrap_or(PoolFlags::NONE));
         if flags != pool.flags {
@@ -118,7 +127,7 @@ mod tests {
     use super::*;
     use crush::{CrushMap, Location, WEIGHT_ONE};
     use maps::{FreshOsdMap, PgPool, PoolType, WEIGHT_IN};
-    use types::{UTime, Uuid};
+    use types::{PoolId, UTime, Uuid};
 
     /// Four OSDs on three hosts, and a pool with two copies on different hosts.
     fn map() -> OsdMap {

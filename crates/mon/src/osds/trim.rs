@@ -31,7 +31,9 @@ impl Cluster {
     /// Of these snapshots those of which nothing is left in any PG of the pool, if there are any.
     fn trimmed_everywhere(&self, map: &OsdMap, pool: PoolId, queue: &SnapSet) -> Option<SnapSet> {
         let pgs = map.pool(pool)?.pgs(pool);
-        let each: Option<Vec<&SnapSet>> = pgs.map(|pgid| self.pgmap.trimmed(map, pgid)).collect();
+        // Mostly there is one that has trimmed nothing yet, and be it the first.
+        let trimmed = |pgid| self.pgmap.trimmed(map, pgid).filter(|trimmed| !trimmed.is_empty());
+        let each: Option<Vec<&SnapSet>> = pgs.map(trimmed).collect();
         let mut each = each?;
         // The one that is behind first: mostly it has trimmed nothing, and the others need not be looked at,
         // which may have trimmed thousands.
@@ -51,11 +53,16 @@ impl Cluster {
     /// Removes maps that nobody needs any more: every PG was clean after them, and they are not
     /// among the newest ones.
     pub fn trim_maps(&mut self) {
-        let Some(needed) = self.oldest_needed() else { return };
         let first = self.state.first_epoch;
         let newest = self.state.osdmap.epoch;
         let kept = u32::try_from(self.settings.uint("mon_min_osdmap_epochs")).unwrap_or(u32::MAX);
-        let to = needed.min(Epoch(newest.0.saturating_sub(kept)));
+        let wanted = Epoch(newest.0.saturating_sub(kept));
+        if wanted.0 < first.0.saturating_add(TRIM_AT_LEAST) {
+            return;
+        }
+        self.renew_orders(wanted);
+        let Some(needed) = self.oldest_needed() else { return };
+        let to = needed.min(wanted);
         if to.0 < first.0.saturating_add(TRIM_AT_LEAST) {
             return;
         }
@@ -85,8 +92,9 @@ impl Cluster {
 #[cfg(test)]
 mod tests {
     use crate::commands::bench::Bench;
-    use maps::SnapSet;
+    use maps::{OsdMap, SnapSet};
     use serde_json::json;
+    use std::sync::Arc;
     use types::PgId;
 
     fn done(bench: &mut Bench, cmd: serde_json::Value) {
@@ -135,5 +143,39 @@ mod tests {
         bench.trimmed.insert(target, removed);
         bench.again();
         assert!(purged(&mut bench));
+    }
+
+    /// Nothing will ever be heard of their PGs, and every map would have them.
+    #[test]
+    fn snapshots_go_with_their_pool() {
+        let mut bench = Bench::new();
+        let queue = |bench: &mut Bench, pool: &str| {
+            done(bench, json!({"prefix": "osd pool create", "pool": pool, "pg_num": 8}));
+            for prefix in ["osd pool mksnap", "osd pool rmsnap"] {
+                done(bench, json!({"prefix": prefix, "pool": pool, "snap": "s"}));
+            }
+            let id = bench.c.pool_id(pool).unwrap();
+            (id, bench.c.map().removed_snaps_queue[&id].clone())
+        };
+        let (gone, queued) = queue(&mut bench, "gone");
+        let (stays, other) = queue(&mut bench, "stays");
+        // In the same epoch one more is removed.
+        done(&mut bench, json!({"prefix": "osd pool mksnap", "pool": "gone", "snap": "t"}));
+        let removed = bench.c.remove_pool_snap(gone, "t").unwrap();
+        assert!(removed && bench.c.map().removed_snaps_queue[&gone] != queued);
+        let all = bench.c.map().removed_snaps_queue[&gone].clone();
+        bench.c.delete_pool(gone).unwrap();
+        bench.commit();
+        let map = bench.c.map();
+        assert_eq!(map.removed_snaps_queue, [(stays, other.clone())].into());
+        // Clients assert that they were queued.
+        assert_eq!(map.new_purged_snaps, [(gone, all.clone())].into());
+        // What an earlier version has left goes with the next epoch.
+        let mut old = OsdMap::clone(&bench.c.state.osdmap);
+        old.removed_snaps_queue.insert(gone, all.clone());
+        bench.c.state.osdmap = Arc::new(old);
+        done(&mut bench, json!({"prefix": "osd set", "key": "noscrub"}));
+        assert_eq!(bench.c.map().removed_snaps_queue, [(stays, other)].into());
+        assert_eq!(bench.c.map().new_purged_snaps, [(gone, all)].into());
     }
 }

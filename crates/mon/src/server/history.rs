@@ -89,6 +89,9 @@ impl Server {
 
     /// Asks the store for what is to be read.
     pub(super) fn ask_store(&mut self, kv: &mut Kv, fx: &mut Effects) {
+        if std::mem::take(&mut self.asks_for_space) {
+            kv.submit(KvOp::Space, fx);
+        }
         for reading in std::mem::take(&mut self.to_read) {
             let key = match &reading {
                 Reading::Maps(batch) => batch.keys.front().copied(),

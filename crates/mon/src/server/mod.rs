@@ -101,6 +101,8 @@ pub(crate) struct Server {
     /// To be asked of the store at the turn's end.
     to_read: Vec<Reading>,
     reads: BTreeMap<KvToken, Reading>,
+    /// Whether the store is to be asked at the turn's end how much room there is.
+    asks_for_space: bool,
     maps: MapCache,
     /// The newest map, encoded.
     newest_full: Bytes,
@@ -135,6 +137,7 @@ impl Server {
             closed: BTreeSet::new(),
             to_read: Vec::new(),
             reads: BTreeMap::new(),
+            asks_for_space: false,
             maps: MapCache::default(),
             newest_full,
             counters: Counters::default(),
@@ -324,6 +327,7 @@ impl Server {
                     .into());
             }
             KvAnswer::Value(value) => self.read(now, token, value),
+            KvAnswer::Space(space) => self.cluster.space = space,
             KvAnswer::Pairs(..) => {}
         }
         self.ask_store(kv, fx);

@@ -7,6 +7,7 @@ impl Server {
     pub(super) fn tick(&mut self, now: Now) {
         let every = self.cluster.settings.duration("mon_tick_interval_ms");
         self.next_tick = now.mono.after(every);
+        self.asks_for_space = true;
         let c = &mut self.cluster;
         c.silent_osds(now);
         c.failed_osds(now);
@@ -31,5 +32,48 @@ impl Server {
         c.scrubs.look_again();
         // A lost order is no reason for a PG that never comes.
         self.order_pgs(|_| true);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MonConfig;
+    use crate::commands::bench::Bench;
+    use crate::kv::Kv;
+    use io::kv::{KvAnswer, KvOp, KvSpace, KvVersion};
+    use io::{Effects, Rng};
+    use types::Mono;
+
+    /// How much room there is, it asks its store again and again.
+    #[test]
+    fn a_store_without_room_is_heard_of() {
+        let Bench { c, .. } = Bench::new();
+        let now = c.started;
+        let cfg = MonConfig::new("a", "127.0.0.1:7001".parse().unwrap());
+        let mut server = Server::new(&cfg, &mut Rng::with_seed(1), c);
+        let mut kv = Kv::default();
+        for _ in 0..2 {
+            let mut fx = Effects::default();
+            server.next_tick = Mono(0);
+            server.end_turn(now, &mut kv, &mut fx);
+            let mut asked = 0;
+            for (token, op) in std::mem::take(&mut fx.kv) {
+                let answer = match op {
+                    KvOp::Space => {
+                        asked += 1;
+                        let (disk_bytes, available_bytes) = (100, 4);
+                        let space = KvSpace { store_bytes: 1, disk_bytes, available_bytes };
+                        KvAnswer::Space(Some(space))
+                    }
+                    KvOp::Commit { .. } => KvAnswer::Committed(KvVersion::default()),
+                    other => panic!("{other:?}"),
+                };
+                server.on_kv(now, &mut kv, token, answer, &mut fx).unwrap();
+            }
+            assert_eq!(asked, 1);
+            let health = server.cluster.health(now).text(false);
+            assert!(health.contains("mon a is very low on available space"), "{health}");
+        }
     }
 }

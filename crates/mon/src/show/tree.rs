@@ -22,6 +22,10 @@ pub(crate) struct Item {
     pub children: Vec<i32>,
 }
 
+/// Items that a walk shows, at most. Only of a map with very many ways to its items there are more (`crush::MAX_WAYS`),
+/// which is not taken any more.
+const MAX_ITEMS: usize = 1 << 20;
+
 /// Names of pools, for those that have weight-sets of their own.
 pub(crate) type PoolNames = BTreeMap<i64, String>;
 
@@ -52,7 +56,9 @@ pub(crate) fn walk(
             None => map.item_weight(root).map_or(0.0, weight),
         };
         let mut stack = vec![Item { id: root, parent: 0, depth: 0, weight, children: Vec::new() }];
-        while let Some(mut item) = stack.pop() {
+        while found.len() < MAX_ITEMS
+            && let Some(mut item) = stack.pop()
+        {
             for (_, child, weight) in sorted_children(map, item.id, &shown).into_iter().rev() {
                 item.children.push(child);
                 stack.push(Item {

@@ -180,6 +180,38 @@ fn old_maps_go_when_every_pg_was_clean_after_them() {
     assert_eq!(oldest(&mut c), first);
 }
 
+/// Nobody can have written to its PGs, so that nobody needs what happened before there are OSDs for them.
+#[test]
+fn a_pool_that_no_osd_can_hold_keeps_no_old_maps() {
+    let mut c = Cluster::with(36, 3, None, &[("mon_min_osdmap_epochs", "10")]);
+    c.run_until(Duration::from_secs(3), |c| c.json("osd stat")["num_up_osds"] == 3);
+    c.create_pool("rbd");
+    c.wait_clean(32);
+    let done = |c: &mut Cluster, command: &str| {
+        let ack = c.ask(command);
+        assert_eq!(ack.result, 0, "{command}: {}", ack.outs);
+    };
+    done(&mut c, r#"{"prefix":"osd crush add-bucket","name":"empty","type":"root"}"#);
+    let rule = r#"{"prefix":"osd crush rule create-replicated","name":"nowhere","root":"empty","type":"host"}"#;
+    done(&mut c, rule);
+    let pool =
+        r#"{"prefix":"osd pool create","pool":"p","pg_num":8,"erasure_code_profile":"nowhere"}"#;
+    done(&mut c, pool);
+    let made = epoch(&mut c);
+    turn_flags(&mut c, 60);
+    c.run_until(Duration::from_secs(20), |c| oldest(c) > made);
+    assert_eq!(c.clean(), (32, 40));
+    // A mon that starts finds what it needs, and so does who makes them at last.
+    c.crash_all();
+    c.run_until(Duration::from_secs(10), |c| c.clean().0 == 32);
+    turn_flags(&mut c, 60);
+    let set = r#"{"prefix":"osd pool set","pool":"p","var":"crush_rule","val":"replicated_rule"}"#;
+    done(&mut c, set);
+    c.wait_clean(40);
+    turn_flags(&mut c, 1);
+    c.run_until(Duration::from_secs(20), |c| oldest(c).0 > made.0 + 120);
+}
+
 #[test]
 fn settings_and_other_maps_are_told_when_they_change() {
     let mut c = Cluster::new(33, 1);

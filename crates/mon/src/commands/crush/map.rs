@@ -1,7 +1,7 @@
 //! The CRUSH map as a whole: taking it away and bringing it back, tunables.
 
 use super::Call;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, crush_error};
 use crate::commands::{CommandDef, Reply, map, write};
 use admin::{Answer, CommandError};
 use crush::CrushMap;
@@ -66,8 +66,9 @@ fn setcrushmap(c: &mut Cluster, call: &Call) -> Reply {
     Ok(Answer::message(c.map().crush_version))
 }
 
-/// That every pool finds its rule in a new map.
+/// That a new map can be walked, and that every pool finds its rule in it.
 fn check(map: &OsdMap, crush: &CrushMap) -> Result<(), CommandError> {
+    crush.check_walk().map_err(crush_error)?;
     for (id, pool) in &map.pools {
         let name = map.pool_name(*id).unwrap_or_default();
         let number = pool.crush_rule;

@@ -8,7 +8,7 @@ use admin::{Answer, CommandError};
 use maps::PgPool;
 use pg::StateBits;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use types::{Errno, OsdId, PgId};
 
 pub(super) const COMMANDS: &[CommandDef] = &[
@@ -119,23 +119,35 @@ fn outlook(c: &Cluster, osds: &BTreeSet<OsdId>) -> Result<Outlook, CommandError>
     Ok(outlook)
 }
 
-/// Adds neighbours, the nearest in the hierarchy first, as long as all data stays available.
-fn grow(c: &Cluster, osds: &mut BTreeSet<OsdId>, max: usize) -> Result<(), CommandError> {
-    let crush = c.map().crush();
-    let Some(first) = osds.first().copied() else { return Ok(()) };
-    let above: Vec<i32> = crush.ancestors(first.0).map(crush::Bucket::id).collect();
-    for bucket in above {
-        for id in crush.devices_below(bucket).into_iter().map(OsdId) {
-            if osds.len() >= max {
-                return Ok(());
-            }
-            let mut more = osds.clone();
-            if c.map().exists(id) && more.insert(id) && outlook(c, &more)?.not_ok() == 0 {
-                *osds = more;
-            }
+/// Adds neighbours, the nearest in the hierarchy first, as long as all data stays available; it does without these.
+fn grow(c: &Cluster, osds: &mut BTreeSet<OsdId>, max: usize) {
+    let (map, crush) = (c.map(), c.map().crush());
+    let Some(first) = osds.first().copied() else { return };
+    // For the others nothing changes with one more.
+    let mut served: BTreeMap<OsdId, Vec<&PgEntry>> = BTreeMap::new();
+    for (_, entry) in c.pgmap.reported() {
+        for id in entry.stat.acting.iter().filter(|id| id.is_some()) {
+            served.entry(*id).or_default().push(entry);
         }
     }
-    Ok(())
+    let stays_ok = |id: OsdId, osds: &BTreeSet<OsdId>| {
+        let mut outlook = Outlook::default();
+        for &entry in served.get(&id).into_iter().flatten() {
+            if let Some(pool) = map.pool(entry.stat.pgid.pool) {
+                outlook.add(c.pgmap.state(map, Some(entry)), entry, pool, osds);
+            }
+        }
+        outlook.not_ok() == 0
+    };
+    let above: Vec<i32> = crush.ancestors(first.0).map(crush::Bucket::id).collect();
+    for id in above.into_iter().flat_map(|bucket| crush.devices_below(bucket)).map(OsdId) {
+        if osds.len() >= max {
+            return;
+        }
+        if map.exists(id) && osds.insert(id) && !stays_ok(id, osds) {
+            osds.remove(&id);
+        }
+    }
 }
 
 fn ok_to_stop(c: &Cluster, call: &Call) -> Reply {
@@ -147,7 +159,7 @@ fn ok_to_stop(c: &Cluster, call: &Call) -> Reply {
     }
     let mut found = outlook(c, &osds)?;
     if found.not_ok() == 0 && osds.len() < max {
-        grow(c, &mut osds, max)?;
+        grow(c, &mut osds, max);
         found = outlook(c, &osds)?;
     }
     let answer = Answer::json_line(found.json(&osds));
@@ -171,10 +183,15 @@ struct Verdict {
     mapped: usize,
 }
 
-/// How many PGs an OSD serves or is to serve.
-fn pgs_of(c: &Cluster, id: OsdId) -> usize {
-    let of = |e: &PgEntry| e.stat.acting.contains(&id) || e.stat.up.contains(&id);
-    c.pgmap.reported().filter(|(_, e)| of(e)).count()
+/// How many PGs each OSD serves or is to serve.
+fn mapped_pgs(c: &Cluster) -> BTreeMap<OsdId, usize> {
+    let mut mapped = BTreeMap::new();
+    for (_, entry) in c.pgmap.reported() {
+        let (acting, up) = (&entry.stat.acting, &entry.stat.up);
+        let only_up = up.iter().filter(|id| !acting.contains(id));
+        acting.iter().chain(only_up).for_each(|id| *mapped.entry(*id).or_default() += 1);
+    }
+    mapped
 }
 
 fn verdict(c: &Cluster, osds: &BTreeSet<OsdId>) -> Result<Verdict, CommandError> {
@@ -188,8 +205,9 @@ fn verdict(c: &Cluster, osds: &BTreeSet<OsdId>) -> Result<Verdict, CommandError>
     good |= StateBits::CLEAN;
     let all_clean = sums.count(good) == sums.num_pgs;
     let mut verdict = Verdict::default();
+    let mapped_pgs = mapped_pgs(c);
     for &id in osds {
-        let mapped = pgs_of(c, id);
+        let mapped = mapped_pgs.get(&id).copied().unwrap_or(0);
         let stat = c.pgmap.living_osd(map, id);
         let set = match stat {
             _ if !map.exists(id) => &mut verdict.safe,
