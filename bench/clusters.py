@@ -1,9 +1,11 @@
 """A real Ceph from Debian's packages and a Loligo cluster of the same shape, on this machine."""
 
+import fcntl
 import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -47,6 +49,26 @@ def wait(what, seconds, look):
         if time.monotonic() > end:
             raise TimeoutError(f"{what}: not within {seconds} s")
         time.sleep(0.2)
+
+
+def clear(folder):
+    """Removes the folder of a development cluster that does not run. Nothing else is removed: names are mistyped."""
+    folder = pathlib.Path(folder)
+    if not folder.is_absolute():
+        sys.exit(f"{folder} will be removed: name it by its whole path")
+    if not os.path.lexists(folder):
+        return
+    if folder.is_symlink() or not folder.is_dir():
+        sys.exit(f"{folder} is not a folder; it is left as it is")
+    if any(folder.iterdir()) and not (folder / "loligo-dev.json").is_file():
+        sys.exit(f"{folder} is not empty, and holds no development cluster; it is left as it is")
+    for held in folder.glob("*.pid"):
+        with open(held) as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                sys.exit(f"the cluster in {folder} runs ({held.name}); stop it with `loligo dev stop`")
+    shutil.rmtree(folder)
 
 
 class Cluster:
@@ -144,9 +166,11 @@ class Ceph(Cluster):
     def stop(self):
         pids = []
         for path in self.folder.glob("*.pid"):
-            pid = int(path.read_text())
-            # The number may be another's by now: only what was started in this folder counts.
-            if self.is_ours(pid):
+            # A daemon that failed leaves an empty one; a number may be another's by now: only what was started in
+            # this folder counts.
+            text = path.read_text().strip()
+            pid = int(text) if text.isdigit() else None
+            if pid and self.is_ours(pid):
                 os.kill(pid, signal.SIGTERM)
                 pids.append(pid)
         try:

@@ -22,6 +22,8 @@ use types::{HashMap, Mono};
 pub const MAX_REQUEST_BYTES: usize = 64 << 10;
 /// Time from the connection to the end of the request.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
+/// A socket that cannot be made is tried again after so long: what is in its way may be gone then.
+pub const LISTEN_AGAIN: Duration = Duration::from_secs(10);
 /// Connections at a time.
 pub const MAX_CONNECTIONS: usize = 64;
 
@@ -63,7 +65,7 @@ impl AdminRequest {
 pub enum AdminEvent {
     /// It is ready.
     Listening,
-    /// It could not be made; positive error number.
+    /// It could not be made; positive error number. It is tried again, and no other failure told.
     Failed(i32),
     /// A request; [`AdminServer::reply`] answers it, also in a later turn.
     Request(ConnId, AdminRequest),
@@ -82,13 +84,16 @@ pub struct AdminServer {
     listen: ListenId,
     path: PathBuf,
     conns: HashMap<ConnId, Conn>,
-    timers: Timers<ConnId>,
+    /// Who is closed then; `None`: the socket is made then.
+    timers: Timers<Option<ConnId>>,
+    has_failed: bool,
 }
 
 impl AdminServer {
     /// A socket to be made at `path`.
     pub fn new(listen: ListenId, path: PathBuf) -> Self {
-        AdminServer { listen, path, conns: HashMap::default(), timers: Timers::default() }
+        let (conns, timers) = (HashMap::default(), Timers::default());
+        AdminServer { listen, path, conns, timers, has_failed: false }
     }
 
     /// Where it is.
@@ -120,7 +125,10 @@ impl AdminServer {
                 out.push(AdminEvent::Listening);
             }
             NetEvent::ListenFailed { listen, errno } if listen == self.listen => {
-                out.push(AdminEvent::Failed(errno));
+                self.timers.set(now.mono.after(LISTEN_AGAIN), None);
+                if !std::mem::replace(&mut self.has_failed, true) {
+                    out.push(AdminEvent::Failed(errno));
+                }
             }
             NetEvent::Accepted { listen, conn, .. } if listen == self.listen => {
                 self.accept(now, conn, fx);
@@ -142,7 +150,7 @@ impl AdminServer {
             fx.net.push(NetOp::Close { conn, drain: false });
             return;
         }
-        let timer = Some(self.timers.set(now.mono.after(REQUEST_TIMEOUT), conn));
+        let timer = Some(self.timers.set(now.mono.after(REQUEST_TIMEOUT), Some(conn)));
         let read = BytesMut::new();
         self.conns.insert(conn, Conn { read, timer, format: Format::JsonPretty });
     }
@@ -194,9 +202,13 @@ impl AdminServer {
         self.close(conn, true, fx);
     }
 
-    /// Closes whoever took too long.
+    /// Closes whoever took too long, and makes the socket if that failed before.
     pub fn tick(&mut self, now: Now, fx: &mut Effects) {
-        while let Some(conn) = self.timers.pop(now.mono) {
+        while let Some(due) = self.timers.pop(now.mono) {
+            let Some(conn) = due else {
+                self.start(fx);
+                continue;
+            };
             tracing::warn!("admin socket: no request within {REQUEST_TIMEOUT:?}, closed");
             self.close(conn, false, fx);
         }
@@ -287,6 +299,21 @@ mod tests {
         let mut rig = Rig::new();
         rig.send(b"{\"prefix\":\0");
         assert!(rig.out.is_empty() && rig.sent().starts_with(b"\0\0\0"));
+    }
+
+    #[test]
+    fn a_socket_that_cannot_be_made_is_tried_again() {
+        let mut rig = Rig::new();
+        let failed = || NetEvent::ListenFailed { listen: ListenId(3), errno: 98 };
+        rig.give(failed());
+        rig.give(NetEvent::Closed { conn: CONN, why: CloseReason::Eof });
+        let again = rig.server.next_deadline().expect("it is tried again");
+        rig.server.tick(Now { mono: again, ..Now::default() }, &mut rig.fx);
+        assert!(matches!(rig.fx.net.as_slice(), [NetOp::Listen { .. }]));
+        rig.give(failed());
+        assert!(rig.server.next_deadline().is_some());
+        rig.give(NetEvent::Listening { listen: ListenId(3), addr: None });
+        assert_eq!(rig.out, [AdminEvent::Failed(98), AdminEvent::Listening]);
     }
 
     #[test]

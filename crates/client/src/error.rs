@@ -28,6 +28,12 @@ impl ClientError {
         ClientError { errno, what: what.into(), why: why.into(), reply: None }
     }
 
+    /// Whether an OSD says that there is no such object. That there is no such pool any more is something else: what
+    /// is in its objects is not zeros, and what is written to them does not become durable.
+    pub(crate) fn is_no_object(&self) -> bool {
+        self.errno == Errno::ENOENT && self.reply.is_some()
+    }
+
     /// The number of a CMPEXT's mismatch in the object.
     pub fn mismatch_offset(&self) -> Option<u64> {
         const MAX_ERRNO: i32 = 4095;

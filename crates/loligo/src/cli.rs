@@ -383,7 +383,7 @@ pub struct StoreExport {
     #[arg(long, value_name = "FILE")]
     pub file: PathBuf,
 
-    /// PGs of its pool [default: what the newest map in the store says]
+    /// PGs of its pool [default: what the PG's record says, or the newest map in the store]
     #[arg(long, value_name = "N")]
     pub pg_num: Option<u32>,
 }
@@ -402,6 +402,11 @@ pub struct StoreImport {
     /// Remove what the store has of the PG first
     #[arg(long)]
     pub force: bool,
+
+    /// Import the PG though objects may be missing altogether: the list of objects was damaged in the
+    /// store that it was exported from. Whoever reads one of these is told that it does not exist
+    #[arg(long)]
+    pub accept_incomplete: bool,
 }
 
 /// `loligo store bench`

@@ -87,7 +87,8 @@ fn open_one(
     let mut tell = Some(tell);
     let mut last = None;
     let opened = deadline.poll(LOOK_EVERY, || match uring::open(path, how) {
-        Err(e) if e.kind == Unusable::InUse => {
+        // Who is to end waits no longer.
+        Err(e) if e.kind == Unusable::InUse && !uring::is_stop_wanted() => {
             if let Some(tell) = tell.take_if(|_| deadline.elapsed() > TELL_AFTER) {
                 tell();
             }

@@ -3,7 +3,7 @@
 use crate::failure::{Context, Failure};
 use std::fs::File;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Replaces a file: after a crash it is the old one or the new one.
 ///
@@ -11,12 +11,17 @@ use std::path::Path;
 /// When it cannot be written.
 pub fn write_atomically(path: &Path, text: &str) -> Result<(), Failure> {
     let what = || format!("cannot write {}", path.display());
-    let beside = path.with_extension("new");
-    let mut file = File::create(&beside).context(what)?;
+    let new = beside(path);
+    let mut file = File::create(&new).context(what)?;
     file.write_all(text.as_bytes()).context(what)?;
     file.sync_all().context(what)?;
-    std::fs::rename(&beside, path).context(what)?;
+    std::fs::rename(&new, path).context(what)?;
     sync_folder_of(path)
+}
+
+/// Where a file is written before it takes its name.
+pub fn beside(path: &Path) -> PathBuf {
+    path.with_extension("new")
 }
 
 /// Makes it durable that a file is in its folder.

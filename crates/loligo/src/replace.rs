@@ -1,22 +1,24 @@
 //! `loligo osd replace`: an empty store under the number of an OSD whose disk goes, and nothing lost.
 //!
-//! The mon is asked what the OSD still has that is needed. Then the OSD's data are marked as gone
-//! (`ceph osd destroy`), and a store is made. The OSD keeps its number and its place, so only its own data
-//! move: they are copied to it when it is started.
+//! The mon is asked what the OSD still has that is needed, and the disks are looked at: only what holds nothing,
+//! or is this OSD's own, is overwritten. When they are open, and nothing is left that could be in the way, the
+//! OSD's data are marked as gone (`ceph osd destroy`), and a store is made. The OSD keeps its number and its
+//! place, so only its own data move: they are copied to it when it is started.
 
 use crate::SyncClient;
 use crate::cli::{OsdReplace, StorePath};
 use crate::conf::ClientConf;
 use crate::disks::{BLOCK, Disks};
 use crate::failure::{Context, Exit, Failure};
-use crate::store_tool::{self, NewStore, disks_of};
+use crate::store_tool::{NewStore, Prepared, disks_of, is_there};
 use crate::wait::Deadline;
+use io::disk::DeviceInfo;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use store::Identity;
+use store::{Content, Identity};
 use types::{OsdId, Uuid};
 use uring::Open;
 
@@ -54,7 +56,8 @@ fn replace(args: &OsdReplace, client: &mut SyncClient) -> Result<Exit, Failure> 
     let what = format!("cannot replace osd.{}", args.id);
     let refuse = |why: String| Failure::new(what.clone(), why).exit(Exit::Refused);
     let cluster = check_osd(args, client, &refuse)?;
-    let found = look_at_disks(args, cluster, &refuse)?;
+    let own = Own { cluster, osd: OsdId(args.id.cast_signed()) };
+    let mut found = look_at_disks(args, own, &refuse)?;
     let verdict = settled_verdict(args, client)?;
     let fewer = match &verdict {
         Verdict::Safe => 0,
@@ -74,16 +77,20 @@ fn replace(args: &OsdReplace, client: &mut SyncClient) -> Result<Exit, Failure> 
              one is filled.",
         ));
     }
-    let plan = Plan { id: args.id, cluster, disk: disk_of(args), found, fewer };
-    if args.dry_run || !args.yes {
-        plan.show(args.json, None);
+    let plan = Plan { id: args.id, cluster, disk: disk_of(args), fewer };
+    let Some(store) = found.store.take().filter(|_| args.yes) else {
+        plan.show(args.json, &found, None);
         return Ok(Exit::Done);
-    }
+    };
     client.must(
         &json!({"prefix": "osd destroy", "id": args.id, "force": true, "yes_i_really_mean_it": true}),
     )?;
-    let made = make_store(args, &plan)?;
-    plan.show(args.json, Some(&made));
+    let made = store.make()?;
+    let block = args.data.join(BLOCK);
+    if plan.disk != block {
+        link(&plan.disk, &block)?;
+    }
+    plan.show(args.json, &found, Some(&made));
     Ok(Exit::Done)
 }
 
@@ -119,79 +126,138 @@ fn disk_of(args: &OsdReplace) -> PathBuf {
     args.disk.clone().unwrap_or_else(|| args.data.join(BLOCK))
 }
 
-/// What is where the new store goes, and what the OSD has now.
+/// Whose stores may be overwritten.
+#[derive(Clone, Copy)]
+struct Own {
+    cluster: Uuid,
+    osd: OsdId,
+}
+
+/// What there is.
 struct Found {
     /// The OSD's store, if it can be read.
     old: Option<Identity>,
-    /// Whether the disk of the new store holds nothing but that, or is the OSD's own place.
-    is_own: bool,
+    /// What the disk of the new store holds; `None`: it is a file that is to be made.
+    disk: Option<Content>,
+    /// The new store: it needs only to be made. `None`: only a plan is wanted, and it would be a new file.
+    store: Option<Prepared>,
 }
 
-/// Looks at the OSD's folder, and at the disk that is named: it must hold this OSD's store, or nothing.
+/// Looks at the OSD's folder, and at the disks of the new store: they must hold this OSD's, or nothing.
 fn look_at_disks(
     args: &OsdReplace,
-    cluster: Uuid,
+    own: Own,
     refuse: &impl Fn(String) -> Failure,
 ) -> Result<Found, Failure> {
     if !args.data.is_dir() {
         return Err(refuse(format!("{} is not a folder", args.data.display())));
     }
-    let old = own_store(&args.data, args, cluster, refuse)?;
-    let Some(disk) = args.disk.as_ref() else {
-        return Ok(Found { old, is_own: true });
-    };
-    if !disk.exists() {
-        return Ok(Found { old, is_own: false });
-    }
-    let there = own_store(disk, args, cluster, refuse)?;
-    if there.is_none()
-        && let Some(what) = what_is_on(disk)?
-    {
-        return Err(refuse(format!("{} holds {what}", disk.display())).advise(
-            "If nobody needs that any more, empty the disk first: `wipefs --all` with its name.",
+    let disk = disk_of(args);
+    let old = look_at_old(args, own, refuse)?;
+    let place = StorePath { path: args.data.clone(), wal: None, json: false };
+    let (_, wal) = disks_of(&place)?;
+    let is_new = !is_there(&disk)?;
+    if is_new && args.size.is_none() {
+        let why = format!("{} does not exist", disk.display());
+        return Err(refuse(why).advise(
+            "Name a disk that does by --disk, or say how large a file is to be made by --size.",
         ));
     }
-    Ok(Found { is_own: there.is_some(), old: old.or(there) })
+    if is_new && !args.yes {
+        if let Some(wal) = &wal {
+            let device = Disks::open(wal, None, Open::ReadOnly)?;
+            may_overwrite(&device.devices.data, own, refuse)?;
+        }
+        return Ok(Found { old, disk: None, store: None });
+    }
+    let new = NewStore {
+        path: &disk,
+        wal: wal.as_deref(),
+        cluster: own.cluster,
+        osd: own.osd,
+        bytes: args.size.map(|size| size.0).filter(|_| is_new),
+        // All of it was looked at.
+        force: true,
+    };
+    let mut content = None;
+    let store = Prepared::new(&new, |disks| {
+        let devices = &disks.devices;
+        content = Some(may_overwrite(&devices.data, own, refuse)?);
+        devices.wal.as_ref().map(|wal| may_overwrite(wal, own, refuse)).transpose().map(drop)
+    })?;
+    let there = match content {
+        Some(Content::Store(identity)) => Some(identity),
+        _ => None,
+    };
+    Ok(Found { old: old.or(there), disk: content.filter(|_| !is_new), store: Some(store) })
 }
 
-/// The store of this OSD at a path; `None` if there is none that can be read.
-fn own_store(
-    path: &Path,
+/// What the OSD has now. If the new store goes elsewhere, that need not be readable, nor be there; but if it is a
+/// file, which the link to the new disk takes the place of, it must be this OSD's.
+fn look_at_old(
     args: &OsdReplace,
-    cluster: Uuid,
+    own: Own,
     refuse: &impl Fn(String) -> Failure,
 ) -> Result<Option<Identity>, Failure> {
-    let place = StorePath { path: path.to_owned(), wal: None, json: false };
-    let (disk, wal) = disks_of(&place);
-    // A process that has it is not disturbed. Whatever else is wrong with it does not matter.
-    if let Err(e) = Disks::open(&disk, wal.as_deref(), Open::ReadOnly)
-        && e.exit == Exit::Refused
-    {
-        return Err(refuse(e.why));
+    let block = args.data.join(BLOCK);
+    let disks = match Disks::open(&block, None, Open::ReadOnly) {
+        Ok(disks) => disks,
+        // Somebody has it who is not to be disturbed.
+        Err(e) if e.exit == Exit::Refused => return Err(refuse(e.why)),
+        Err(_) => return Ok(None),
+    };
+    let is_replaced = args.disk.is_some() && block.is_symlink();
+    match may_overwrite(&disks.devices.data, own, refuse) {
+        Ok(Content::Store(identity)) => Ok(Some(identity)),
+        Ok(_) => Ok(None),
+        Err(_) if is_replaced && !is_others(&disks.devices.data, own) => Ok(None),
+        Err(e) => Err(e),
     }
-    let Ok(found) = store_tool::identity(&place) else { return Ok(None) };
-    if found.cluster != cluster || found.osd.0 != args.id.cast_signed() {
-        return Err(refuse(format!(
-            "{} holds the store of osd.{} of cluster {}",
-            path.display(),
-            found.osd,
-            found.cluster
-        )));
-    }
-    Ok(Some(found))
 }
 
-/// What a disk holds, if it is something known.
-fn what_is_on(disk: &Path) -> Result<Option<&'static str>, Failure> {
-    let what = || format!("cannot read {}", disk.display());
-    let mut file = File::open(disk).context(what)?;
+/// Whether a disk has the store of another OSD: then it is the wrong folder.
+fn is_others(disk: &DeviceInfo, own: Own) -> bool {
+    matches!(what_is_on(disk), Ok(Content::Store(found)) if !own.is(&found))
+}
+
+impl Own {
+    fn is(self, found: &Identity) -> bool {
+        (found.cluster, found.osd) == (self.cluster, self.osd)
+    }
+}
+
+/// What a disk holds, if it may be overwritten.
+fn may_overwrite(
+    disk: &DeviceInfo,
+    own: Own,
+    refuse: &impl Fn(String) -> Failure,
+) -> Result<Content, Failure> {
+    let content = what_is_on(disk)?;
+    let others = |what: &str, of: Identity| {
+        let whose = format!("{what} of osd.{} of cluster {}", of.osd, of.cluster);
+        Err(refuse(format!("{} holds {whose}", disk.path)))
+    };
+    match content {
+        Content::Store(found) if !own.is(&found) => others("the store", found),
+        Content::Log(found) if !own.is(&found) => others("the log", found),
+        Content::Other(what) => Err(refuse(format!("{} holds {what}", disk.path)).advise(
+            "If nobody needs that any more, empty the disk first: `wipefs --all` with its name, or zeros \
+             over its first and last MiB.",
+        )),
+        Content::Nothing | Content::Store(_) | Content::Log(_) => Ok(content),
+    }
+}
+
+/// What a disk holds. Only its start and its end are read: it may be about to die.
+fn what_is_on(disk: &DeviceInfo) -> Result<Content, Failure> {
+    let what = || format!("cannot read {}", disk.path);
+    let mut file = File::open(&disk.path).context(what)?;
     let mut start = Vec::new();
     file.by_ref().take(store::PROBE_BYTES as u64).read_to_end(&mut start).context(what)?;
-    let bytes = file.seek(SeekFrom::End(0)).context(what)?;
+    let (bytes, at_end) = (disk.bytes, store::PROBE_END_BYTES as u64);
     let mut end = Vec::new();
-    file.seek(SeekFrom::Start(bytes.saturating_sub(store::PROBE_END_BYTES as u64)))
-        .context(what)?;
-    file.read_to_end(&mut end).context(what)?;
+    file.seek(SeekFrom::Start(bytes.saturating_sub(at_end))).context(what)?;
+    file.take(at_end).read_to_end(&mut end).context(what)?;
     Ok(store::what_is_on(&start, &end))
 }
 
@@ -259,19 +325,18 @@ struct Plan {
     id: u32,
     cluster: Uuid,
     disk: PathBuf,
-    found: Found,
     fewer: usize,
 }
 
 impl Plan {
-    fn show(&self, as_json: bool, made: Option<&Identity>) {
-        let Plan { id, cluster, disk, found: Found { old, is_own }, fewer } = self;
+    fn show(&self, as_json: bool, found: &Found, made: Option<&Identity>) {
+        let Plan { id, cluster, disk, fewer } = self;
         if as_json {
             println!(
                 "{:#}",
                 json!({
                     "osd": id, "cluster": cluster.to_string(), "disk": disk,
-                    "old_store": old.as_ref().map(|o| o.store.to_string()),
+                    "old_store": found.old.as_ref().map(|o| o.store.to_string()),
                     "pgs_with_fewer_copies": fewer,
                     "done": made.is_some(), "store": made.map(|m| m.store.to_string()),
                 })
@@ -285,13 +350,10 @@ impl Plan {
             );
             return;
         }
-        match (disk.exists(), is_own, old) {
-            (true, true, Some(_)) => println!("What osd.{id} has on {path} would be destroyed."),
-            (true, true, None) => {
-                println!("{path}, which holds no readable store, would be overwritten.")
-            }
-            (true, false, _) => println!("{path}, which is empty, would be used."),
-            (false, ..) => println!("A new file {path} would be made."),
+        match found.disk {
+            Some(Content::Nothing) => println!("{path}, which is empty, would be used."),
+            Some(_) => println!("What osd.{id} has on {path} would be destroyed."),
+            None => println!("A new file {path} would be made."),
         }
         match fewer {
             0 => println!("No data depend on it: all copies are elsewhere."),
@@ -301,25 +363,6 @@ impl Plan {
         }
         println!("Nothing was done. Do it with --yes.");
     }
-}
-
-fn make_store(args: &OsdReplace, plan: &Plan) -> Result<Identity, Failure> {
-    let place = StorePath { path: args.data.clone(), wal: None, json: false };
-    let (block, wal) = disks_of(&place);
-    let bytes = args.size.map(|size| size.0).filter(|_| !plan.disk.exists());
-    let made = store_tool::mkfs(&NewStore {
-        path: &plan.disk,
-        wal: wal.as_deref(),
-        cluster: plan.cluster,
-        osd: OsdId(args.id.cast_signed()),
-        bytes,
-        // Nothing that was not looked at is destroyed.
-        force: plan.found.is_own,
-    })?;
-    if plan.disk != block {
-        link(&plan.disk, &block)?;
-    }
-    Ok(made)
 }
 
 /// The OSD's folder names its new disk.

@@ -2,13 +2,14 @@
 
 use crate::cli::{StoreArgs, StoreCommand, StoreMkfs, StorePath};
 use crate::disks::{BLOCK, BLOCK_WAL, Disks};
-use crate::failure::{Exit, Failure};
+use crate::failure::{Context, Exit, Failure};
 use crate::sizes::Bytes;
 use crate::store_read;
 use crate::sync_client::entropy;
 use io::BLOCK_BYTES;
 use serde_json::{Value, json};
 use std::fmt::Write;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use store::{Config, Finding, Fsck, FsckReport, Identity, Mkfs, MkfsError, Severity, SpaceReport};
 use types::{ObjectKey, OsdId, Uuid};
@@ -64,39 +65,72 @@ pub struct NewStore<'a> {
 /// When it could not be made, or there is something already. A file that was made for it is gone
 /// again then.
 pub fn mkfs(new: &NewStore<'_>) -> Result<Identity, Failure> {
-    let is_new = !new.path.exists();
-    let how = new.bytes.map_or(Open::Existing, |bytes| Open::Create { bytes });
-    let made = make(new, how);
-    if made.is_err() && is_new {
-        // It holds nothing; if it cannot be removed, the next try says that it is there.
-        let _ = std::fs::remove_file(new.path);
-    }
-    made
+    Prepared::new(new, |_| Ok(()))?.make()
 }
 
-fn make(new: &NewStore<'_>, how: Open) -> Result<Identity, Failure> {
-    let fail = |e: MkfsError| {
-        let exit = match e {
-            MkfsError::InUse { .. } => Exit::Refused,
-            MkfsError::TooSmall { .. } | MkfsError::Io { .. } => Exit::Machine,
-        };
-        Failure::new("cannot make a store", e).exit(exit)
-    };
-    let disks = Disks::open(new.path, new.wal, how)?;
-    let bytes = disks.devices.data.bytes;
-    if bytes < MIN_DISK_BYTES {
-        let path = new.path.display().to_string();
-        return Err(fail(MkfsError::TooSmall { path, bytes, min: MIN_DISK_BYTES }));
+/// A store that is about to be made: its disks are open, nobody else has them, and there is room. If it is not
+/// made, a file that was made for it goes again.
+pub(crate) struct Prepared {
+    disks: Disks,
+    work: Mkfs,
+    file: MadeFile,
+}
+
+/// A file of ours that holds nothing yet.
+struct MadeFile {
+    path: PathBuf,
+    is_to_go: bool,
+}
+
+impl Drop for MadeFile {
+    fn drop(&mut self) {
+        if self.is_to_go {
+            // If it cannot be removed, the next try says that it is there.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
-    let random = u128::from(entropy()) << 64 | u128::from(entropy());
-    let identity =
-        Identity { cluster: new.cluster, osd: new.osd, store: Uuid::from_random(random) };
-    let log = (bytes / LOG_SHARE).clamp(MIN_LOG_BYTES, MAX_LOG_BYTES);
-    let config = Config { wal_bytes: log - log % BLOCK_BYTES as u64, ..Config::default() };
-    let work = Mkfs::new(disks.devices.clone(), identity, &config, new.force).map_err(fail)?;
-    let identity = disks.work(work)?.map_err(fail)?;
-    crate::files::sync_folder_of(new.path)?;
-    Ok(identity)
+}
+
+impl Prepared {
+    /// Opens the disks, and has them judged before anything else.
+    pub(crate) fn new(
+        new: &NewStore<'_>,
+        judge: impl FnOnce(&Disks) -> Result<(), Failure>,
+    ) -> Result<Self, Failure> {
+        let is_new = !is_there(new.path)?;
+        let how = new.bytes.map_or(Open::Existing, |bytes| Open::Create { bytes });
+        let disks = Disks::open(new.path, new.wal, how)?;
+        let file = MadeFile { path: new.path.to_owned(), is_to_go: is_new };
+        judge(&disks)?;
+        let bytes = disks.devices.data.bytes;
+        if bytes < MIN_DISK_BYTES {
+            let path = new.path.display().to_string();
+            return Err(not_made(MkfsError::TooSmall { path, bytes, min: MIN_DISK_BYTES }));
+        }
+        let random = u128::from(entropy()) << 64 | u128::from(entropy());
+        let identity =
+            Identity { cluster: new.cluster, osd: new.osd, store: Uuid::from_random(random) };
+        let log = (bytes / LOG_SHARE).clamp(MIN_LOG_BYTES, MAX_LOG_BYTES);
+        let config = Config { wal_bytes: log - log % BLOCK_BYTES as u64, ..Config::default() };
+        let work = Mkfs::new(disks.devices.clone(), identity, &config, new.force);
+        Ok(Prepared { disks, work: work.map_err(not_made)?, file })
+    }
+
+    /// Makes it.
+    pub(crate) fn make(mut self) -> Result<Identity, Failure> {
+        let identity = self.disks.work(self.work)?.map_err(not_made)?;
+        self.file.is_to_go = false;
+        crate::files::sync_folder_of(&self.file.path)?;
+        Ok(identity)
+    }
+}
+
+fn not_made(e: MkfsError) -> Failure {
+    let exit = match e {
+        MkfsError::InUse { .. } => Exit::Refused,
+        MkfsError::TooSmall { .. } | MkfsError::Io { .. } => Exit::Machine,
+    };
+    Failure::new("cannot make a store", e).exit(exit)
 }
 
 fn run_mkfs(args: &StoreMkfs) -> Result<Exit, Failure> {
@@ -119,13 +153,42 @@ fn run_mkfs(args: &StoreMkfs) -> Result<Exit, Failure> {
 }
 
 /// The disks that a path means: an OSD's folder stands for what is in it.
-pub fn disks_of(place: &StorePath) -> (PathBuf, Option<PathBuf>) {
+///
+/// # Errors
+/// When it cannot be told whether the log has a disk of its own.
+pub fn disks_of(place: &StorePath) -> Result<(PathBuf, Option<PathBuf>), Failure> {
     if !place.path.is_dir() {
-        return (place.path.clone(), place.wal.clone());
+        return Ok((place.path.clone(), place.wal.clone()));
     }
     let wal = place.path.join(BLOCK_WAL);
-    let wal = place.wal.clone().or_else(|| wal.exists().then_some(wal));
-    (place.path.join(BLOCK), wal)
+    let wal = match &place.wal {
+        Some(named) => Some(named.clone()),
+        None => is_there(&wal)?.then_some(wal),
+    };
+    Ok((place.path.join(BLOCK), wal))
+}
+
+/// Whether there is something of this name. A link that leads nowhere is an error: what it names may be a disk
+/// that is not plugged in.
+///
+/// # Errors
+/// When that cannot be told.
+pub fn is_there(path: &Path) -> Result<bool, Failure> {
+    let what = || format!("cannot use {}", path.display());
+    match path.symlink_metadata() {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
+        other => other.context(what)?,
+    };
+    match path.metadata() {
+        Err(e) if e.kind() == ErrorKind::NotFound => {
+            let to = std::fs::read_link(path).unwrap_or_default();
+            let why = format!("it is a link to {}, which does not exist", to.display());
+            Err(Failure::new(what(), why).exit(Exit::Refused).advise(
+                "Is a disk not plugged in, or has it another name now? Otherwise remove the link.",
+            ))
+        }
+        other => other.map(|_| true).context(what),
+    }
 }
 
 /// A store that was checked.
@@ -137,7 +200,7 @@ struct Checked {
 }
 
 fn check(place: &StorePath, data: bool) -> Result<Checked, Failure> {
-    let (path, wal) = disks_of(place);
+    let (path, wal) = disks_of(place)?;
     let disks = Disks::open(&path, wal.as_deref(), Open::ReadOnly)?;
     let bytes = disks.devices.data.bytes;
     let config = Config::for_memory(CHECK_BYTES);
@@ -148,14 +211,6 @@ fn check(place: &StorePath, data: bool) -> Result<Checked, Failure> {
         return Err(Failure::new("cannot read a store", why).exit(Exit::Refused));
     };
     Ok(Checked { path, bytes, identity, report })
-}
-
-/// Whose store it is.
-///
-/// # Errors
-/// When it cannot be opened, or holds no store.
-pub fn identity(place: &StorePath) -> Result<Identity, Failure> {
-    check(place, false).map(|checked| checked.identity)
 }
 
 fn run_fsck(place: &StorePath) -> Result<Exit, Failure> {

@@ -141,15 +141,20 @@ pub fn with_client<R>(
 }
 
 /// A seed from the kernel.
+///
+/// # Panics
+/// When there is none to be had, which no kernel that has io_uring knows.
 pub(crate) fn entropy() -> u64 {
     let mut bytes = [0; 8];
-    let read = std::fs::File::open("/dev/urandom")
-        .and_then(|mut f| std::io::Read::read_exact(&mut f, &mut bytes));
-    match read {
-        Ok(()) => u64::from_le_bytes(bytes),
-        // Unheard of; the process number tells clients apart well enough.
-        Err(_) => u64::from(std::process::id()) << 32 | 0x5eed,
+    let mut got = 0;
+    while let Some(rest @ [_, ..]) = bytes.get_mut(got..) {
+        match rustix::rand::getrandom(rest, rustix::rand::GetRandomFlags::empty()) {
+            Ok(more) => got += more,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(e) => panic!("the kernel gives no random numbers: {e}"),
+        }
     }
+    u64::from_le_bytes(bytes)
 }
 
 impl SyncClient {

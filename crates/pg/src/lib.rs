@@ -48,8 +48,8 @@ pub use merge::{LogSegment, Merged, merge_log, peer_missing};
 pub use missing::{Lack, Missing, MissingItem};
 pub use msg::{Body, PgMsg, Query};
 pub use persist::{
-    Belongs, INFO_KEY, InfoRecord, LoadError, Loaded, LogRecord, MetaOp, forget_deleted, load,
-    log_key, missing_key, put_deleted, put_missing,
+    Belongs, INFO_KEY, InfoRecord, LoadError, Loaded, LogRecord, MetaOp, ObjectRow, forget_deleted,
+    load, log_key, missing_key, object_row, put_deleted, put_missing,
 };
 pub use pg::{Ctx, Fx, Notice, Pg, Stage};
 pub use prior::Prior;

@@ -209,6 +209,39 @@ pub fn put_dup(dup: &Dup) -> MetaOp {
     MetaOp::Put(dup_key(dup.version), denc::encode(dup))
 }
 
+/// What a row says of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectRow {
+    /// It was changed.
+    Log(LogEntry),
+    /// It is missing.
+    Missing(HObject, MissingItem),
+    /// It is deleted, and may still be there.
+    Deleted(HObject),
+}
+
+impl ObjectRow {
+    /// Which.
+    pub fn object(&self) -> &HObject {
+        match self {
+            ObjectRow::Log(entry) => &entry.object,
+            ObjectRow::Missing(object, _) | ObjectRow::Deleted(object) => object,
+        }
+    }
+}
+
+/// What a row says of an object, if it is about one and can be read.
+pub fn object_row(key: &[u8], value: &Bytes) -> Option<ObjectRow> {
+    let (kind, rest) = key.split_first()?;
+    let named = || ObjectKey::from_bytes(rest).decode().ok();
+    match *kind {
+        LOG => Some(ObjectRow::Log(denc::decode::<LogRecord>(value).ok()?.entry)),
+        MISSING => Some(ObjectRow::Missing(named()?, denc::decode(value).ok()?)),
+        DELETED => Some(ObjectRow::Deleted(named()?)),
+        _ => None,
+    }
+}
+
 /// What was loaded of a PG.
 #[derive(Debug)]
 pub struct Loaded {

@@ -87,7 +87,7 @@ pub use compress::{Algorithm, Compress};
 pub use config::*;
 pub use error::*;
 pub use fsck::{Finding, Fsck, FsckReport, MAX_FINDINGS, Severity, SpaceReport};
-pub use mkfs::{Mkfs, PROBE_BYTES, PROBE_END_BYTES, what_is_on};
+pub use mkfs::{Content, Mkfs, PROBE_BYTES, PROBE_END_BYTES, what_is_on};
 pub use mount::{MAX_PROBLEMS, Mount, MountReadOnly, ReadStore};
 pub use store::*;
 pub use txn::*;

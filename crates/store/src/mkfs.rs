@@ -1,6 +1,7 @@
 //! Making a store on a device.
 //!
-//! 1. Look for anything that is known, and refuse if there is something (unless forced).
+//! 1. Look at the start and the end, and refuse if there is anything (unless forced): what is known is named, and
+//!    what is not is no less somebody's.
 //! 2. Write zeros over the log, so that its writes later only overwrite, and over the superblocks.
 //! 3. Flush; write both copies of the first superblock, and the label of a log device.
 //!
@@ -73,6 +74,9 @@ const KNOWN: &[(usize, &[u8], &str)] = &[
     (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of a Linux RAID"),
 ];
 
+/// What nobody knows.
+const UNKNOWN: &str = "data of an unknown kind";
+
 fn known_at_start(bytes: &[u8]) -> Option<&'static str> {
     let is = |(at, magic, _): &&(usize, &[u8], &str)| {
         bytes.get(*at..).is_some_and(|b| b.starts_with(magic))
@@ -85,10 +89,37 @@ fn known_at_end(bytes: &[u8]) -> Option<&'static str> {
     found.then_some("a store of Loligo (its second superblock)")
 }
 
-/// What a device holds, by its first [`PROBE_BYTES`] and its last [`PROBE_END_BYTES`], if it is something
-/// known.
-pub fn what_is_on(start: &[u8], end: &[u8]) -> Option<&'static str> {
-    known_at_start(start).or_else(|| known_at_end(end))
+fn unknown(bytes: &[u8]) -> Option<&'static str> {
+    bytes.iter().any(|b| *b != 0).then_some(UNKNOWN)
+}
+
+/// What a device holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Zeros, where anything would begin or end.
+    Nothing,
+    /// A store, of which a superblock can be read.
+    Store(Identity),
+    /// The log of a store, of which the label can be read.
+    Log(Identity),
+    /// Something else.
+    Other(&'static str),
+}
+
+/// What a device holds, by its first [`PROBE_BYTES`] and its last [`PROBE_END_BYTES`].
+pub fn what_is_on(start: &[u8], end: &[u8]) -> Content {
+    let copies = start.chunks(BLOCK_BYTES).take(2).chain(end.chunks(BLOCK_BYTES)).enumerate();
+    let mut supers = copies.filter_map(|(index, block)| Superblock::decode(block, index).ok());
+    if let Some(found) = supers.next() {
+        return Content::Store(found.identity);
+    }
+    let label = start.chunks(BLOCK_BYTES).next().map(WalLabel::decode);
+    if let Some(Ok(label)) = label {
+        return Content::Log(label.identity);
+    }
+    let known = known_at_start(start).or_else(|| known_at_end(end));
+    let other = known.or_else(|| unknown(start)).or_else(|| unknown(end));
+    other.map_or(Content::Nothing, Content::Other)
 }
 
 impl Mkfs {
@@ -178,7 +209,8 @@ impl Mkfs {
         match tag {
             Tag::Probe { tail, .. } => {
                 let known = if tail { known_at_end(&bytes) } else { known_at_start(&bytes) };
-                if let Some(what) = known.filter(|_| !self.force) {
+                let found = known.or_else(|| unknown(&bytes));
+                if let Some(what) = found.filter(|_| !self.force) {
                     return Err(MkfsError::InUse { path, what: what.into() });
                 }
                 if self.io.in_flight() == 0 {
@@ -278,14 +310,55 @@ fn place_log(devices: &Devices, config: &Config) -> Result<WalPlace, MkfsError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::{OsdId, Uuid};
+
+    const START: usize = PROBE_BYTES;
+    const END: usize = PROBE_END_BYTES;
 
     #[test]
     fn what_others_left_is_known() {
         for (at, magic, what) in KNOWN {
-            let mut bytes = vec![0; PROBE_BLOCKS as usize * BLOCK_BYTES];
+            let mut bytes = vec![0; START];
             bytes[*at..*at + magic.len()].copy_from_slice(magic);
             assert!(known_at_start(&bytes).is_some(), "{what}");
         }
-        assert_eq!(known_at_start(&[0; 131_072]), None);
+        assert_eq!(known_at_start(&[0; START]), None);
+    }
+
+    #[test]
+    fn a_device_holds_nothing_when_it_begins_and_ends_with_zeros() {
+        let with = |at: usize| {
+            let mut all = vec![0; START + END];
+            all[at] = 1;
+            what_is_on(&all[..START], &all[START..])
+        };
+        assert_eq!(what_is_on(&[0; START], &[0; END]), Content::Nothing);
+        for at in [0, 4095, START - 1, START, START + END - 1] {
+            assert_eq!(with(at), Content::Other(UNKNOWN), "{at}");
+        }
+    }
+
+    #[test]
+    fn a_store_and_a_log_are_known_by_whose_they_are() {
+        let identity =
+            Identity { cluster: Uuid::from_random(1), osd: OsdId(3), store: Uuid::from_random(2) };
+        let info = |bytes| DeviceInfo { path: "disk".into(), bytes, is_block: false };
+        let devices = Devices { data: info(1 << 40), wal: None };
+        let mkfs = Mkfs::new(devices, identity, &Config::default(), false).expect("it has room");
+        let zeros = |blocks: usize| vec![0; blocks * BLOCK_BYTES];
+        let (nothing, end) = (zeros(32), zeros(2));
+        for index in 0..PLACES {
+            let block = mkfs.sb.encode(index);
+            let (mut start, mut end) = (nothing.clone(), end.clone());
+            let at = (index % 2) * BLOCK_BYTES;
+            let into = if index < 2 { &mut start } else { &mut end };
+            into[at..at + BLOCK_BYTES].copy_from_slice(&block);
+            assert_eq!(what_is_on(&start, &end), Content::Store(identity), "copy {index}");
+        }
+        let mut log = WalLabel { identity, blocks: 7 }.encode().to_vec();
+        log.resize(START, 0);
+        assert_eq!(what_is_on(&log, &end), Content::Log(identity));
+        log[20] ^= 1;
+        assert_eq!(what_is_on(&log, &end), Content::Other("the log of a store of Loligo"));
     }
 }

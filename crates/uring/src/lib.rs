@@ -19,9 +19,11 @@ mod net;
 mod pool;
 mod ring;
 mod runner;
+mod signals;
 mod slots;
 mod timer;
 
 pub use device::{Device, DeviceError, Open, Unusable, open};
 pub use memory::{avoid_huge_pages, keep_freed_memory, resident_bytes};
 pub use runner::{Options, RunError, run};
+pub use signals::is_stop_wanted;

@@ -4,6 +4,7 @@ use crate::pool::PoolBuf;
 use bytes::{Bytes, BytesMut};
 use io::AlignedBuf;
 use io::disk::DiskToken;
+use io::net::{ListenAddr, ListenId};
 use io_uring::types::Timespec;
 use slab::Slab;
 use smallvec::SmallVec;
@@ -17,6 +18,7 @@ pub(crate) type Index = usize;
 pub(crate) enum Slot {
     Accept { listener: Index },
     AcceptPause { listener: Index, _after: Box<Timespec> },
+    ListenPause { listen: Box<Listening>, _after: Box<Timespec> },
     Connect { conn: Index, _addr: Box<libc::sockaddr_storage> },
     Recv { conn: Index, buf: BytesMut },
     Fill { conn: Index, buf: AlignedBuf, from: usize },
@@ -28,6 +30,14 @@ pub(crate) enum Slot {
     Signal { _buf: Box<[u8; 8]> },
     Timeout { deadline: Mono, _after: Box<Timespec> },
     Cancel,
+}
+
+/// An address that is to be listened on, and seems to be in use.
+pub(crate) struct Listening {
+    pub id: ListenId,
+    pub addr: ListenAddr,
+    /// Until then it is tried again.
+    pub until: Mono,
 }
 
 /// A gathered send: the header and the vector the kernel reads, and the bytes they point to.

@@ -252,7 +252,7 @@ impl Shared {
             };
         }
         if let Err(error) = answer
-            && error.errno != Errno::ENOENT
+            && !error.is_no_object()
         {
             copyup.error.get_or_insert(error);
         }

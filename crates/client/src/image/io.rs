@@ -350,7 +350,7 @@ impl Shared {
 
     fn on_read(&mut self, key: usize, answer: Result<OpReply, ClientError>) {
         match answer {
-            Err(error) if error.errno == Errno::ENOENT => self.read_parent(key),
+            Err(error) if error.is_no_object() => self.read_parent(key),
             Err(error) => self.end_object(key, Err(error)),
             Ok(reply) => {
                 let took = self.take_read(key, &reply);

@@ -71,11 +71,17 @@ async fn add(desk: &Desk, slot: usize, name: String) -> Result<(), ClientError> 
     for _ in 0..MAX_TRIES {
         let id = desk.create_snap(pool).await?;
         let op = header_call(header.clone(), "snapshot_add", (&name, id, SnapKind::User));
-        match desk.op(op).await {
-            Ok(_) => {
+        let added = match desk.op(op).await {
+            Err(error) if error.reply.is_none() => look_for(desk, header.clone(), id, error).await,
+            answered => answered.map(drop),
+        };
+        match added {
+            Ok(()) => {
                 desk.with(|s| note_added(s, slot, id, name));
                 return map_snapshot(desk, slot, id).await;
             }
+            // It may be there: an id too many costs nothing, but without its id a snapshot's data are trimmed.
+            Err(error) if error.reply.is_none() => return Err(error),
             Err(error) => {
                 desk.delete_snap(pool, id).await?;
                 if error.errno != Errno::ESTALE {
@@ -86,6 +92,22 @@ async fn add(desk: &Desk, slot: usize, name: String) -> Result<(), ClientError> 
     }
     let why = "others make snapshots all the time";
     Err(desk.with(|s| s.error(slot, Errno::ESTALE, "snapshot of", why)))
+}
+
+/// Nobody answered that a snapshot was added; it may have been nevertheless. What was sent before is carried out
+/// before, so that whoever looks now sees it.
+async fn look_for(
+    desk: &Desk,
+    header: Object,
+    id: SnapId,
+    unanswered: ClientError,
+) -> Result<(), ClientError> {
+    let op = ObjectOp::new(header).call("rbd", "snapshot_get", denc::encode(&id));
+    match desk.op(op).await {
+        Ok(_) => Ok(()),
+        Err(found) if found.is_no_object() => Err(ClientError { reply: found.reply, ..unanswered }),
+        Err(_) => Err(unanswered),
+    }
 }
 
 /// From now on it is written with the snapshot in mind.
@@ -471,6 +493,7 @@ mod tests {
     use super::super::io::Kind;
     use super::super::stage::{ORDER, Stage};
     use super::*;
+    use crate::outcome::Outcome;
     use types::UTime;
 
     /// Adds a snapshot `s` of the whole image to its header.
@@ -522,5 +545,35 @@ mod tests {
         rolled.take().unwrap().unwrap();
         let known = stage.with(|s| s.image(slot).map.clone()).unwrap();
         assert_eq!((0..4).map(|o| known.get(o).unwrap()).collect::<Vec<_>>(), stage.map);
+    }
+
+    /// The OSD may have added the snapshot: without its id, what it shows would be trimmed.
+    #[test]
+    fn a_snapshot_that_may_be_there_keeps_its_id() {
+        type Then = fn(&mut Stage, super::super::stage::Asked);
+        let there: Then = |stage, asked| stage.ok(asked);
+        let gone: Then = |stage, asked| stage.fail(asked, Errno::ENOENT);
+        let unknown: Then = |stage, asked| stage.give_up(asked, Errno::ETIMEDOUT);
+        for (then, is_made, is_deleted) in
+            [(there, true, false), (gone, false, true), (unknown, false, false)]
+        {
+            let mut stage = Stage::new();
+            let slot = stage.locked();
+            let made = stage.script(|desk| async move { add(&desk, slot, "new".to_owned()).await });
+            let id = stage.take("CreateSnap");
+            stage.answer(id, Outcome::PoolOp(Ok(Some(7))));
+            let added = stage.take("snapshot_add");
+            stage.give_up(added, Errno::ETIMEDOUT);
+            let looked = stage.take("snapshot_get");
+            then(&mut stage, looked);
+            assert_eq!(stage.is_asked("DeleteSnap"), is_deleted);
+            if is_deleted {
+                let deleted = stage.take("DeleteSnap");
+                stage.answer(deleted, Outcome::PoolOp(Ok(None)));
+            }
+            stage.serve();
+            let errno = made.take().expect("it has ended").err().map(|e| e.errno);
+            assert_eq!(errno, (!is_made).then_some(Errno::ETIMEDOUT));
+        }
     }
 }

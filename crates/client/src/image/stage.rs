@@ -313,12 +313,28 @@ impl Stage {
         self.answers.push(("LIST_WATCHERS", denc::encode(&watchers)));
     }
 
+    /// An OSD refuses it.
     pub fn fail(&mut self, asked: Asked, errno: Errno) {
+        let reply = matches!(asked.kind, AskedKind::Op(_)).then(Box::default);
+        self.fail_with(asked, ClientError { reply, ..error(errno) });
+    }
+
+    /// It fails, and no OSD has said anything.
+    pub fn give_up(&mut self, asked: Asked, errno: Errno) {
+        self.fail_with(asked, error(errno));
+    }
+
+    fn fail_with(&mut self, asked: Asked, error: ClientError) {
         let outcome = match asked.kind {
-            AskedKind::Watch => Outcome::Watching(Err(error(errno))),
-            AskedKind::Notify => Outcome::NotifyDone(Err(error(errno))),
-            AskedKind::Op(_) | AskedKind::Other => Outcome::Op(Err(error(errno))),
+            AskedKind::Watch => Outcome::Watching(Err(error)),
+            AskedKind::Notify => Outcome::NotifyDone(Err(error)),
+            AskedKind::Op(_) | AskedKind::Other => Outcome::Op(Err(error)),
         };
+        self.complete(asked.id, outcome);
+    }
+
+    /// Answers it so.
+    pub fn answer(&mut self, asked: Asked, outcome: Outcome) {
         self.complete(asked.id, outcome);
     }
 

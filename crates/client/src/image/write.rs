@@ -127,10 +127,9 @@ impl Shared {
     pub fn on_written(&mut self, key: usize, answer: Result<OpReply, ClientError>) {
         let Some(obj) = self.objs.get(key) else { return };
         match answer {
-            Err(error) if error.errno == Errno::ENOENT => {
-                if obj.copyup {
-                    return self.copyup(key);
-                }
+            Err(error) if error.is_no_object() && obj.copyup => self.copyup(key),
+            // What is to be nothing is nothing.
+            Err(error) if error.is_no_object() && !matches!(obj.work, Work::Write(_)) => {
                 self.written(key);
             }
             Err(error) => self.end_object(key, Err(error)),
@@ -238,4 +237,50 @@ pub fn map_request(
 /// Fails with EBUSY unless we hold the lock on the object map.
 pub fn locked(op: ObjectOp) -> ObjectOp {
     op.call("lock", "assert_locked", lock_assert("", "")).as_write()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::io::Kind;
+    use super::super::stage::{ORDER, Stage};
+    use super::*;
+
+    const LEN: u64 = 1 << ORDER;
+
+    fn opened() -> (Stage, usize) {
+        let mut stage = Stage::new();
+        stage.map = vec![State::Exists; 4];
+        let slot = stage.locked();
+        (stage, slot)
+    }
+
+    /// What was in it is not zeros, and what is written is nowhere.
+    #[test]
+    fn without_its_pool_an_image_is_not_served() {
+        for kind in [Kind::Read, Kind::Write, Kind::Discard] {
+            let (mut stage, slot) = opened();
+            let request = stage.submit(slot, kind, 1, LEN);
+            let asked = stage.until("data.0000000000000001");
+            stage.give_up(asked, Errno::ENOENT);
+            stage.serve();
+            assert_eq!(stage.end(request), Some(Err(Errno::ENOENT)), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn an_object_that_does_not_exist_is_zeros() {
+        for (kind, end) in [
+            (Kind::Read, Ok(())),
+            (Kind::Discard, Ok(())),
+            // No write needs one: then something else does not exist.
+            (Kind::Write, Err(Errno::ENOENT)),
+        ] {
+            let (mut stage, slot) = opened();
+            let request = stage.submit(slot, kind, 1, LEN);
+            let asked = stage.until("data.0000000000000001");
+            stage.fail(asked, Errno::ENOENT);
+            stage.serve();
+            assert_eq!(stage.end(request), Some(end), "{kind:?}");
+        }
+    }
 }

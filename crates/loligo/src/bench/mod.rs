@@ -27,8 +27,8 @@ use std::sync::Arc;
 /// When the load makes no sense, a job failed, or what was read back is not what was written.
 pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
     let plan = Arc::new(Plan::of(&args.command, entropy())?);
-    if plan.rw.writes() || matches!(plan.what, What::Objects { fill: true, .. }) {
-        eprintln!("{}", warning(&plan));
+    if let Some(warning) = warning(&plan) {
+        eprintln!("{warning}");
     }
     let measured = measure(&plan)?;
     if args.command.load().json {
@@ -39,17 +39,24 @@ pub fn run(args: &BenchArgs) -> Result<Exit, Failure> {
     Ok(Exit::Done)
 }
 
-/// What is going to be overwritten.
-fn warning(plan: &Plan) -> String {
+/// What is going to be overwritten, or removed.
+fn warning(plan: &Plan) -> Option<String> {
     match &plan.what {
         What::Image { name } => {
             let part =
                 plan.size.map_or("all".to_owned(), |size| format!("the first {}", Bytes(size)));
-            format!("writing over {part} of image {}/{name}", plan.pool)
+            let text = format!("writing over {part} of image {}/{name}", plan.pool);
+            plan.rw.writes().then_some(text)
         }
-        What::Objects { prefix, cleanup, .. } => {
-            let end = if *cleanup { ", and removing them at the end" } else { "" };
-            format!("writing objects {prefix}.* in pool {}{end}", plan.pool)
+        What::Objects { prefix, fill, cleanup, .. } => {
+            let which = format!("objects {prefix}.* in pool {}", plan.pool);
+            let end = "removing them at the end";
+            match (*fill || plan.rw.writes(), *cleanup) {
+                (true, true) => Some(format!("writing {which}, and {end}")),
+                (true, false) => Some(format!("writing {which}")),
+                (false, true) => Some(format!("reading {which}, and {end}")),
+                (false, false) => None,
+            }
         }
     }
 }

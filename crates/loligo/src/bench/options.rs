@@ -31,7 +31,8 @@ pub enum BenchCommand {
     /// Load a pool with requests on objects, and measure
     #[command(after_help = "\
 Objects are named PREFIX.JOB.NUMBER. What is to be read is written first, unless --no-fill says \
-that an earlier run with --no-cleanup did so. At the end they are removed. With objects of the \
+that an earlier run with --no-cleanup did so; then they are left, too, unless --cleanup asks for the \
+contrary. Otherwise they are removed at the end. With objects of the \
 size of an operation, `--rw write` does what `rados bench write` does.")]
     Rados(BenchRados),
     /// Load an image with reads and writes, and measure
@@ -65,6 +66,10 @@ pub struct BenchRados {
     /// names of their own
     #[arg(long)]
     pub no_cleanup: bool,
+
+    /// Remove the objects at the end, also those that were there
+    #[arg(long, conflicts_with = "no_cleanup")]
+    pub cleanup: bool,
 }
 
 /// `loligo bench rbd`
@@ -288,7 +293,8 @@ fn objects(args: &BenchRados, seed: u64) -> Result<What, Failure> {
     }
     let prefix =
         args.object_prefix.clone().unwrap_or_else(|| format!("benchmark_data_loligo_{seed:016x}"));
-    Ok(What::Objects { prefix, object_bytes, fill: !args.no_fill, cleanup: !args.no_cleanup })
+    let (fill, ours) = (!args.no_fill, !args.no_fill && !args.no_cleanup);
+    Ok(What::Objects { prefix, object_bytes, fill, cleanup: args.cleanup || ours })
 }
 
 #[cfg(test)]
@@ -324,6 +330,14 @@ mod tests {
         assert_eq!(p.blocks_of_job(1 << 20).unwrap(), 128);
         let p = plan("rados --rw read --object-size 4M --bs 64k --size 9M").unwrap();
         assert_eq!(p.blocks_of_job(9 << 20).unwrap(), 128);
+        // What was there stays.
+        let cleanup = |line: &str| match plan(line).unwrap().what {
+            What::Objects { cleanup, .. } => cleanup,
+            other @ What::Image { .. } => panic!("{other:?}"),
+        };
+        let there = "rados --rw randread --object-prefix x --no-fill";
+        assert!(!cleanup(there) && cleanup(&format!("{there} --cleanup")));
+        assert!(!cleanup("rados --rw write --no-cleanup") && cleanup("rados --rw write"));
         for rw in ["read", "write", "randread", "randwrite", "rw", "randrw"] {
             assert_eq!(plan(&format!("rados --rw {rw}")).unwrap().rw.to_string(), rw);
         }
@@ -347,6 +361,7 @@ mod tests {
             "rados --rw write --size 4k --numjobs 2",
             "rados --rw write --size 64k --iodepth 17 --verify",
             "rados --rw read --no-fill",
+            "rados --rw write --cleanup --no-cleanup",
         ] {
             assert!(plan(bad).is_err(), "{bad}");
         }

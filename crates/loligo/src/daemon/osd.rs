@@ -44,9 +44,14 @@ pub fn run(args: &OsdRun) -> Result<Exit, Failure> {
         // Everything begins anew: the store is mounted again, and the OSD is known under a new nonce
         // and at new ports, so that nobody takes it for what it was.
         let place = StorePath { path: args.data.clone(), wal: None, json: false };
-        let (data, wal) = disks_of(&place);
-        let disks = Disks::open_within(&data, wal.as_deref(), Open::Existing, lock_limit)
-            .map_err(|f| Failure { what: format!("cannot start {name}"), ..f })?;
+        let opened = disks_of(&place).and_then(|(data, wal)| {
+            Disks::open_within(&data, wal.as_deref(), Open::Existing, lock_limit)
+        });
+        // Somebody may want its end while it is not there to be told.
+        if uring::is_stop_wanted() {
+            return Ok(Exit::Done);
+        }
+        let disks = opened.map_err(|f| Failure { what: format!("cannot start {name}"), ..f })?;
         let mut core = Osd::new(config(args, &disks, was_alive)?, disks.devices, entropy());
         let exit = run_core(&name, &mut core, disks.open, None)?;
         match exit.code {

@@ -139,13 +139,40 @@ pub fn stop(layout: &Layout, daemon: DaemonId) -> Result<Ended, Failure> {
     };
     let what = || format!("cannot stop {daemon} (process {})", pid.as_raw_nonzero());
     let gone = || running(layout, daemon) != Some(pid);
-    kill_process(pid, Signal::TERM).context(what)?;
+    match kill_process(pid, Signal::TERM) {
+        // It has just ended by itself.
+        Err(rustix::io::Errno::SRCH) => return Ok(Ended::Orderly),
+        signalled => signalled.context(what)?,
+    }
     if Deadline::after(STOP_LIMIT).until(LOOK_EVERY, gone) {
         return Ok(Ended::Orderly);
     }
-    kill_process(pid, Signal::KILL).context(what)?;
+    match kill_process(pid, Signal::KILL) {
+        Err(rustix::io::Errno::SRCH) => return Ok(Ended::Orderly),
+        signalled => signalled.context(what)?,
+    }
     if Deadline::after(KILL_LIMIT).until(LOOK_EVERY, gone) {
         return Ok(Ended::Killed);
     }
     Err(Failure::new(what(), "it does not end, not even when killed; its disk may hang"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its pid file may be held a moment longer, by what it has started.
+    #[test]
+    fn a_daemon_that_ends_by_itself_has_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::new(dir.path().to_owned());
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        let path = layout.pid(DaemonId::Osd(0));
+        let _held = pid::PidFile::take(&path).unwrap();
+        std::fs::write(&path, format!("{pid}\n")).unwrap();
+        assert_eq!(stop(&layout, DaemonId::Osd(0)).unwrap(), Ended::Orderly);
+        assert_eq!(stop(&layout, DaemonId::Osd(1)).unwrap(), Ended::WasNot);
+    }
 }

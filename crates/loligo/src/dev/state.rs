@@ -2,7 +2,7 @@
 
 use super::layout::{DaemonId, Layout};
 use crate::failure::{Context, Exit, Failure};
-use crate::files::write_atomically;
+use crate::files::{beside, write_atomically};
 use crate::sync_client::entropy;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -140,12 +140,14 @@ impl State {
     }
 }
 
-/// Whether there is nothing in the folder but our lock.
+/// Whether there is nothing in the folder but our lock, and what a first command left that was killed while it
+/// wrote the state.
 fn is_empty(layout: &Layout) -> bool {
     let Ok(entries) = std::fs::read_dir(layout.dir()) else {
         return true;
     };
-    entries.flatten().all(|e| e.path() == layout.lock())
+    let ours = [layout.lock(), beside(&layout.state())];
+    entries.flatten().all(|e| ours.contains(&e.path()))
 }
 
 /// Keeps two commands off the same cluster, as long as it lives.
@@ -185,6 +187,9 @@ mod tests {
         assert!(Lock::take(&layout).is_err());
         assert_eq!(State::load(&layout).unwrap(), None, "the lock is nobody else's thing");
         drop(lock);
+        // Killed in the middle of the first `save`.
+        std::fs::write(dir.path().join("c/loligo-dev.new"), "{").unwrap();
+        assert_eq!(State::load(&layout).unwrap(), None);
         let mut state = State::new(3300);
         state.osds.push(Osd { id: 0, bytes: 5, formatted: false });
         state.save(&layout).unwrap();

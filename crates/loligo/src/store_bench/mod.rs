@@ -25,7 +25,7 @@ use crate::cli::StoreBench;
 use crate::disks::Disks;
 use crate::failure::{Exit, Failure};
 use crate::sizes::Bytes;
-use crate::store_tool::{NewStore, mkfs};
+use crate::store_tool::{NewStore, is_there, mkfs};
 use figures::{as_json, print, print_head};
 use load::{Load, Measured};
 use serde_json::{Value, json};
@@ -170,7 +170,7 @@ pub(crate) fn objects(plan: &Plan, device_bytes: u64, available: u64) -> u64 {
 /// When a store cannot be made there, or fails.
 pub fn run(args: &StoreBench) -> Result<Exit, Failure> {
     let plan = plan(args)?;
-    let is_new = !args.path.exists();
+    let is_new = !is_there(&args.path)?;
     if is_new && args.size.is_none() {
         let why = format!("{} does not exist", args.path.display());
         return Err(Failure::new("cannot measure", why)

@@ -18,36 +18,65 @@ const CHUNK_BYTES: u64 = 1 << 20;
 const PAGE_ENTRIES: usize = 1000;
 const PAGE_BYTES: usize = 1 << 20;
 
-/// Reads how many PGs a pool has from the newest map that the store has; `None` if it has none that knows.
+/// How many PGs a pool has, as far as a store knows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PgNums {
+    /// By the PG's own record, which is behind the map where a split or merge was not done yet.
+    pub record: Option<u32>,
+    /// By the newest map in the store.
+    pub map: Option<u32>,
+}
+
+impl PgNums {
+    /// By which the PG has its objects.
+    fn of_objects(self) -> Option<u32> {
+        self.record.or(self.map)
+    }
+}
+
+/// Reads how many PGs the pool of a PG has.
 pub(super) struct FindPgNum {
     pgid: PgId,
     newest: Option<Bytes>,
+    record: Option<Option<u32>>,
 }
 
 impl FindPgNum {
     /// Of this PG's pool.
     pub fn of(pgid: PgId) -> Self {
-        FindPgNum { pgid, newest: None }
+        FindPgNum { pgid, newest: None, record: None }
     }
 }
 
 impl Job for FindPgNum {
-    type Outcome = Option<u32>;
+    type Outcome = PgNums;
 
     fn step(&mut self, store: &Store, _: &ReadSet) -> Result<Option<Self::Outcome>, Miss> {
-        let maps = offline::map_object();
+        let get = |object: &ObjectKey, key: Bytes| {
+            Ok(store.omap_get(object, &[key])?.and_then(|mut found| found.pop().flatten()))
+        };
+        let Some(record) = self.record else {
+            let info = get(&offline::meta_object(self.pgid), offline::info_key())?;
+            self.record = Some(info.as_ref().and_then(offline::pg_num_of));
+            return Ok(None);
+        };
         let wanted = self.newest.clone().unwrap_or_else(offline::map_range_key);
-        let found = store.omap_get(&maps, &[wanted])?.unwrap_or_default();
-        let Some(value) = found.into_iter().flatten().next() else { return Ok(Some(None)) };
+        let value = get(&offline::map_object(), wanted)?;
         if self.newest.is_none() {
-            self.newest = offline::newest_map_key(&value);
-            return Ok(if self.newest.is_none() { Some(None) } else { None });
+            self.newest = value.as_ref().and_then(offline::newest_map_key);
+            let unknown = PgNums { record, map: None };
+            return Ok(self.newest.is_none().then_some(unknown));
         }
-        Ok(Some(offline::pg_num(&value, self.pgid.pool)))
+        let map = value.and_then(|map| offline::pg_num(&map, self.pgid.pool));
+        Ok(Some(PgNums { record, map }))
     }
 
     fn failed(&mut self, _: &StoreError) -> Option<Self::Outcome> {
-        Some(None)
+        let Some(record) = self.record else {
+            self.record = Some(None);
+            return None;
+        };
+        Some(PgNums { record, map: None })
     }
 }
 
@@ -71,6 +100,8 @@ struct Export {
     whole: u64,
     bytes: u64,
     problems: Vec<String>,
+    /// The objects may not be all.
+    is_incomplete: bool,
 }
 
 /// What was exported.
@@ -177,7 +208,8 @@ impl Export {
     fn finish(&mut self) -> Result<Exported, Error> {
         let problems = std::mem::take(&mut self.problems);
         let (whole, damaged) = (self.whole, problems.len() as u64);
-        self.out.put(&Section::End { whole, damaged })?;
+        let is_incomplete = self.is_incomplete;
+        self.out.put(&Section::End { whole, damaged, is_incomplete })?;
         self.out.flush()?;
         Ok(Exported { whole, bytes: self.bytes, problems })
     }
@@ -222,7 +254,7 @@ fn pg_num(args: &StoreExport) -> Result<u32, Failure> {
         return Ok(pg_num);
     }
     let found = read(&args.place, FindPgNum::of(args.pgid))?.outcome;
-    found.ok_or_else(|| {
+    found.of_objects().ok_or_else(|| {
         let why = "the store has no map that can be read and knows the PG's pool";
         Failure::new(format!("cannot export PG {}", args.pgid), why)
             .advise("If you know the pool's pg_num, say it with --pg-num.")
@@ -248,6 +280,7 @@ pub(crate) fn run(args: &StoreExport) -> Result<Exit, Failure> {
     // The PG's own object is the last.
     let own = found.remove(at);
     found.push(own);
+    let lost = list::damage(&report);
     let identity = report.identity.ok_or_else(|| Failure::new(what(), "whose store is it?"))?;
     let begin = Begin {
         pg_num,
@@ -266,6 +299,7 @@ pub(crate) fn run(args: &StoreExport) -> Result<Exit, Failure> {
         whole: 0,
         bytes: 0,
         problems: Vec::new(),
+        is_incomplete: !lost.is_empty(),
     };
     let done = read(&args.place, job)?;
     let exported = done.outcome.context(what)?;
@@ -278,5 +312,25 @@ pub(crate) fn run(args: &StoreExport) -> Result<Exit, Failure> {
         sizes::Bytes(exported.bytes),
         exported.problems.len()
     );
-    Ok(complain(&[done.problems, exported.problems].concat()))
+    if !lost.is_empty() {
+        println!(
+            "The store's list of objects is damaged: some of the PG may be missing altogether."
+        );
+    }
+    Ok(complain(&[lost, done.problems, exported.problems].concat()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A PG whose OSD stopped before it was split has the objects of all its parts.
+    #[test]
+    fn a_pg_has_its_objects_by_its_own_record() {
+        let of = |record, map| PgNums { record, map }.of_objects();
+        assert_eq!(of(Some(32), Some(64)), Some(32));
+        assert_eq!(of(None, Some(64)), Some(64), "a record of an older build");
+        assert_eq!(of(Some(32), None), Some(32));
+        assert_eq!(of(None, None), None);
+    }
 }

@@ -1,4 +1,4 @@
-//! The file that `loligo store export` writes: a PG's objects, format 1.
+//! The file that `loligo store export` writes: a PG's objects, format 2.
 //!
 //! Numbers are little-endian. The file is a row of sections, each:
 //!
@@ -13,15 +13,17 @@
 //!
 //! | kind | body |
 //! |---|---|
-//! | 1 begin, once, first | magic `LoligoEX` (8), format 1 (2), 0 (2), `pg_num` of the pool (4), cluster (16), store (16), OSD (4), pool (8), PG's seed (4) |
+//! | 1 begin, once, first | magic `LoligoEX` (8), format 2 (2), 0 (2), `pg_num` of the pool (4), cluster (16), store (16), OSD (4), pool (8), PG's seed (4) |
 //! | 2 object begins | size (8), length of its key (4), the key ([`types::ObjectKey`]), the owner's record |
 //! | 3 data | offset (8), the bytes; what no section covers is a hole |
 //! | 4 attribute | length of its name (4), the name, the value |
 //! | 5 omap header | the header |
 //! | 6 omap entry | length of its key (4), the key, the value |
 //! | 7 object ends | 0: whole; 1: a part could not be read, it is not to be imported (1) |
-//! | 8 end, once, last | whole objects (8), damaged objects (8) |
+//! | 8 end, once, last | whole objects (8), damaged objects (8), 1: objects may be missing in the file, since the store's list of them is damaged; 0: none is (1) |
 //! | 9 map, at most once, second | epoch (4), the full OSD map of that epoch: the newest one that the PG's record knows |
+//!
+//! Format 1, which is read as well, does not say whether objects may be missing.
 //!
 //! With the map an OSD that has none as old any more can find out what happened to the PG since: it begins with it,
 //! and asks the mon for those after it.
@@ -37,7 +39,9 @@ use store::MAX_VALUE_BYTES;
 use types::{Epoch, ObjectKey, OsdId, PgId, PoolId, Uuid};
 
 const MAGIC: [u8; 8] = *b"LoligoEX";
-const FORMAT: u16 = 1;
+const FORMAT: u16 = 2;
+/// The format in which the end does not say whether objects are missing.
+const FORMAT_UNSURE: u16 = 1;
 const HEAD_BYTES: usize = 16;
 /// Longest body: the longest value with its name, and room.
 const MAX_BODY_BYTES: usize = MAX_VALUE_BYTES + (1 << 20);
@@ -63,7 +67,7 @@ pub(crate) enum Section {
     Header(Bytes),
     Omap { key: Bytes, value: Bytes },
     ObjectEnd { whole: bool },
-    End { whole: u64, damaged: u64 },
+    End { whole: u64, damaged: u64, is_incomplete: bool },
 }
 
 /// Why a file is no export, or a damaged one.
@@ -116,8 +120,9 @@ impl Section {
             Section::Header(header) => (5, vec![header.to_vec()]),
             Section::Omap { key, value } => (6, named(key, value)),
             Section::ObjectEnd { whole } => (7, vec![vec![u8::from(!*whole)]]),
-            Section::End { whole, damaged } => {
-                (8, vec![whole.to_le_bytes().to_vec(), damaged.to_le_bytes().to_vec()])
+            Section::End { whole, damaged, is_incomplete } => {
+                let counts = [whole.to_le_bytes(), damaged.to_le_bytes()].concat();
+                (8, vec![counts, vec![u8::from(*is_incomplete)]])
             }
         }
     }
@@ -142,7 +147,13 @@ impl Section {
             },
             8 => {
                 let whole = u64::from_le_bytes(body.array()?);
-                Section::End { whole, damaged: u64::from_le_bytes(body.array()?) }
+                let damaged = u64::from_le_bytes(body.array()?);
+                let is_incomplete = match body.rest()[..] {
+                    [] | [0] => false,
+                    [1] => true,
+                    _ => return Err("an end that does not say whether objects are missing"),
+                };
+                Section::End { whole, damaged, is_incomplete }
             }
             9 => {
                 let epoch = Epoch(u32::from_le_bytes(body.array()?));
@@ -158,7 +169,7 @@ fn begin(body: &mut Cut) -> Result<Begin, &'static str> {
     if body.array()? != MAGIC {
         return Err("it is not an export of `loligo store export`");
     }
-    if u16::from_le_bytes(body.array()?) != FORMAT {
+    if ![FORMAT, FORMAT_UNSURE].contains(&u16::from_le_bytes(body.array()?)) {
         return Err("its format is unknown; a newer program may have written it");
     }
     body.array::<2>()?;
@@ -288,7 +299,7 @@ impl<R: Read> Reader<R> {
             Section::Begin(_) => self.number == 0,
             Section::Map { .. } => self.number == 1,
             Section::Object { .. } => !self.in_object && self.number > 0,
-            Section::End { whole, damaged } => {
+            Section::End { whole, damaged, .. } => {
                 !self.in_object && self.objects == (*whole, *damaged) && self.number > 0
             }
             _ => self.in_object,
@@ -331,7 +342,7 @@ mod tests {
             Section::ObjectEnd { whole: true },
             Section::Object { size: 0, key: ObjectKey::from_bytes(b"other"), meta: b("") },
             Section::ObjectEnd { whole: false },
-            Section::End { whole: 1, damaged: 1 },
+            Section::End { whole: 1, damaged: 1, is_incomplete: true },
         ]
     }
 
@@ -353,6 +364,24 @@ mod tests {
     #[test]
     fn what_is_written_can_be_read() {
         assert_eq!(read(&written()).unwrap(), sections());
+    }
+
+    /// Files of before stay readable.
+    #[test]
+    fn a_file_of_format_1_is_read() {
+        let good = written();
+        let (mut old, end) = (good[..good.len() - HEAD_BYTES - 17].to_vec(), good.len() - 17);
+        let mut end = good[end - HEAD_BYTES..good.len() - 1].to_vec();
+        end[8] = 16;
+        let sum = crc(&end[..12], &end[16..]);
+        end[12..16].copy_from_slice(&sum.to_le_bytes());
+        old[HEAD_BYTES + 8] = FORMAT_UNSURE as u8;
+        let sum = crc(&old[..12], &old[16..HEAD_BYTES + 64]);
+        old[12..16].copy_from_slice(&sum.to_le_bytes());
+        let mut expected = sections();
+        expected.pop();
+        expected.push(Section::End { whole: 1, damaged: 1, is_incomplete: false });
+        assert_eq!(read(&[old, end].concat()).unwrap(), expected);
     }
 
     #[test]

@@ -2,8 +2,11 @@
 //!
 //! The whole file is checked before the store is touched. Objects come in one after the other, each
 //! from its first part anew; the PG's own object is the last in the file, and is written when all
-//! others are durable. So an import that breaks off leaves no PG, and can be run again with
-//! `--force`.
+//! others are durable, and of that the info last. So an import that breaks off leaves no PG, and can be
+//! run again with `--force`.
+//!
+//! Objects that could not be read when the PG was exported are put down as missing in it: they are brought
+//! from other copies, or are unfound where there are none.
 
 use super::export::FindPgNum;
 use super::format::{Begin, Malformed, Reader, Section};
@@ -12,15 +15,18 @@ use crate::cli::StoreImport;
 use crate::disks::Disks;
 use crate::failure::{Context, Exit, Failure};
 use crate::store_tool::disks_of;
+use bytes::Bytes;
 use io::disk::DiskDone;
 use io::{Core, Effects, Event, Now};
-use osd::offline::{PgObjects, map_key, map_object, objects_of};
+use osd::offline::{
+    Lost, PgObjects, children_of, info_key, map_key, map_object, meta_object, objects_of, pg_num_of,
+};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 use store::{Config, Expect, Mount, ReadSet, Store, StoreEvent, SubmitError, Transaction};
-use types::{Mono, ObjectKey};
+use types::{Mono, ObjectKey, PgId};
 use uring::Open;
 
 /// Memory for the store.
@@ -35,6 +41,15 @@ const MAX_IN_FLIGHT: usize = 8;
 const REMOVES: usize = 64;
 const EXIT_REFUSED: i32 = 5;
 
+/// That a PG has been divided since it was exported: its OSD does that, when it is started.
+#[derive(Default)]
+struct Split {
+    /// PGs of its pool now.
+    pg_num: u32,
+    /// The other parts of it: none of them may be here.
+    children: Vec<PgId>,
+}
+
 enum Phase {
     Mount,
     /// Looks for what is there of the PG, and removes it if that was asked for.
@@ -47,15 +62,18 @@ struct Import {
     input: Reader<BufReader<File>>,
     begin: Begin,
     parts: PgObjects,
+    split: Split,
     force: bool,
     phase: Phase,
     mount: Mount,
     store: Option<Store>,
     /// The object that comes in, and what of it is not submitted yet.
     object: Option<(ObjectKey, Transaction)>,
+    /// Its owner's record.
+    record: Bytes,
     /// Bytes of that transaction, about.
     gathered: usize,
-    /// To be submitted; at most the parts of one section.
+    /// To be submitted; at most the parts of one section, or what is written with the PG's info.
     ready: VecDeque<Transaction>,
     set: ReadSet,
     fetching: bool,
@@ -65,6 +83,9 @@ struct Import {
     in_flight: usize,
     whole: u64,
     damaged: u64,
+    lost: Lost,
+    /// The PG's info, to be written when all else of it is.
+    info: Option<Bytes>,
 }
 
 /// What is to be done next.
@@ -137,7 +158,31 @@ impl Import {
         Ok(found)
     }
 
+    /// A PG that split from this one since and is here already.
+    fn child_there(&self) -> Result<Option<PgId>, store::Miss> {
+        let Some(store) = &self.store else { return Ok(None) };
+        for child in &self.split.children {
+            if store.stat(&meta_object(*child))?.is_some() {
+                return Ok(Some(*child));
+            }
+        }
+        Ok(None)
+    }
+
     fn clear(&mut self, fx: &mut Effects) -> Result<Next, String> {
+        match self.child_there() {
+            Ok(None) => {}
+            Ok(Some(child)) => {
+                let why = format!(
+                    "its pool had {} PGs when it was exported, and has {} in the newest map of this store: \
+                     the OSD has PG {child} already, which was a part of it. Take the store of one that has none",
+                    self.begin.pg_num, self.split.pg_num
+                );
+                fx.exit(EXIT_REFUSED, why);
+                return Ok(Next::Wait);
+            }
+            Err(miss) => return Ok(self.fetch(miss, fx)),
+        }
         let found = match self.there() {
             Ok(found) => found,
             Err(miss) => return Ok(self.fetch(miss, fx)),
@@ -225,26 +270,47 @@ impl Import {
             }
             Section::Object { size, key, meta } => {
                 let mut txn = Transaction::new(0);
+                self.record = meta.clone();
                 txn.remove(&key).truncate(&key, size).set_meta(&key, meta);
                 (self.object, self.gathered) = (Some((key, txn)), 0);
             }
-            Section::ObjectEnd { whole } => {
-                let Some((key, mut txn)) = self.object.take() else { return };
-                if !whole {
-                    // Parts of it may be there.
-                    txn = Transaction::new(0);
-                    txn.remove(&key);
-                }
-                *(if whole { &mut self.whole } else { &mut self.damaged }) += 1;
-                self.ready.push_back(txn);
-            }
+            Section::ObjectEnd { whole } => self.end_object(whole),
             part => self.take_part(part),
         }
     }
 
+    fn end_object(&mut self, whole: bool) {
+        let Some((key, mut txn)) = self.object.take() else { return };
+        if !whole {
+            // Parts of it may be there.
+            txn = Transaction::new(0);
+            txn.remove(&key);
+            self.lost.add(&key, &self.record);
+        }
+        if key == self.parts.meta {
+            let rows = std::mem::take(&mut self.lost).into_rows();
+            let info = self.info.take().map(|info| (info_key(), info));
+            for row in rows.chain(info) {
+                self.gathered += row.0.len() + row.1.len() + ROW_BYTES;
+                txn.omap_set(&key, vec![row]);
+                if self.gathered >= TXN_BYTES {
+                    self.gathered = 0;
+                    self.ready.push_back(std::mem::replace(&mut txn, Transaction::new(0)));
+                }
+            }
+        }
+        *(if whole { &mut self.whole } else { &mut self.damaged }) += 1;
+        self.ready.push_back(txn);
+    }
+
     fn take_part(&mut self, part: Section) {
         let Some((key, txn)) = &mut self.object else { return };
+        let is_own = *key == self.parts.meta;
         let bytes = match part {
+            Section::Omap { key, value } if is_own && key == info_key() => {
+                self.info = Some(value);
+                0
+            }
             Section::Data { offset, data } => {
                 txn.write(key, offset, data.clone());
                 data.len()
@@ -258,6 +324,9 @@ impl Import {
                 header.len()
             }
             Section::Omap { key: name, value } => {
+                if is_own {
+                    self.lost.note_row(&name, &value);
+                }
                 let bytes = name.len().saturating_add(value.len());
                 txn.omap_set(key, vec![(name, value)]);
                 bytes
@@ -323,19 +392,88 @@ fn open(path: &Path) -> Result<Reader<BufReader<File>>, Failure> {
     Ok(Reader::new(BufReader::new(file)))
 }
 
-/// Reads a whole file; gives what it says of itself.
-fn check(path: &Path) -> Result<Begin, Failure> {
+/// What a file says of itself, when all of it was read.
+struct Checked {
+    begin: Begin,
+    /// Objects may be missing in it.
+    is_incomplete: bool,
+    /// Whether the PG's own object is in it, and whole.
+    has_own: bool,
+    /// How many PGs its pool had by its own record.
+    record_pg_num: Option<u32>,
+}
+
+/// Reads a whole file.
+fn check(path: &Path) -> Result<Checked, Failure> {
     let bad = |why: Malformed| {
         Failure::new(format!("{} is damaged", path.display()), why).exit(Exit::Refused)
     };
     let mut input = open(path)?;
-    let mut begin = None;
+    let Some(Section::Begin(begin)) = input.next().map_err(bad)? else {
+        return Err(Failure::new("cannot import", "the file holds nothing"));
+    };
+    let own = meta_object(begin.pgid);
+    let (mut is_incomplete, mut has_own, mut record_pg_num) = (false, false, None);
+    let mut is_own = false;
     while let Some(section) = input.next().map_err(bad)? {
-        if let Section::Begin(found) = section {
-            begin = Some(found);
+        match section {
+            Section::Object { key, .. } => is_own = key == own,
+            Section::Omap { key, value } if is_own && key == info_key() => {
+                record_pg_num = pg_num_of(&value);
+            }
+            Section::ObjectEnd { whole } if is_own => has_own = whole,
+            Section::End { is_incomplete: so, .. } => is_incomplete = so,
+            _ => {}
         }
     }
-    begin.ok_or_else(|| Failure::new("cannot import", "the file holds nothing"))
+    Ok(Checked { begin, is_incomplete, has_own, record_pg_num })
+}
+
+/// That a PG can be what it was, with what the file has of it.
+fn check_content(args: &StoreImport, checked: &Checked) -> Result<(), Failure> {
+    let refuse = |why| Failure::new(cannot(&checked.begin), why).exit(Exit::Refused);
+    if !checked.has_own {
+        let why =
+            "its own record, with its log, is not whole in the file: nobody would know what it has";
+        return Err(
+            refuse(why).advise("Copy the whole disk, and export it from another OSD if you can.")
+        );
+    }
+    if checked.is_incomplete && !args.accept_incomplete {
+        let why = "the list of objects was damaged in the store that it was exported from: some may be \
+                   missing in the file altogether, and nobody would notice";
+        return Err(refuse(why).advise(
+            "If no other copy is left, add --accept-incomplete: who reads what is missing is told that it \
+             does not exist.",
+        ));
+    }
+    Ok(())
+}
+
+fn cannot(begin: &Begin) -> String {
+    format!("cannot import PG {}", begin.pgid)
+}
+
+/// How it was divided since. Other changes of the pool are refused: what the file has belongs to others, or to none.
+fn split_since(args: &StoreImport, checked: &Checked) -> Result<Split, Failure> {
+    let begin = &checked.begin;
+    let known = read(&args.place, FindPgNum::of(begin.pgid))?.outcome.map;
+    let Some(pg_num) = known.filter(|pg_num| *pg_num != begin.pg_num) else {
+        return Ok(Split::default());
+    };
+    // By its own record, the OSD knows what it is to be divided from.
+    if pg_num > begin.pg_num && checked.record_pg_num == Some(begin.pg_num) {
+        let children = children_of(begin.pgid, begin.pg_num, pg_num);
+        return Ok(Split { pg_num, children });
+    }
+    let why = format!(
+        "its pool had {} PGs when it was exported, and has {pg_num} in the newest map of this store",
+        begin.pg_num
+    );
+    Err(Failure::new(cannot(begin), why).exit(Exit::Refused).advise(
+        "Import it into a store that stopped when the pool had as many PGs; when that OSD is started, \
+         it goes through what happened since.",
+    ))
 }
 
 /// Carries out `loligo store import`.
@@ -343,35 +481,28 @@ fn check(path: &Path) -> Result<Begin, Failure> {
 /// # Errors
 /// When the file is damaged, the store is of another cluster or has the PG, or it fails.
 pub(crate) fn run(args: &StoreImport) -> Result<Exit, Failure> {
-    let begin = check(&args.file)?;
+    let checked = check(&args.file)?;
+    check_content(args, &checked)?;
+    let begin = checked.begin;
     let mut input = open(&args.file)?;
-    let what = || format!("cannot import PG {}", begin.pgid);
+    let what = || cannot(&begin);
     // The first section was looked at.
     input.next().map_err(|why| Failure::new(what(), why))?;
-    // A PG was split, or others went into it, since: what the file has belongs to others, or to none.
-    let known = read(&args.place, FindPgNum::of(begin.pgid))?.outcome;
-    if let Some(pg_num) = known.filter(|pg_num| *pg_num != begin.pg_num) {
-        let why = format!(
-            "its pool had {} PGs when it was exported, and has {pg_num} in the newest map of this store",
-            begin.pg_num
-        );
-        return Err(Failure::new(what(), why).exit(Exit::Refused).advise(
-            "Import it into a store that stopped when the pool had as many PGs; when that OSD is started, \
-             it divides the PG itself.",
-        ));
-    }
-    let (path, wal) = disks_of(&args.place);
+    let split = split_since(args, &checked)?;
+    let (path, wal) = disks_of(&args.place)?;
     let disks = Disks::open(&path, wal.as_deref(), Open::Existing)?;
     let expect = Expect { cluster: Some(begin.cluster), ..Expect::default() };
     let mut import = Import {
         input,
         begin,
         parts: objects_of(begin.pgid, begin.pg_num),
+        split,
         force: args.force,
         phase: Phase::Mount,
         mount: Mount::new(disks.devices.clone(), expect, Config::for_memory(IMPORT_BYTES)),
         store: None,
         object: None,
+        record: Bytes::new(),
         gathered: 0,
         ready: VecDeque::new(),
         set: ReadSet::new(),
@@ -381,6 +512,8 @@ pub(crate) fn run(args: &StoreImport) -> Result<Exit, Failure> {
         in_flight: 0,
         whole: 0,
         damaged: 0,
+        lost: Lost::default(),
+        info: None,
     };
     let options = uring::Options { handle_signals: false, ..uring::Options::default() };
     let exit = uring::run(&mut import, disks.open, None, &options)
@@ -391,7 +524,7 @@ pub(crate) fn run(args: &StoreImport) -> Result<Exit, Failure> {
         _ => return Err(Failure::new(what(), exit.why)),
     }
     println!(
-        "Imported {} objects of PG {} of osd.{}; {} damaged ones were left out.",
+        "Imported {} objects of PG {} of osd.{}; {} damaged ones were left out, and count as missing.",
         import.whole, import.begin.pgid, import.begin.osd, import.damaged
     );
     Ok(if import.damaged == 0 { Exit::Done } else { Exit::Damaged })

@@ -7,7 +7,7 @@ use crate::store_tool::{disks_of, object_name};
 use io::Effects;
 use io::disk::DiskDone;
 use serde_json::{Value, json};
-use store::{Config, Fsck, FsckReport};
+use store::{Config, Fsck, FsckReport, Severity};
 use types::ObjectKey;
 use uring::Open;
 
@@ -47,7 +47,7 @@ pub(crate) fn objects(
     place: &StorePath,
     wanted: impl Fn(&ObjectKey) -> bool + 'static,
 ) -> Result<(Vec<(ObjectKey, u64)>, FsckReport), Failure> {
-    let (path, wal) = disks_of(place);
+    let (path, wal) = disks_of(place)?;
     let disks = Disks::open(&path, wal.as_deref(), Open::ReadOnly)?;
     let config = Config::for_memory(LIST_BYTES);
     let fsck = Fsck::new(disks.devices.clone(), false, &config).listing();
@@ -58,6 +58,16 @@ pub(crate) fn objects(
         return Err(Failure::new("cannot read a store", why).exit(Exit::Refused));
     }
     Ok((objects, report))
+}
+
+/// What keeps a list of objects from being one of all of them.
+pub(crate) fn damage(report: &FsckReport) -> Vec<String> {
+    let damage = report.findings.iter().filter(|f| f.severity == Severity::Damage);
+    let mut damage: Vec<String> = damage.map(|f| format!("{}: {}", f.place, f.what)).collect();
+    if report.more_findings > 0 {
+        damage.push(format!("... and {} more that is not as it should be", report.more_findings));
+    }
+    damage
 }
 
 /// Carries out `loligo store ls`.
@@ -80,7 +90,5 @@ pub(crate) fn run(args: &StoreLs) -> Result<Exit, Failure> {
             println!("{bytes:>12} {}", object_name(key));
         }
     }
-    let damage = report.findings.iter().filter(|f| f.severity == store::Severity::Damage);
-    let damage: Vec<String> = damage.map(|f| format!("{}: {}", f.place, f.what)).collect();
-    Ok(super::complain(&damage))
+    Ok(super::complain(&damage(&report)))
 }

@@ -105,7 +105,7 @@ impl<J: Job> DiskWork for Reading<J> {
 
 /// Does a job on a store.
 pub(crate) fn read<J: Job>(place: &StorePath, job: J) -> Result<WasRead<J::Outcome>, Failure> {
-    let (path, wal) = disks_of(place);
+    let (path, wal) = disks_of(place)?;
     let disks = Disks::open(&path, wal.as_deref(), Open::ReadOnly)?;
     let mount = MountReadOnly::new(disks.devices.clone(), Config::for_memory(READ_BYTES));
     let set = ReadSet::new();

@@ -211,8 +211,9 @@ impl Server {
                 AdminEvent::Failed(errno) => {
                     let path = admin_path(self.admin.as_ref());
                     let why = admin::strerror(types::Errno(errno));
-                    tracing::warn!("the admin socket {path} cannot be made: {why}");
-                    self.admin = None;
+                    tracing::warn!(
+                        "serves without the admin socket {path}, which is tried again: {why}"
+                    );
                 }
             }
         }

@@ -241,7 +241,10 @@ impl Daemon {
                     let error = std::io::Error::from_raw_os_error(errno);
                     let path = self.cfg.admin_socket.clone().unwrap_or_default();
                     let (id, path) = (self.cfg.id, path.display());
-                    fx.exit(1, format!("osd.{id}: cannot make the admin socket {path}: {error}"));
+                    // Its data are worth more than what the socket would tell of them.
+                    tracing::warn!(
+                        "osd.{id}: serves without the admin socket {path}, which is tried again: {error}"
+                    );
                 }
                 AdminEvent::Request(conn, request) => {
                     let asker = Asker::Socket(conn);

@@ -44,6 +44,12 @@ fn mkfs_refuses_what_holds_something() {
     let Err(why) = mkfs(&mut disk, &config, false) else { panic!() };
     assert!(why.to_string().contains("XFS") && why.to_string().contains("--force"), "{why}");
     assert_eq!(disk.block(DATA, 0), block);
+    // What nobody knows is somebody's, too.
+    let mut disk = Disk::new(1, &[8 << 20]);
+    disk.poke(DATA, 9, block);
+    let Err(why) = mkfs(&mut disk, &config, false) else { panic!() };
+    assert!(why.to_string().contains("unknown kind"), "{why}");
+    mkfs(&mut disk, &config, true).unwrap();
 }
 
 #[test]

@@ -25,6 +25,8 @@ const LAZY: Duration = Duration::from_millis(LAZY_MS);
 pub(super) struct Lazy {
     /// Those that the kernel was not handed yet.
     queued: usize,
+    /// The kernel did not take in all that it was handed.
+    has_rest: bool,
     in_flight: usize,
     /// When their ends are looked for.
     pub look_at: Option<Mono>,
@@ -129,11 +131,12 @@ impl Runner {
     /// Hands the kernel the writes that nobody waits for, behind all that somebody does.
     pub(super) fn submit_lazy(&mut self, now: Now) -> Result<(), RunError> {
         let queued = std::mem::take(&mut self.lazy.queued);
-        if queued == 0 {
+        if queued == 0 && !self.lazy.has_rest {
             return Ok(());
         }
         self.rings().main.submit_and_wait(0)?;
         self.rings().lazy.submit_and_wait(0)?;
+        self.lazy.has_rest = self.rings().lazy.has_rest();
         self.lazy.in_flight += queued;
         self.lazy.look_at = Some(now.mono.after(LAZY));
         Ok(())

@@ -10,6 +10,7 @@ use crate::memory::resident_bytes;
 use crate::net::{Conn, Listener};
 use crate::pool::ReadPool;
 use crate::ring::{Done, Ring};
+use crate::signals::{Signals, is_stop_wanted};
 use crate::slots::{Index, Slot, Slots};
 use crate::timer::{Timers, until};
 use bytes::Bytes;
@@ -25,7 +26,6 @@ use slab::Slab;
 use sockets::is_to_be_repeated;
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use types::{HashMap, Mono, UTime};
 
@@ -47,7 +47,7 @@ const MORE_BUFFERS: usize = 4 << 20;
 pub struct Options {
     /// Entries of the submission queue; a power of two.
     pub ring_entries: u32,
-    /// Whether SIGTERM and SIGINT become [`Event::Stop`].
+    /// Whether SIGTERM and SIGINT become [`Event::Stop`], also those that came between two runs.
     pub handle_signals: bool,
 }
 
@@ -151,7 +151,7 @@ struct Runner {
     lingering: Vec<(Mono, Index, ConnId)>,
     devices: Vec<Device>,
     kv: Option<Box<dyn ClusterStore>>,
-    signal: Option<UnixStream>,
+    signals: Option<Signals>,
     give_back_at: Mono,
     /// Memory of buffers when the core was last told of it, in bytes.
     told_buffers: usize,
@@ -159,6 +159,11 @@ struct Runner {
 
 impl Drop for Runner {
     fn drop(&mut self) {
+        // The kernel lets go of a ring some time after it was closed, and keeps the sockets on which it accepts
+        // until then. Whoever comes next would find their addresses in use.
+        for (_, listener) in &self.listeners {
+            let _ = rustix::net::shutdown(&listener.socket.fd, rustix::net::Shutdown::Both);
+        }
         drop(self.rings.take());
         self.slots.abandon();
     }
@@ -193,7 +198,7 @@ impl Runner {
             lingering: Vec::new(),
             devices,
             kv,
-            signal: None,
+            signals: None,
             give_back_at: Mono(0),
             told_buffers: 0,
         })
@@ -210,6 +215,8 @@ impl Runner {
 
     fn run<C: Core + ?Sized>(&mut self, core: &mut C) -> Result<Exit, RunError> {
         self.pending.push_back(Event::Start);
+        // It came when nobody was there to be told.
+        self.pending.extend((self.signals.is_some() && is_stop_wanted()).then_some(Event::Stop));
         let mut done = Vec::new();
         loop {
             let now = self.now();
@@ -315,17 +322,13 @@ impl Runner {
     }
 
     fn watch_signals(&mut self) -> Result<(), RunError> {
-        let (ours, theirs) = UnixStream::pair()?;
-        for signal in [libc::SIGTERM, libc::SIGINT] {
-            signal_hook::low_level::pipe::register(signal, theirs.try_clone()?)?;
-        }
-        self.signal = Some(ours);
+        self.signals = Some(Signals::new()?);
         self.arm_signal()
     }
 
     fn arm_signal(&mut self) -> Result<(), RunError> {
-        let Some(stream) = &self.signal else { return Ok(()) };
-        let fd = ring_types::Fd(stream.as_raw_fd());
+        let Some(signals) = &self.signals else { return Ok(()) };
+        let fd = ring_types::Fd(signals.stream.as_raw_fd());
         let mut buf = Box::new([0; 8]);
         let entry = opcode::Recv::new(fd, buf.as_mut_ptr(), 8).build();
         self.push(entry, Slot::Signal { _buf: buf })
@@ -360,6 +363,10 @@ impl Runner {
             Slot::Accept { .. } => None,
             Slot::AcceptPause { listener, .. } => {
                 self.arm_accept(listener)?;
+                None
+            }
+            Slot::ListenPause { listen, .. } => {
+                self.try_to_listen(now, *listen)?;
                 None
             }
             Slot::Connect { conn, .. } => self.connected(conn, d.result),

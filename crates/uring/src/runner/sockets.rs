@@ -3,21 +3,24 @@
 use super::{RunError, Runner};
 use crate::net::{Conn, Fill, Listener, Stage, dialler, listen, sockaddr};
 use crate::ring::Done;
-use crate::slots::{Index, SendMsg, Slot, Socket};
-use io::net::{
-    CLOSE_LINGER_MS, CloseReason, ConnId, ListenAddr, ListenId, NetEvent, NetOp, PeerAddr,
-};
+use crate::slots::{Index, Listening, SendMsg, Slot, Socket};
+use io::net::{CLOSE_LINGER_MS, CloseReason, ConnId, ListenAddr, NetEvent, NetOp, PeerAddr};
 use io::{AlignedBuf, Event, Now};
 use io_uring::{opcode, types as ring_types};
 use rustix::net::sockopt;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::Duration;
+use types::Mono;
 
 /// A send of up to so many bytes completes while it is submitted, or not at all: sockets buffer more.
 const SHORT_SEND_BYTES: usize = 32 << 10;
 /// After a connection could not be accepted, it is tried again after so long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// An address may seem to be in use when nobody uses it any more: the kernel keeps the sockets of a process that was
+/// killed for some milliseconds, on a busy machine more. It is tried again for so long.
+const LISTEN_LIMIT: Duration = Duration::from_secs(2);
+const LISTEN_PAUSE: Duration = Duration::from_millis(10);
 /// Of a receive: wait until there is something, without looking first (`IORING_RECVSEND_POLL_FIRST` in
 /// io_uring.h).
 const POLL_FIRST: u16 = 1;
@@ -30,7 +33,10 @@ pub(super) fn is_to_be_repeated(result: i32) -> bool {
 impl Runner {
     pub(super) fn net_op(&mut self, now: Now, op: NetOp) -> Result<(), RunError> {
         match op {
-            NetOp::Listen { listen: id, addr } => self.listen(id, &addr),
+            NetOp::Listen { listen: id, addr } => {
+                let until = now.mono.after(LISTEN_LIMIT);
+                self.try_to_listen(now.mono, Listening { id, addr, until })
+            }
             NetOp::Connect { conn, addr } => self.connect(conn, addr),
             NetOp::Send { conn, data } => {
                 let told = self.on_open(conn, |c| {
@@ -71,18 +77,25 @@ impl Runner {
         Some(f(&mut self.conns[index]))
     }
 
-    fn listen(&mut self, id: ListenId, addr: &ListenAddr) -> Result<(), RunError> {
-        match listen(addr) {
+    pub(super) fn try_to_listen(&mut self, now: Mono, to: Listening) -> Result<(), RunError> {
+        match listen(&to.addr) {
             Ok((fd, got)) => {
-                let is_unix = matches!(addr, ListenAddr::Unix(_));
+                let (id, is_unix) = (to.id, matches!(to.addr, ListenAddr::Unix(_)));
                 let listener = Listener { id, socket: Socket { fd }, is_unix, fails: false };
                 let index = self.listeners.insert(listener);
                 self.arm_accept(index)?;
                 self.pending.push_back(Event::Net(NetEvent::Listening { listen: id, addr: got }));
             }
+            Err(rustix::io::Errno::ADDRINUSE) if now < to.until => {
+                let after = Box::new(ring_types::Timespec::from(LISTEN_PAUSE));
+                let at: *const ring_types::Timespec = &*after;
+                let entry = opcode::Timeout::new(at).build();
+                let listen = Box::new(to);
+                self.push(entry, Slot::ListenPause { listen, _after: after })?;
+            }
             Err(e) => {
-                let errno = e.raw_os_error();
-                self.pending.push_back(Event::Net(NetEvent::ListenFailed { listen: id, errno }));
+                let (listen, errno) = (to.id, e.raw_os_error());
+                self.pending.push_back(Event::Net(NetEvent::ListenFailed { listen, errno }));
             }
         }
         Ok(())
@@ -256,7 +269,7 @@ impl Runner {
             return None;
         }
         conn.is_full = result == -libc::EAGAIN;
-        let result = if conn.is_full { 0 } else { result };
+        let result = if is_to_be_repeated(result) { 0 } else { result };
         if result < 0 {
             return match conn.stage {
                 Stage::Draining => {
@@ -425,6 +438,25 @@ mod tests {
             let chunk = conn.take_chunk();
             assert!(runner.received(index, chunk, done).is_none());
             assert!(runner.conns[index].wants_recv());
+        }
+    }
+
+    /// A signal, or a full socket, breaks no connection.
+    #[test]
+    fn a_send_that_did_nothing_is_done_again() {
+        let mut runner = Runner::new(Vec::new(), None, &Options::default()).expect("io_uring");
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        let index = runner.add_conn(ConnId(1), ours.into(), Stage::Open);
+        let piece = bytes::Bytes::from_static(b"piece");
+        runner.conns[index].enqueue([piece].into_iter().collect());
+        for result in [-libc::EINTR, -libc::EAGAIN] {
+            let conn = &mut runner.conns[index];
+            let msg = conn.gather();
+            (conn.sending, conn.in_flight) = (true, 1);
+            assert!(runner.sent(index, msg, result).is_none());
+            let conn = &runner.conns[index];
+            assert!(conn.wants_send() && conn.queued_bytes == 5);
+            assert_eq!(conn.is_full, result == -libc::EAGAIN);
         }
     }
 }

@@ -67,3 +67,37 @@ fn the_core_is_told_of_more_buffers() {
         fx.connect(([127, 0, 0, 1], 1).into());
     });
 }
+
+/// Somebody wants the end of a daemon that is just starting again.
+#[test]
+fn a_signal_between_two_runs_is_heard_by_the_second() {
+    const CHILD: &str = "URING_TEST_SIGNAL";
+    let name = "a_signal_between_two_runs_is_heard_by_the_second";
+    if std::env::var_os(CHILD).is_none() {
+        // In a process of its own: it is the process that is to end.
+        let this = std::env::current_exe().unwrap();
+        let mut child = std::process::Command::new(this);
+        child.args(["--exact", name]).env(CHILD, "1");
+        assert!(child.status().unwrap().success());
+        return;
+    }
+    let life = |wanted: fn(&Event) -> bool| {
+        let step = move |_, event: Event, fx: &mut Effects| {
+            if wanted(&event) {
+                fx.exit(0, "as it should be");
+            }
+        };
+        let mut core = Script { step, deadline: Mono::default().after(Duration::from_secs(20)) };
+        let exit = uring::run(&mut core, Vec::new(), None, &uring::Options::default()).unwrap();
+        assert_eq!(exit.code, 0, "{}", exit.why);
+    };
+    life(|event| matches!(event, Event::Start));
+    assert!(!uring::is_stop_wanted());
+    let me = rustix::process::getpid();
+    rustix::process::kill_process(me, rustix::process::Signal::TERM).unwrap();
+    // Another thread may be the one that gets it.
+    while !uring::is_stop_wanted() {
+        std::thread::yield_now();
+    }
+    life(|event| matches!(event, Event::Stop));
+}

@@ -209,6 +209,54 @@ fn a_unix_socket_serves_and_replaces_a_left_over_one() {
     assert_eq!(asker.unwrap().join().unwrap(), "world");
 }
 
+/// The kernel lets go of a ring, and of the sockets it accepts on, only some time after the run that had it.
+#[test]
+fn a_run_listens_where_the_one_before_it_did() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.sock");
+    let mut port = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    for _ in 0..50 {
+        let mut open = 0;
+        run(Vec::new(), |_, event, fx| match event {
+            Event::Start => {
+                fx.net.push(NetOp::Listen { listen: LISTEN, addr: ListenAddr::Unix(path.clone()) });
+                fx.net.push(NetOp::Listen { listen: ListenId(2), addr: ListenAddr::Tcp(port) });
+            }
+            Event::Net(NetEvent::Listening { addr, .. }) => {
+                port = addr.unwrap_or(port);
+                open += 1;
+                if open == 2 {
+                    fx.exit(0, "both");
+                }
+            }
+            other => assert!(!matches!(other, Event::Net(_)), "{other:?}"),
+        });
+        let refused = std::os::unix::net::UnixStream::connect(&path).unwrap_err();
+        assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    }
+}
+
+/// It is somebody else's, who was killed a moment ago.
+#[test]
+fn an_address_that_becomes_free_is_had() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.sock");
+    let mut other = Some(std::os::unix::net::UnixListener::bind(&path).unwrap());
+    run(Vec::new(), |now, event, fx| match event {
+        Event::Start => {
+            fx.net.push(NetOp::Listen { listen: LISTEN, addr: ListenAddr::Unix(path.clone()) });
+            // Its failure comes when that of the other has come.
+            fx.connect("127.0.0.1:1".parse().unwrap());
+        }
+        Event::Net(NetEvent::Closed { .. }) => drop(other.take()),
+        Event::Net(NetEvent::Listening { .. }) => {
+            assert!(other.is_none());
+            fx.exit(0, "it has it");
+        }
+        other => assert!(!matches!(other, Event::Net(_)), "{other:?} at {now:?}"),
+    });
+}
+
 #[test]
 fn a_thousand_connections_are_served() {
     const MANY: usize = 1000;

@@ -64,6 +64,9 @@ fn objects_are_written_read_and_removed() {
     let read = "rados --rw randread --bs 4k --iodepth 8 --size 1M --runtime 1 --no-fill";
     let said = measured(&pool, &format!("{read} --object-prefix mine"));
     assert_eq!((&said["hole_bytes"], said.get("write")), (&0.into(), None));
+    // They were there, and stay, unless the contrary is asked for.
+    assert_eq!(pool.ls().len(), 256);
+    measured(&pool, &format!("{read} --object-prefix mine --cleanup"));
     assert!(pool.ls().is_empty(), "{:?}", pool.ls());
     let error = bench(pool.cluster, &format!("{read} --object-prefix none --pool {}", pool.name));
     assert!(error.fails(1).contains("none.0."));

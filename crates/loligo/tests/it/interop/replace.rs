@@ -7,6 +7,8 @@ use std::time::Duration;
 
 /// Refused for the sake of data.
 const REFUSED: i32 = 5;
+/// This machine cannot.
+const MACHINE: i32 = 4;
 const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -21,6 +23,78 @@ pub fn kill(c: &Cluster, osd: u32) {
     c.kill(&format!("osd.{osd}"));
     let down = || c.ask("osd dump")["osds"][osd as usize]["up"] == 0;
     assert!(Deadline::after(LIMIT).until(PAUSE, down), "osd.{osd} is not down");
+}
+
+/// Whatever stands in the folder under the names of the OSD's disks. All of it is found before the OSD is destroyed.
+fn what_is_not_its_own_stays(c: &Cluster, ext4: &[u8]) {
+    let folder = |osd: u32| c.dir().join(format!("osd.{osd}"));
+    let go = || replace(c, 1).args(["--accept-fewer-copies", "--yes"]);
+    let is_destroyed = || {
+        let dump = c.ask("osd dump");
+        let state = dump["osds"][1]["state"].to_string();
+        state.contains("destroyed")
+    };
+    let (block, aside) = (folder(1).join("block"), folder(1).join("aside"));
+    std::fs::rename(&block, &aside).unwrap();
+    // Its disk has got another's name, and that name something else.
+    std::os::unix::fs::symlink(c.dir().join("files"), &block).unwrap();
+    let said = go().fails(REFUSED);
+    assert!(said.contains("ext4"), "{said}");
+    assert!(std::fs::read(&block).unwrap() == ext4);
+    std::fs::remove_file(&block).unwrap();
+    // Nor is a disk that is not there a file that is to be made.
+    std::os::unix::fs::symlink(c.dir().join("nowhere"), &block).unwrap();
+    let said = go().args(["--size", "256M"]).fails(REFUSED);
+    assert!(said.contains("nowhere") && block.is_symlink(), "{said}");
+    std::fs::remove_file(&block).unwrap();
+    std::fs::rename(&aside, &block).unwrap();
+
+    // The log of another OSD.
+    let (log, wal) = (c.dir().join("log2"), folder(1).join("block.wal"));
+    let mkfs = |disk: &std::path::Path, id: &str, log: &std::path::Path| {
+        let fsid = c.ask("status")["fsid"].as_str().unwrap().to_owned();
+        std::fs::File::create(log).unwrap().set_len(64 << 20).unwrap();
+        let tool = Tool::new(BINARY).args(["store", "mkfs", "--fsid", &fsid, "--id", id]);
+        tool.args(["--size", "256M", "--wal"]).arg(log).arg(disk).ok();
+    };
+    mkfs(&c.dir().join("disk2"), "2", &log);
+    std::os::unix::fs::symlink(&log, &wal).unwrap();
+    let before = std::fs::read(&log).unwrap();
+    let said = go().fails(REFUSED);
+    assert!(said.contains("the log of osd.2"), "{said}");
+    assert!(std::fs::read(&log).unwrap() == before);
+    std::fs::remove_file(&wal).unwrap();
+    // What is too small, or lacks a size.
+    let small = c.dir().join("small");
+    std::fs::File::create(&small).unwrap().set_len(1 << 20).unwrap();
+    go().arg("--disk").arg(&small).fails(MACHINE);
+    let said = go().arg("--disk").arg(c.dir().join("new")).fails(REFUSED);
+    assert!(said.contains("--size"), "{said}");
+    assert!(!is_destroyed());
+}
+
+/// Its log stays where it is, and is the new store's.
+#[test]
+fn an_osd_with_a_log_of_its_own_gets_a_new_disk() {
+    if is_foreign() {
+        return;
+    }
+    let c = Cluster::start(3, "256M");
+    kill(&c, 1);
+    let folder = c.dir().join("osd.1");
+    let fsid = c.ask("status")["fsid"].as_str().unwrap().to_owned();
+    let (block, wal) = (folder.join("block"), folder.join("block.wal"));
+    std::fs::File::create(&wal).unwrap().set_len(64 << 20).unwrap();
+    let mkfs = Tool::new(BINARY).args(["store", "mkfs", "--fsid", &fsid, "--id", "1", "--force"]);
+    mkfs.arg(&block).arg("--wal").arg(&wal).ok();
+    let new = c.dir().join("new");
+    let go = replace(&c, 1).args(["--accept-fewer-copies", "--yes", "--size", "300M", "--json"]);
+    let done = go.arg("--disk").arg(&new).json();
+    assert_eq!(done["done"], true);
+    assert!(block.is_symlink() && std::fs::read_link(&block).unwrap().ends_with("new"));
+    c.dev("start").ok();
+    c.wait_until_clean(LIMIT);
+    assert_eq!(c.ask("osd dump")["osds"][1]["uuid"], done["store"]);
 }
 
 #[test]
@@ -63,6 +137,7 @@ fn a_disk_is_replaced_when_nothing_is_lost_by_it() {
     let said = accept().arg("--yes").arg("--disk").arg(&files).fails(REFUSED);
     assert!(said.contains("ext4") && said.contains("wipefs"), "{said}");
     assert!(std::fs::read(&files).unwrap() == image);
+    what_is_not_its_own_stays(&c, &image);
     c.dev("start").ok();
     c.wait_until_clean(LIMIT);
     kill(&c, 1);

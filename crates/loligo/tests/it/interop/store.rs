@@ -5,6 +5,7 @@ use super::cluster::{BINARY, Cluster, is_foreign};
 use super::tool::Tool;
 use super::unfound::Osd;
 use loligo::wait::Deadline;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -172,9 +173,83 @@ fn a_damaged_store_gives_what_it_has() {
     store("dump", &place).arg(named(":good:")).arg("--data").arg(&file).ok();
     assert!(std::fs::read(&file).unwrap() == data(3));
     let export = c.dir().join("pg.export");
-    let said =
-        store("export", &place).args(["--pgid", &pgid]).arg("--file").arg(export).fails(DAMAGED);
+    let file = ["--file".as_ref(), export.as_os_str()];
+    let said = store("export", &place).args(["--pgid", &pgid]).args(file).fails(DAMAGED);
     assert!(said.contains("hurt"), "{said}");
+
+    // Whoever imports it does not believe that it has what it has not.
+    c.dev("start").ok();
+    let mut osd = Osd::new(&c, 0);
+    osd.kill();
+    store("import", &place).args(file).arg("--force").fails(DAMAGED);
+    osd.start();
+    let health = || c.ceph().args(["health", "detail"]).text();
+    let told = || health().contains(&format!("pg {pgid} has 1 unfound objects"));
+    assert!(Deadline::after(LIMIT).until(PAUSE, told), "{}", health());
+    let mut reader = std::process::Command::new("timeout");
+    reader.args(["2", "rados", "-p", "rbd", "get", "hurt", "/dev/null"]);
+    let status = reader.env("CEPH_CONF", c.conf()).status().unwrap();
+    assert_eq!(status.code(), Some(124), "an object that is lost was read");
+    assert!(rados().args(["get", "good", "-"]).ok() == data(3));
+}
+
+/// A part of the list of objects is overwritten: which those were, nobody knows.
+#[test]
+fn what_comes_from_a_damaged_list_is_not_taken_for_all() {
+    if is_foreign() {
+        return;
+    }
+    let c = Cluster::start(1, SMALL);
+    c.ceph().args(["osd", "pool", "create", "one", "1", "1", "--autoscale-mode=off"]).ok();
+    let one = ["osd", "pool", "set", "one", "size", "1", "--yes-i-really-mean-it"];
+    c.ceph().args(one).ok();
+    c.wait_until_clean(LIMIT);
+    let rados = || c.rados().args(["-p", "one"]);
+    // Long names, so that the list takes several nodes of the tree.
+    let name = |n: usize| format!("object{n}-{}", "y".repeat(500));
+    for n in 0..30 {
+        rados().args(["put", &name(n), "-"]).stdin(data(1)).ok();
+    }
+    let pgid = c.ask(&format!("osd map one {}", name(7)))["pgid"].as_str().unwrap().to_owned();
+    let fsid = c.ask("status")["fsid"].as_str().unwrap().to_owned();
+    c.dev("stop").ok();
+    let place = c.dir().join("osd.0");
+    let disk = std::fs::File::options().read(true).write(true).open(place.join("block")).unwrap();
+    let image = std::fs::read(place.join("block")).unwrap();
+    // Nodes of the tree that are leaves: the magic, format 2, level 0; in them their length in blocks.
+    let leaf = |at: &usize| image[*at..].starts_with(b"LoTN\x02\x00");
+    let leaves = (0..image.len() / 4096).map(|block| block * 4096).filter(leaf);
+    let in_them = |at: usize| at..at + 4096 * usize::from(image[at + 8]);
+    let leaves =
+        leaves.filter(|at| image[in_them(*at)].windows(9).any(|bytes| bytes == b"object7-y"));
+    let export = c.dir().join("pg.export");
+    let file = ["--file".as_ref(), export.as_os_str()];
+    // One of those that have its name is a part of the list; others have the log, or what was before.
+    let mut said = String::new();
+    let mut leaves = leaves.filter(|at| {
+        let flip = |by: u8| disk.write_all_at(&[image[at + 40] ^ by], *at as u64 + 40).unwrap();
+        flip(1);
+        let _ = std::fs::remove_file(&export);
+        let ran = store("export", &place).args(["--pgid", &pgid]).args(file).run();
+        said = String::from_utf8(ran.out).unwrap() + &ran.err;
+        let found = ran.status.code() == Some(DAMAGED) && said.contains("tree node");
+        if !found || store("ls", &place).run().out.windows(9).any(|b| b == b"object7-y") {
+            flip(0);
+            return false;
+        }
+        true
+    });
+    assert!(leaves.next().is_some(), "no part of the list is found");
+    assert!(said.contains("missing altogether"), "{said}");
+
+    let heir = c.dir().join("heir");
+    let new = ["--fsid", &fsid, "--id", "5", "--size", "256M"];
+    store("mkfs", &heir).args(new).ok();
+    let said = store("import", &heir).args(file).fails(REFUSED);
+    assert!(said.contains("--accept-incomplete"), "{said}");
+    store("import", &heir).args(file).arg("--accept-incomplete").ok();
+    let listed = store("ls", &heir).text();
+    assert!(listed.contains(":object") && !listed.contains(":object7-"), "{listed}");
 }
 
 #[test]
