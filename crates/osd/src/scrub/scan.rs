@@ -70,8 +70,7 @@ impl Scan {
 
     /// Adds the object at hand. With enough in the list it ends there.
     fn found(&mut self, found: ScrubObject) {
-        let attrs = found.attrs.iter().map(|(name, value)| name.len() + value.len());
-        self.bytes += attrs.sum::<usize>() + found.meta.len();
+        self.bytes += found.bytes();
         self.objects.push(found);
         let Some(open) = &mut self.open else { return };
         open.pop_front();
