@@ -55,8 +55,7 @@ impl Daemon {
             return;
         }
         // The primary's log may be larger than ours: then the object is brought in smaller parts.
-        let weight = (m.txn.len() as u64).saturating_add(self.store.logged_data_bytes(&txn));
-        let is_too_long = weight > self.store.max_first_transaction_bytes();
+        let is_too_long = self.store.is_too_large(&txn, bytes as u64);
         let versions: SmallVec<[Eversion; 2]> = records.iter().map(|r| r.entry.version).collect();
         let taken = match m.txn.is_empty() {
             true => Taken::LogOnly,

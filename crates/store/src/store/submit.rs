@@ -39,7 +39,8 @@ impl Store {
         // The last turn may have been long ago.
         self.now = now.mono;
         txn.check().map_err(SubmitError::Invalid)?;
-        if self.life != Life::Running || self.must_wait(txn) {
+        let data_bytes = txn.data_bytes();
+        if self.life != Life::Running || self.must_wait(data_bytes) {
             return Err(self.busy());
         }
         let context = Context {
@@ -52,7 +53,7 @@ impl Store {
             kept: &self.blocks,
             txns: &self.txns,
             fetched,
-            small_write_bytes: self.small_write_bytes(txn.data_bytes()),
+            small_write_bytes: self.small_write_bytes(data_bytes),
             codec: &self.codec,
             arena: &self.arena,
         };
@@ -65,7 +66,10 @@ impl Store {
         self.record_of(&outcome, txn).encode(&mut record);
         let checked = self.check_room(&outcome, record.len(), txn.may_use_reserve);
         let taken = match checked {
-            Ok(()) => Ok(self.take(txn, outcome, &record)),
+            Ok(()) => {
+                self.counters.data_bytes += data_bytes;
+                Ok(self.take(txn, outcome, &record))
+            }
             Err(why) => {
                 self.undo(&outcome.taken);
                 Err(why)
@@ -89,6 +93,18 @@ impl Store {
 
     fn is_much(&self, data_bytes: u64) -> bool {
         data_bytes > self.max_first_transaction_bytes() / SHORT_WRITES_SHARE
+    }
+
+    /// Whether the log does not take a transaction of another store, encoded in so many bytes with its data, as far
+    /// as can be told beforehand.
+    pub fn is_too_large(&self, txn: &Transaction, bytes: u64) -> bool {
+        let max = self.max_first_transaction_bytes();
+        let most_of_ends = txn.ops().len() as u64 * (CHANGE_ROW_BYTES + 2 * BLOCK_BYTES as u64);
+        // Nearly all are far from it.
+        if bytes.saturating_add(most_of_ends) <= max {
+            return false;
+        }
+        bytes.saturating_sub(txn.data_bytes()).saturating_add(self.logged_data_bytes(txn)) > max
     }
 
     /// What the data of a transaction takes of the log, at most, as far as it can be told without what is stored:
@@ -162,9 +178,9 @@ impl Store {
     }
 
     /// Whether writers are so far ahead that this one has to wait.
-    fn must_wait(&mut self, txn: &Transaction) -> bool {
+    fn must_wait(&mut self, data_bytes: u64) -> bool {
         let flying = self.direct.bytes();
-        if flying > 0 && flying + txn.data_bytes() > self.config.direct_inflight_bytes {
+        if flying > 0 && flying + data_bytes > self.config.direct_inflight_bytes {
             return true;
         }
         self.holds_writers()
@@ -208,7 +224,6 @@ impl Store {
         let data = DirectWrites::completions(&outcome.direct);
         let id = self.txns.begin(txn.sequencer, data, self.now);
         self.counters.transactions += 1;
-        self.counters.data_bytes += txn.data_bytes();
         self.counters.overwrites_unseen += outcome.unseen;
         self.counters.logged_blocks += outcome.blocks.len() as u64;
         self.dirty_since.get_or_insert(self.now);
