@@ -64,6 +64,11 @@ pub struct ObjectMeta {
 }
 
 impl ObjectMeta {
+    /// Whether the store takes it as a record, with something added later.
+    pub fn has_room(&self) -> bool {
+        denc::encode(self).len() <= store::MAX_META_BYTES - SPARE_BYTES
+    }
+
     /// Reads the record of an object.
     ///
     /// # Errors
@@ -72,6 +77,9 @@ impl ObjectMeta {
         denc::decode(bytes)
     }
 }
+
+/// What may be added to the record of a head beside watches, at most.
+const SPARE_BYTES: usize = 256;
 
 /// Attribute of a head that holds its [`SnapSet`]. Users' attributes begin with `_`.
 pub const SNAPSET_ATTR: &[u8] = b"snapset";

@@ -13,13 +13,21 @@ use io::BLOCK_BYTES;
 use peer::{Push, PushCursor};
 use pg::Changed;
 use std::collections::BTreeMap;
-use store::{Miss, OmapRange, Transaction};
-use types::testing::{Bug, planted};
+use store::{Miss, OmapRange, Store, Transaction};
+use types::testing::{Bug, Probe, hit, planted};
 use types::{Errno, Eversion, HObject, ObjectKey, SnapId};
 
 /// Pieces of what was written of an object that one part has, together: the receiver's log takes them whole, be
 /// it the smallest one.
 const PIECES_BYTES: u64 = 2 << 20;
+
+/// Attributes, and the omap header, that travel with data and omap: with more of them nothing else comes in
+/// their part, so that any log takes it.
+const FEW_VALUE_BYTES: usize = 64 << 10;
+
+fn few_values(limits: &Limits) -> usize {
+    limits.push_omap_bytes.min(FEW_VALUE_BYTES)
+}
 
 fn most_in_pieces(limits: &Limits) -> u64 {
     limits.push_bytes.min(PIECES_BYTES)
@@ -57,8 +65,9 @@ impl From<Miss> for PartError {
     }
 }
 
-/// Reads what comes next of an object. What was written beside the push comes with the last part;
-/// what of it is too much for that comes before, in parts that leave the cursor where it is.
+/// Reads what comes next of an object: attributes, data, omap. What was written beside the push comes with the
+/// last part; what of it is too much for that comes before, in parts that leave the cursor where it is, or
+/// that bring the attributes once more.
 pub(crate) fn read_part(
     reader: Reader<'_>,
     limits: &Limits,
@@ -80,12 +89,16 @@ pub(crate) fn read_part(
         part.add_written(reader, &key, beside.ranges.first(most))?;
         return Ok(Part { next, ..part });
     }
-    // Where attributes and the header are long, the omap does not come with them.
-    let mut with_omap = true;
+    let mut attrs_after = cursor.attrs_after.clone();
     if *cursor == PushCursor::default() {
-        part.attrs = attrs_of(store, &key)?;
         part.omap_header = store.omap_header(&key)?.unwrap_or_default();
-        with_omap = part.value_bytes() <= limits.push_omap_bytes;
+        attrs_after = Some(Bytes::new());
+    }
+    if let Some(after) = attrs_after {
+        next.attrs_after = part.add_attrs(store, limits, &key, after, few_values(limits))?;
+        if next.attrs_after.is_some() {
+            return Ok(Part { next, ..part });
+        }
     }
     if !cursor.data_done {
         let from = cursor.data_offset;
@@ -101,7 +114,7 @@ pub(crate) fn read_part(
         next.data_offset = to;
         next.data_done = to >= stat.size;
     }
-    if next.data_done && with_omap {
+    if next.data_done {
         let range = OmapRange {
             from: cursor.omap_after.clone(),
             after: !cursor.omap_after.is_empty(),
@@ -118,16 +131,21 @@ pub(crate) fn read_part(
     }
     if next.done {
         part.add_written(reader, &key, beside.ranges.clone())?;
-        if beside.attrs {
-            part.attrs = attrs_of(store, &key)?;
+    }
+    if next.done && beside.attrs {
+        let left = part.add_attrs(store, limits, &key, Bytes::new(), few_values(limits))?;
+        if left.is_some() {
+            // They are too much for this part: all of them come again.
+            part.attrs.clear();
+            (next.attrs_after, next.done) = (Some(Bytes::new()), false);
         }
     }
     Ok(Part { next, ..part })
 }
 
 /// Reads what was changed of an object since version `base`, which is known up to version `to`. `None`: that
-/// is not its version, or the whole is read and sent as fast: many small reads also stand in the way of
-/// clients, more than a long one.
+/// is not its version, or its attributes do not fit into one part, or the whole is read and sent as fast: many
+/// small reads also stand in the way of clients, more than a long one.
 pub(crate) fn read_changes(
     reader: Reader<'_>,
     limits: &Limits,
@@ -149,7 +167,10 @@ pub(crate) fn read_changes(
     }
     let mut part = Part { exists: true, version: to, size: stat.size, base, ..Part::absent() };
     part.meta = Bytes::copy_from_slice(&stat.meta);
-    part.attrs = attrs_of(store, &key)?;
+    // There is no omap with them.
+    if part.add_attrs(store, limits, &key, Bytes::new(), limits.push_omap_bytes)?.is_some() {
+        return Ok(None);
+    }
     part.add_written(reader, &key, ranges)?;
     part.beside = Ranges::default();
     part.next = PushCursor { data_done: true, done: true, ..PushCursor::default() };
@@ -191,10 +212,36 @@ impl Part {
         }
     }
 
-    /// Bytes of attributes and the omap header.
-    fn value_bytes(&self) -> usize {
-        let attrs = self.attrs.iter().map(|(name, value)| name.len() + value.len());
-        attrs.sum::<usize>() + self.omap_header.len()
+    /// Adds attributes behind `after`. Gives where they go on, before anything else; `None`: all are here, and with
+    /// the header no more than `few` bytes, so that something else may come with them.
+    fn add_attrs(
+        &mut self,
+        store: &Store,
+        limits: &Limits,
+        key: &ObjectKey,
+        after: Bytes,
+        few: usize,
+    ) -> Result<Option<Bytes>, PartError> {
+        if self.omap_header.len() > few {
+            return Ok(Some(after));
+        }
+        let range = OmapRange {
+            from: after.clone(),
+            after: !after.is_empty(),
+            max_entries: limits.push_omap_entries,
+            max_bytes: limits.push_omap_bytes,
+            ..OmapRange::default()
+        };
+        let page = store.attr_list(key, &range)?.unwrap_or_default();
+        let bytes = page.entries.iter().map(|(name, value)| name.len() + value.len());
+        let bytes = bytes.sum::<usize>() + self.omap_header.len();
+        let goes_on = page.more || bytes > few;
+        let last = page.entries.last().map_or(after, |(name, _)| name.clone());
+        self.attrs = page.entries.into_iter().map(|(k, v)| ((&k[..]).into(), v)).collect();
+        if goes_on {
+            hit(Probe::AttrsDivided);
+        }
+        Ok(goes_on.then_some(last))
     }
 
     /// Adds what was written beside the push. Holes too: where it comes there may be other bytes.
@@ -227,14 +274,6 @@ impl Part {
         }
         lacks.map_or(Ok(()), Err)
     }
-}
-
-fn attrs_of(
-    store: &store::Store,
-    key: &ObjectKey,
-) -> Result<Vec<(types::ByteString, Bytes)>, PartError> {
-    let attrs = store.attrs(key)?.unwrap_or_default();
-    Ok(attrs.into_iter().map(|(k, v)| ((&k[..]).into(), v)).collect())
 }
 
 /// A clone that has arrived comes into the snapshot index.
@@ -292,7 +331,7 @@ pub(crate) fn apply_part(txn: &mut Transaction, m: &Push) -> Result<(), Errno> {
 
 /// Objects of a PG from `from` on, with their versions, and where the listing ends.
 pub(crate) fn list_objects(
-    store: &store::Store,
+    store: &Store,
     from: &ObjectKey,
     end: &ObjectKey,
     at_once: usize,

@@ -26,7 +26,8 @@ use types::testing::{Probe, hit};
 use types::{Eversion, HObject, Mono, OsdId, PgId, SnapId};
 use wire::msg::Payload;
 
-/// Parts that bring nothing but what was written beside a push, before writes have to wait for it.
+/// Parts that bring what was written beside a push, before writes have to wait for it. (The last one does not
+/// count: then it is over.)
 const CATCH_UP_PARTS: u32 = 8;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -150,7 +151,11 @@ impl Sending {
                     // What is in front of the cursor is sent now, if it was not to be.
                     self.shared.remove(from, end - from);
                 }
-                Op::SetAttr { .. } => self.beside.attrs = true,
+                // One that is not sent yet comes as it is then.
+                Op::SetAttr { name, .. } => {
+                    let after = self.cursor.attrs_after.as_ref();
+                    self.beside.attrs |= after.is_none_or(|after| name <= after);
+                }
                 Op::SetMeta { .. } | Op::Touch(_) => {}
                 _ => return false,
             }
@@ -317,6 +322,11 @@ impl Daemon {
         sending.version = part.version;
         sending.parts = sending.parts.saturating_add(1);
         sending.catch_up_parts += u32::from(part.next == sending.cursor);
+        if part.next.attrs_after.as_ref().is_some_and(Bytes::is_empty) {
+            // All of them are still to come, as they will be then.
+            sending.beside.attrs = false;
+            sending.catch_up_parts += 1;
+        }
         part.beside.iter().for_each(|(offset, len)| sending.beside.ranges.remove(offset, len));
         // Who pulls gives it back with what it asks for next.
         let tells = sending.pulled || part.base_snap != SnapId::default();

@@ -1,5 +1,6 @@
 //! Transactions of a PG that are not a client's write: in order, waiting where they must.
 
+use crate::boot::EXIT_REPAIR;
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{Queued, Then, Thens, account};
 use crate::trim::drop_left_rows;
@@ -8,7 +9,7 @@ use maps::OsdMap;
 use peer::PgPeering;
 use pg::{Ctx, Fx, Notice, Pg, forget_deleted, put_deleted};
 use std::collections::VecDeque;
-use store::{ReadSet, StoreError, SubmitError, Transaction};
+use store::{Invalid, ReadSet, StoreError, SubmitError, Transaction};
 use types::{HObject, PgId};
 use wire::msg::Payload;
 
@@ -282,10 +283,15 @@ impl Daemon {
                 self.blocked.push(Waiter::Queue(pgid));
             }
             SubmitError::Invalid(why) => {
-                fx.exit(
-                    1,
-                    format!("osd.{}: pg {pgid}: a transaction cannot be: {why}", self.cfg.id),
-                );
+                // What a clone takes of the log is not known before. The primary's log takes more than ours: when
+                // we come back without this write, the object is brought to us in parts.
+                let first = self.pgs.get(&pgid).and_then(|host| host.queue.iter().next());
+                let answers = |q: &Queued| q.then.iter().any(|t| matches!(t, Then::RepAck(..)));
+                let is_copy = first.is_some_and(answers);
+                let too_large = matches!(why, Invalid::TooLarge { .. });
+                let code = if is_copy && too_large { EXIT_REPAIR } else { 1 };
+                let id = self.cfg.id;
+                fx.exit(code, format!("osd.{id}: pg {pgid}: a transaction cannot be: {why}"));
             }
         }
     }
@@ -305,7 +311,7 @@ impl Daemon {
                 // What is written here is damaged. When we come back without this write, the log
                 // says that the object is missing, and it is brought whole.
                 fx.exit(
-                    crate::boot::EXIT_REPAIR,
+                    EXIT_REPAIR,
                     format!(
                         "osd.{}: pg {pgid}: what a write needs cannot be read: {error}. It starts \
                          again without the write, to be given the object by another copy",

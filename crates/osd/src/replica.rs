@@ -33,8 +33,6 @@ impl Daemon {
         let data: usize = m.data.iter().map(bytes::Bytes::len).sum();
         let bytes = data + m.txn.len();
         let no_room = self.must_leave_out(data as u64, bytes as u64);
-        // The primary's log is larger than ours: the object is brought in smaller parts.
-        let is_too_long = m.txn.len() as u64 > self.store.max_first_transaction_bytes();
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         if !host.started || !host.pg.accepts_write(from, m.interval) {
             return;
@@ -56,6 +54,8 @@ impl Daemon {
             self.submit(pgid, empty, then, fx);
             return;
         }
+        // The primary's log may be larger than ours: then the object is brought in smaller parts.
+        let is_too_long = self.store.is_too_large(&txn, bytes as u64);
         let versions: SmallVec<[Eversion; 2]> = records.iter().map(|r| r.entry.version).collect();
         let taken = match m.txn.is_empty() {
             true => Taken::LogOnly,

@@ -116,7 +116,7 @@ payload!(RepAck, 18);
 
 /// Where a push in several parts stands: what is next.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 1, compat = 1)]
+#[denc(v = 2, compat = 1)]
 pub struct PushCursor {
     /// The next byte of data.
     pub data_offset: u64,
@@ -126,6 +126,11 @@ pub struct PushCursor {
     pub omap_after: Bytes,
     /// Whether everything is sent.
     pub done: bool,
+    /// Attributes go on after this one (empty: from the start), before anything else. `None`: they do not,
+    /// but for the first part, which begins them. (Who knows nothing of it answers with another cursor than was
+    /// sent, and gets no more of an object whose attributes take several parts.)
+    #[denc(since = 2)]
+    pub attrs_after: Option<Bytes>,
 }
 
 /// Primary to a holder: send me this object.
@@ -207,7 +212,8 @@ pub struct Push {
     pub size: u64,
     /// What the OSD keeps with it.
     pub meta: Bytes,
-    /// Its attributes; in the first part, and in the last one if they have changed.
+    /// Attributes of this part. They begin with the first one, and anew when all else is sent if they have
+    /// changed meanwhile.
     pub attrs: Vec<(ByteString, Bytes)>,
     /// Its omap header; in the first part only.
     pub omap_header: Bytes,

@@ -83,6 +83,7 @@ fn interval(first: u32, last: u32, acting: &[i32], maybe_went_rw: bool) -> Inter
         acting,
         primary,
         maybe_went_rw,
+        follows: false,
     }
 }
 
@@ -115,6 +116,13 @@ fn what_only_one_ever_had_is_taken_back() {
     };
     assert_eq!(after(&with(&[2, 1], true), missing(1)), [object()]);
     assert_eq!(after(&with(&[0], false), missing(1)), [object()]);
+    // What a later interval stands for is not in the list.
+    let many = [
+        Interval { last: Epoch(5), ..of_write.clone() },
+        interval(6, 6, &[1, 2], true),
+        interval(7, 7, &[2, 1], true),
+    ];
+    assert_eq!(after(&many, missing(1)), [object()]);
     assert!(after(&with(&[0], true), missing(1)).is_empty());
     assert!(after(&with(&[1, 3], true), missing(1)).is_empty());
 }

@@ -326,6 +326,7 @@ impl Pg {
             up: self.mapping.up.clone(),
             primary: self.mapping.acting_primary,
             maybe_went_rw: maybe_went_rw(&self.mapping, first, self.rules, old),
+            follows: false,
         };
         self.past.push(interval);
     }

@@ -64,6 +64,7 @@ impl Prior {
 mod tests {
     use super::*;
     use crate::intervals::OsdSet;
+    use proptest::prelude::*;
 
     struct Up(Vec<i32>);
 
@@ -94,7 +95,8 @@ mod tests {
 
     fn interval(first: u32, last: u32, acting: &[i32], rw: bool) -> Interval {
         let (first, last, acting) = (Epoch(first), Epoch(last), set(acting));
-        Interval { first, last, up: acting.clone(), acting, primary: None, maybe_went_rw: rw }
+        let (up, follows) = (acting.clone(), false);
+        Interval { first, last, up, acting, primary: None, maybe_went_rw: rw, follows }
     }
 
     fn prior(past: &[Interval], les: u32, up: &[i32]) -> Prior {
@@ -130,5 +132,59 @@ mod tests {
     fn lost_and_removed_osds_do_not_block() {
         assert!(prior(&[interval(5, 9, &[8], true)], 5, &[0]).blocked_by.is_empty());
         assert!(prior(&[interval(5, 9, &[9], true)], 5, &[0]).blocked_by.is_empty());
+    }
+
+    /// OSDs that are up, that exist, and when each was lost.
+    #[derive(Debug)]
+    struct Some4([bool; 4], [bool; 4], [u32; 4]);
+
+    impl MapView for Some4 {
+        fn epoch(&self) -> Epoch {
+            Epoch(99)
+        }
+        fn exists(&self, osd: OsdId) -> bool {
+            self.1[osd.0 as usize]
+        }
+        fn is_up(&self, osd: OsdId) -> bool {
+            self.exists(osd) && self.0[osd.0 as usize]
+        }
+        fn up_from(&self, _: OsdId) -> Epoch {
+            Epoch(1)
+        }
+        fn up_thru(&self, _: OsdId) -> Epoch {
+            Epoch(1)
+        }
+        fn lost_at(&self, osd: OsdId) -> Epoch {
+            Epoch(self.2[osd.0 as usize])
+        }
+    }
+
+    fn acting() -> impl Strategy<Value = Vec<i32>> {
+        proptest::sample::subsequence(vec![0, 1, 2, 3], 1..4).prop_shuffle()
+    }
+
+    proptest! {
+        /// Whatever is up, gone or lost, and whenever the PG was active: of intervals that are left out the others
+        /// say as much.
+        #[test]
+        fn what_is_left_out_makes_no_difference(
+            spans in proptest::collection::vec((acting(), any::<bool>(), 1u32..4, 0u32..2), 1..24),
+            up in any::<[bool; 4]>(), exist in any::<[bool; 4]>(), lost in [0u32..60, 0..60, 0..60, 0..60],
+            les in 0u32..60,
+        ) {
+            let (mut all, mut at) = (Vec::new(), 1);
+            for (acting, rw, len, gap) in spans {
+                all.push(interval(at, at + len - 1, &acting, rw));
+                at += len + gap;
+            }
+            let mut past = PastIntervals::default();
+            all.iter().for_each(|i| past.push(i.clone()));
+            let whole: PastIntervals = denc::decode_all(&denc::encode(&all)).unwrap();
+            prop_assert_eq!(whole.len(), all.len());
+            prop_assert_eq!(past.members(), whole.members());
+            let (map, mapping) = (Some4(up, exist, lost), Mapping::default());
+            let prior = |past| Prior::build(&mapping, past, Epoch(les), &map);
+            prop_assert_eq!(prior(&past), prior(&whole));
+        }
     }
 }

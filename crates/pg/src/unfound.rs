@@ -173,7 +173,7 @@ impl Pg {
         let mut last = of_write.last;
         for later in intervals {
             let lacked_by_all = !later.maybe_went_rw || later.acting.iter().all(lacks);
-            if later.first != last.next() || !lacked_by_all {
+            if !later.follows || !lacked_by_all {
                 return false;
             }
             last = later.last;

@@ -47,6 +47,7 @@ errnos! {
     ENODATA = 61, "No such attribute.";
     EOVERFLOW = 75, "Too large for its place.";
     ERESTART = 85, "Used by Ceph as EOLDSNAPC: the snap context is older than the object's.";
+    EUSERS = 87, "Too many users: of watches of an object.";
     EMSGSIZE = 90, "Message too large.";
     EOPNOTSUPP = 95, "Operation not supported.";
     ENOTCONN = 107, "No such watch or connection.";

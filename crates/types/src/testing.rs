@@ -40,6 +40,10 @@ named! {
         WriteBehindCursor,
         /// a write reached a copy that is being backfilled, beyond its cursor
         WriteBeyondCursor,
+        /// an object's attributes went to another copy in several parts, or without anything else
+        AttrsDivided,
+        /// a scrub that did not go on gave its places back
+        ScrubPutOff,
         /// a log was trimmed
         LogTrimmed,
         /// an acting set other than the up set was asked for

@@ -1,7 +1,7 @@
 //! How the record of an object is stored.
 //!
 //! There is one of them for each object, beside its name the largest part of its row, so that what most objects
-//! do not have takes no bytes. After the head of a section of version 2 (version, compat, `u32` length):
+//! do not have takes no bytes. After the head of a section of version 2 or 3 (version, compat, `u32` length):
 //!
 //! | bytes | content |
 //! |---|---|
@@ -11,7 +11,7 @@
 //! | 8 | time of the last write |
 //! | v, v | `TRUNCATED`: number of the last truncation, the size it left |
 //! | v, v, v | `HINTED`: bytes of the object, bytes of a write, flags of the hint |
-//! | 4, .. | `WATCHED`: how many watches, each a [`StoredWatch`](super::StoredWatch) |
+//! | 4, .. | `WATCHED`: how many watches, each a [`StoredWatch`](super::StoredWatch) in version 2, as below in 3 |
 //! | v | `SNAP_SEQ`: newest snapshot that it knows of |
 //! | 4, 8 each | `SNAPS`: how many snapshots a clone serves, these |
 //! | v, v each | `SNAPS_FALLING`: the same of such that get smaller: how many, the first, and by how much each is smaller than the one before |
@@ -19,14 +19,30 @@
 //! A clone may serve thousands of snapshots, when its object was not written for long, and a record is bounded
 //! ([`store::MAX_META_BYTES`]): with as many bytes as numbers need it has room for five to sixteen thousand.
 //!
+//! Records with more than a few watches are of version 3, where each watch takes about 25 bytes instead of 63:
+//!
+//! | bytes | content |
+//! |---|---|
+//! | v | cookie |
+//! | 1, v | the client: kind, number |
+//! | v, v | its address: kind, nonce |
+//! | 1 | 0: the address is blank; 4 or 6: IPv4 or IPv6, which follows |
+//! | 4 or 16, 2 | ip and port, both as on the wire |
+//! | v, v | of IPv6: flow information, scope |
+//! | v | seconds until it ends |
+//!
 //! `v` is a number in groups of seven bits ([`Encoder::put_varint`]). Version 1 had all fields, one after the
 //! other, in their full length; it is still read.
 
-use super::{AllocHint, ObjectMeta};
+use super::{AllocHint, ObjectMeta, StoredWatch};
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
-use types::{Epoch, Eversion, SnapId};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use types::{AddrType, EntityAddr, EntityName, Epoch, Eversion, SnapId};
 
 const VERSION: u8 = 2;
+const MANY_WATCHES_VERSION: u8 = 3;
+/// An older program reads records with up to so many watches.
+const FEW_WATCHES: usize = 64;
 
 const WHITEOUT: u8 = 1;
 const HAS_CLONES: u8 = 2;
@@ -73,7 +89,7 @@ impl ObjectMeta {
         })
     }
 
-    fn decode_second(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+    fn decode_second(d: &mut Decoder<'_>, version: u8) -> Result<Self, DecodeError> {
         let flags: u8 = d.get()?;
         let has = |flag| flags & flag != 0;
         let epoch = Epoch(d.varint_u32()?);
@@ -95,7 +111,13 @@ impl ObjectMeta {
             meta.hint.flags = d.varint_u32()?;
         }
         if has(WATCHED) {
-            meta.watches = d.get()?;
+            meta.watches = match version {
+                2 => d.get()?,
+                _ => {
+                    let count: u32 = d.get()?;
+                    (0..count).map(|_| watch(d)).collect::<Result<_, _>>()?
+                }
+            };
         }
         if has(SNAP_SEQ) {
             meta.snap_seq = SnapId(d.varint()?);
@@ -108,6 +130,51 @@ impl ObjectMeta {
         }
         Ok(meta)
     }
+}
+
+fn watch(d: &mut Decoder<'_>) -> Result<StoredWatch, DecodeError> {
+    let cookie = d.varint()?;
+    let watcher = EntityName { kind: d.get()?, num: d.varint()? as i64 };
+    let (kind, nonce) = (AddrType(d.varint_u32()?), d.varint_u32()?);
+    let sock = match d.get::<u8>()? {
+        0 => None,
+        4 => {
+            let ip = Ipv4Addr::from(d.take_array::<4>()?);
+            Some(SocketAddr::from((ip, u16::from_be_bytes(d.take_array()?))))
+        }
+        6 => {
+            let ip = Ipv6Addr::from(d.take_array::<16>()?);
+            let port = u16::from_be_bytes(d.take_array()?);
+            Some(SocketAddrV6::new(ip, port, d.varint_u32()?, d.varint_u32()?).into())
+        }
+        _ => return Err(d.invalid("an address of an unknown family")),
+    };
+    let addr = EntityAddr { kind, nonce, sock };
+    Ok(StoredWatch { cookie, watcher, addr, timeout_s: d.varint_u32()? })
+}
+
+fn put_watch(e: &mut Encoder, w: &StoredWatch) {
+    e.put_varint(w.cookie);
+    e.put(&w.watcher.kind);
+    e.put_varint(w.watcher.num as u64);
+    e.put_varint(w.addr.kind.0.into());
+    e.put_varint(w.addr.nonce.into());
+    match w.addr.sock {
+        None => _ = e.put(&0u8),
+        Some(SocketAddr::V4(sock)) => {
+            e.put(&4u8);
+            e.put_raw(&sock.ip().octets());
+            e.put_raw(&sock.port().to_be_bytes());
+        }
+        Some(SocketAddr::V6(sock)) => {
+            e.put(&6u8);
+            e.put_raw(&sock.ip().octets());
+            e.put_raw(&sock.port().to_be_bytes());
+            e.put_varint(sock.flowinfo().into());
+            e.put_varint(sock.scope_id().into());
+        }
+    }
+    e.put_varint(w.timeout_s.into());
 }
 
 fn falling(d: &mut Decoder<'_>) -> Result<Vec<SnapId>, DecodeError> {
@@ -132,7 +199,9 @@ fn put_falling(e: &mut Encoder, snaps: &[SnapId]) {
 
 impl Encode for ObjectMeta {
     fn encode(&self, e: &mut Encoder) {
-        e.section(VERSION, VERSION, |e| {
+        let many = self.watches.len() > FEW_WATCHES;
+        let version = if many { MANY_WATCHES_VERSION } else { VERSION };
+        e.section(version, version, |e| {
             let flags = self.flags();
             let has = |flag| flags & flag != 0;
             e.put(&flags);
@@ -149,7 +218,10 @@ impl Encode for ObjectMeta {
                 e.put_varint(self.hint.write_size);
                 e.put_varint(self.hint.flags.into());
             }
-            if has(WATCHED) {
+            if many {
+                e.put(&(self.watches.len() as u32));
+                self.watches.iter().for_each(|w| put_watch(e, w));
+            } else if has(WATCHED) {
                 e.put(&self.watches);
             }
             if has(SNAP_SEQ) {
@@ -167,19 +239,18 @@ impl Encode for ObjectMeta {
 
 impl Decode for ObjectMeta {
     fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
-        d.section(VERSION, |d, version| match version {
+        d.section(MANY_WATCHES_VERSION, |d, version| match version {
             1 => Self::decode_first(d),
-            _ => Self::decode_second(d),
+            _ => Self::decode_second(d, version),
         })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::StoredWatch;
     use super::*;
     use proptest::prelude::*;
-    use types::{EntityAddr, EntityName, UTime};
+    use types::UTime;
 
     fn plain() -> ObjectMeta {
         let version = Eversion { epoch: Epoch(300), version: 70_000 };
@@ -200,6 +271,33 @@ mod tests {
             has_clones: true,
             snaps: vec![SnapId(9), SnapId(7)],
             ..plain()
+        }
+    }
+
+    /// So many watches, over IPv4 mostly.
+    fn watched(count: usize) -> ObjectMeta {
+        let watch = |i: usize| {
+            let sock = match i % 10 {
+                0 => None,
+                1 => Some(SocketAddrV6::new(Ipv6Addr::LOCALHOST, 7, 5, i as u32).into()),
+                _ => Some(SocketAddr::from(([10, 0, 0, i as u8], 6800))),
+            };
+            let nonce = u32::MAX - i as u32;
+            let addr = EntityAddr { kind: AddrType(i as u32 % 4), nonce, sock };
+            let watcher = EntityName { num: 100_000 + i as i64, ..full().watches[0].watcher };
+            StoredWatch { cookie: 94_000_000_000_000 + i as u64, watcher, addr, timeout_s: 30 }
+        };
+        ObjectMeta { watches: (0..count).map(watch).collect(), ..full() }
+    }
+
+    #[test]
+    fn many_watches_have_room() {
+        for count in [1, FEW_WATCHES, FEW_WATCHES + 1, 600] {
+            let (meta, many) = (watched(count), count > FEW_WATCHES);
+            let bytes = denc::encode(&meta);
+            assert_eq!(bytes[0], if many { MANY_WATCHES_VERSION } else { VERSION });
+            assert_eq!(denc::decode_all::<ObjectMeta>(&bytes).unwrap(), meta);
+            assert!(bytes.len() < store::MAX_META_BYTES, "{} bytes", bytes.len());
         }
     }
 
@@ -273,9 +371,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn damaged_records_never_panic(damage in proptest::collection::vec((0usize..200, any::<u8>()), 1..8), cut in 0usize..200) {
-            let mut bytes = denc::encode(&full()).to_vec();
-            bytes.truncate(cut);
+        fn damaged_records_never_panic(damage in proptest::collection::vec((0usize..200, any::<u8>()), 1..8), cut in 0usize..200, many in any::<bool>()) {
+            let meta = if many { watched(FEW_WATCHES + 1) } else { full() };
+            let mut bytes = denc::encode(&meta).to_vec();
+            bytes.truncate(if many { 10 * cut } else { cut });
             for (at, value) in damage {
                 if let Some(byte) = bytes.get_mut(at) {
                     *byte = value;

@@ -80,8 +80,12 @@ impl Run<'_> {
                 };
                 if !self.now.meta.watches.contains(&watch) {
                     self.change_existing();
-                    self.now.meta.watches.retain(|s| !mine(s));
-                    self.now.meta.watches.push(watch.clone());
+                    let meta = &mut self.now.meta;
+                    meta.watches.retain(|s| !mine(s));
+                    meta.watches.push(watch.clone());
+                    if !meta.has_room() {
+                        return Err(Stop::Refuse(Errno::EUSERS));
+                    }
                 }
                 self.effects.push(WatchEffect::Connect(watch));
                 Ok(0)

@@ -34,6 +34,7 @@ use scan::Scan;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use store::Transaction;
+use types::testing::{Probe, hit};
 use types::{HObject, Mono, OsdId, PgId};
 use wire::msg::Payload;
 
@@ -43,6 +44,11 @@ const GRANT_S: u64 = 600;
 const RESERVE_S: u64 = 60;
 /// And when it does not get all lists of a chunk for so long, in seconds: writes may wait for them.
 const LISTS_S: u64 = 3600;
+/// And when the PG has been recovering for so long before the next chunk, in seconds: others have no place while it
+/// waits.
+const RECOVERY_S: u64 = 300;
+/// And when the earlier writes of a chunk, or recovery, do not end for so long, in seconds: later writes wait.
+const DRAIN_S: u64 = 30;
 /// When a member has no room for a scrub, it is tried again after at least so long, in milliseconds.
 const REFUSED_MS: u64 = 300;
 /// A PG that could not be scrubbed is tried again after so long, in seconds.
@@ -99,9 +105,17 @@ impl Scrubbing {
         self.running.as_deref().is_some_and(|s| matches!(s.phase(), Phase::Reserving(_)))
     }
 
-    /// Whether the lists of a chunk of ours are being made.
-    fn awaits_lists(&self) -> bool {
-        self.running.as_deref().is_some_and(|s| matches!(s.phase(), Phase::Scanning(_)))
+    /// Whether a scrub of ours has waited for the same thing for too long.
+    fn stands_still(&self, now: Mono) -> bool {
+        let Some(scrub) = self.running.as_deref() else { return false };
+        let (since, most_s) = match scrub.phase() {
+            Phase::Reserving(_) => (self.began, RESERVE_S),
+            Phase::Between(at) => (self.began.max(*at), RECOVERY_S),
+            Phase::Draining => (self.chunk_began, DRAIN_S),
+            Phase::Scanning(_) => (self.chunk_began, LISTS_S),
+            Phase::Over => return false,
+        };
+        now.since(since) >= Duration::from_secs(most_s)
     }
 
     fn is_busy(&self) -> bool {
@@ -367,7 +381,7 @@ impl Daemon {
         Some(scrub)
     }
 
-    /// Reservations of primaries that are silent, and scrubs that never get theirs.
+    /// Reservations of primaries that are silent, and scrubs of ours that do not go on: these come again later.
     fn end_stale_scrubs(&mut self, fx: &mut Effects) {
         let now = self.now.mono;
         let mut stale = Vec::new();
@@ -377,13 +391,12 @@ impl Daemon {
             if !scans && host.scrub.granted.is_some_and(|(_, until)| until <= now) {
                 host.scrub.granted = None;
             }
-            let long = |since, seconds| now.since(since) >= Duration::from_secs(seconds);
-            let reserves = host.scrub.is_reserving() && long(host.scrub.began, RESERVE_S);
-            if reserves || (host.scrub.awaits_lists() && long(host.scrub.chunk_began, LISTS_S)) {
+            if host.scrub.stands_still(now) {
                 stale.push(*pgid);
             }
         }
         for pgid in stale {
+            hit(Probe::ScrubPutOff);
             self.put_off(pgid, Duration::from_secs(FAILED_S), fx);
         }
     }

@@ -17,6 +17,8 @@ use wire::msg::Payload;
 
 /// Objects that one list names. What a copy has beside is compared with the next chunk.
 const MAX_OBJECTS: usize = 2048;
+/// Bytes of attributes and records in one list, beyond which no more objects are in it.
+const MAX_LIST_BYTES: usize = 4 << 20;
 /// Bytes of data and omap that are digested in one turn when nothing must be fetched.
 const SLICES_PER_TURN: usize = 2;
 
@@ -35,6 +37,8 @@ pub(super) struct Scan {
     /// What is being fetched.
     fetching: Option<u64>,
     objects: Vec<ScrubObject>,
+    /// What they have of attributes and records.
+    bytes: usize,
 }
 
 /// What a step came to.
@@ -60,6 +64,21 @@ impl Scan {
             reads: ReadSet::new(),
             fetching: None,
             objects: Vec::new(),
+            bytes: 0,
+        }
+    }
+
+    /// Adds the object at hand. With enough in the list it ends there.
+    fn found(&mut self, found: ScrubObject) {
+        self.bytes += found.bytes();
+        self.objects.push(found);
+        let Some(open) = &mut self.open else { return };
+        open.pop_front();
+        if self.bytes >= MAX_LIST_BYTES
+            && let Some((_, next, _)) = open.front()
+        {
+            self.end = next.clone();
+            open.clear();
         }
     }
 
@@ -77,8 +96,7 @@ impl Scan {
         if !self.chunk.deep {
             let attrs = store.attrs(key)?.unwrap_or_default();
             let found = found(object, stat.size, &stat.meta, attrs);
-            self.objects.push(found);
-            open.pop_front();
+            self.found(found);
             return Ok(Step::More);
         }
         let reads = std::mem::take(&mut self.reads);
@@ -88,8 +106,8 @@ impl Scan {
                 open.pop_front();
             }
             Ok(Scrubbed::Done(all)) => {
-                self.objects.push(digested(object, all));
-                open.pop_front();
+                let found = digested(object, all);
+                self.found(found);
             }
             Err(miss) => {
                 // What was fetched for this slice still counts when the rest has come.
@@ -121,13 +139,12 @@ impl Scan {
 
     /// The object at hand cannot be read.
     fn damaged(&mut self, why: &StoreError) -> bool {
-        let Some((key, object, stat)) = self.open.as_mut().and_then(VecDeque::pop_front) else {
-            return false;
-        };
+        let open = self.open.as_ref().and_then(VecDeque::front).cloned();
+        let Some((key, object, stat)) = open else { return false };
         let error = if why.object() == Some(&key) { copy_error::READ } else { copy_error::STAT };
         let mut found = found(&object, stat.size, &stat.meta, Vec::new());
         found.errors |= error;
-        self.objects.push(found);
+        self.found(found);
         self.cursor = ScrubCursor::default();
         self.reads = ReadSet::new();
         true
@@ -292,5 +309,32 @@ impl Daemon {
         if self.pgs.get(&m.pgid).is_some_and(current) {
             self.chunk_listed(m.pgid, from, m.number, &m.end, m.failed, m.objects, fx);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_large_attributes_ends_early() {
+        let all = HObject { max: true, ..HObject::min() };
+        let chunk = Chunk { number: 1, begin: HObject::min(), end: all.clone(), deep: false };
+        let object = |n: u8| HObject { name: vec![n].into(), ..HObject::min() };
+        let stat = || ObjectStat { size: 0, meta: Bytes::new(), has_attrs: true, has_omap: false };
+        let list = |bytes: usize| {
+            let mut scan = Scan::new(chunk.clone(), None);
+            let open = (0..9).map(|n| (object(n).to_key(), object(n), stat()));
+            scan.open = Some(open.collect());
+            while let Some((_, object, stat)) = scan.open.as_ref().and_then(VecDeque::front) {
+                let attr = (Bytes::from_static(b"_a"), vec![1; bytes].into());
+                let next = found(object, stat.size, &stat.meta, vec![attr]);
+                scan.found(next);
+            }
+            (scan.objects.len(), scan.end)
+        };
+        assert_eq!(list(MAX_LIST_BYTES / 2), (2, object(2)));
+        assert_eq!(list(2 * MAX_LIST_BYTES), (1, object(1)));
+        assert_eq!(list(100), (9, all));
     }
 }

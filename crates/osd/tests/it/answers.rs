@@ -5,8 +5,8 @@ use crate::client::object;
 use crate::cluster::{Cluster, output};
 use std::time::Duration;
 use types::{Errno, HObject, SnapId};
-use wire::msg::op::{Checksum, Extent, Snap, WriteSame, checksum_kind};
-use wire::msg::op_data::{StatOut, xattr_op};
+use wire::msg::op::{Checksum, Extent, Snap, Watch, WriteSame, checksum_kind, watch_op};
+use wire::msg::op_data::{ListWatchersOut, StatOut, xattr_op};
 use wire::msg::{MOsdOpReply, OpCode, OsdOp, SnapContext, flags};
 
 fn extent(code: OpCode, offset: u64, length: u64) -> OsdOp {
@@ -197,4 +197,36 @@ fn what_was_not_written_for_thousands_of_snapshots_can_be_written() {
         assert_eq!((got.result, &output(&got, 0)[..]), (0, &b"old"[..]));
     }
     c.wait_clean();
+}
+
+/// There is room for hundreds of them, and the next one hears why it has none; the object is written as ever.
+#[test]
+fn watchers_that_are_too_many_are_told_so() {
+    let mut c = with_pool(1, 3, 3);
+    assert_eq!(write(&mut c, vec![write_full(b"old")], 0, 0).result, 0);
+    let watch = |cookie: u64, op| {
+        let watch = Watch { cookie, version: 0, op, generation: 0, timeout_s: 600 };
+        OsdOp::new(OpCode::WATCH, watch)
+    };
+    // As large as addresses of a client's memory.
+    let cookie = |i: u64| 94_000_000_000_000 + i;
+    let refused = (0..2000).find(|i| {
+        let result = write(&mut c, vec![watch(cookie(*i), watch_op::WATCH)], 0, 0).result;
+        assert!(result == 0 || result == -Errno::EUSERS.0, "watch {i}: {result}");
+        result < 0
+    });
+    let room = refused.expect("not any number of them");
+    assert!(room > 500, "{room}");
+    assert_eq!(write(&mut c, vec![write_full(b"newer")], 900, 0).result, 0);
+    assert_eq!(write(&mut c, vec![watch(cookie(9), watch_op::UNWATCH)], 900, 0).result, 0);
+    assert_eq!(write(&mut c, vec![watch(cookie(room), watch_op::WATCH)], 900, 0).result, 0);
+    let primary = c.client.borrow().primary_of(&object(1, "a")).0 as usize;
+    c.off[primary] = true;
+    c.crash(primary);
+    let list = OsdOp::new(OpCode::LIST_WATCHERS, Extent::default());
+    let got = c.call(object(1, "a"), vec![list], false);
+    let listed: ListWatchersOut = denc::decode(&output(&got, 0)).expect("watchers");
+    let listed: Vec<u64> = listed.watchers.iter().map(|w| w.cookie).collect();
+    let wanted: Vec<u64> = (0..=room).filter(|i| *i != 9).map(cookie).collect();
+    assert_eq!(listed, wanted);
 }

@@ -4,12 +4,14 @@ use crate::admin::ask;
 use crate::basic::write_full;
 use crate::client::object;
 use crate::cluster::{Cluster, Options};
+use crate::scrub::scrub;
 use maps::OsdMapFlags;
 use std::time::Duration;
 use types::testing::{Probe, hits_of, take_hits};
 use types::{HObject, OsdId};
 use wire::msg::OsdOp;
 use wire::msg::op::{Extent, OpCode};
+use wire::msg::op_data::xattr_op;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const BYTES: usize = 2 << 20;
@@ -167,4 +169,41 @@ fn what_a_crash_leaves_is_removed() {
     c.pass(Duration::from_secs(1));
     c.wait_clean();
     assert!(usage(&mut c, 2).0 < 10_000);
+}
+
+/// Attributes that take many parts change while the object is on its way, before and behind the cursor, each once.
+#[test]
+fn attributes_change_while_they_are_on_their_way() {
+    const ATTRS: usize = 300;
+    take_hits();
+    for seed in 0..6 {
+        let omap_chunk = [("osd_recovery_max_omap_chunk", "1000")];
+        let mut c = Cluster::new(seed, 3, &slow(&omap_chunk));
+        c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+        c.wait_clean();
+        let target = object(1, "large");
+        let set = |i: usize, n: u8| {
+            let name = format!("attr{:03}", i * 7 % ATTRS);
+            xattr_op(OpCode::SETXATTR, name.as_bytes(), &[n; 300], 0, 0)
+        };
+        let ops = (0..ATTRS).map(|i| set(i, 1)).chain([write_full(&[1; BYTES / 8])]).collect();
+        assert_eq!(c.call(target.clone(), ops, true).result, 0);
+        let pgid = c.client.borrow().pg_of(&target);
+        let acting = c.mon.borrow().map.pg_to_up_acting(pgid).acting;
+        c.on_mon(|m| m.set_weight(acting[1], 0));
+        let mut n = 0;
+        c.run_until(MINUTE, |c| {
+            if n < ATTRS {
+                c.on_client(|cl| cl.request(target.clone(), vec![set(n, 2)], true));
+            }
+            n += 1;
+            n > ATTRS && c.mon.borrow().all_clean()
+        });
+        c.run_until(MINUTE, |c| c.client.borrow().outstanding() == 0);
+        c.wait_clean();
+        let scrubbed = scrub(&mut c, pgid, true, false);
+        assert_eq!(scrubbed.errors(), 0, "seed {seed}: {scrubbed:?}");
+    }
+    let hits = [Probe::AttrsDivided, Probe::WriteBesidePush].map(hits_of);
+    assert!(hits.iter().all(|n| *n > 30), "{hits:?}");
 }

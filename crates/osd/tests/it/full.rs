@@ -5,14 +5,16 @@ use crate::admin::tell;
 use crate::basic::{read, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, Options, output};
+use crate::scrub::scrub;
 use serde_json::json;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use types::testing::{Probe, hits_of, take_hits};
 use types::{Errno, HObject, OsdId, SnapId};
 use wire::msg::op::{Extent, OpCode};
-use wire::msg::op_data::Values;
-use wire::msg::{OsdOp, SnapContext, flags};
+use wire::msg::op_data::{Values, xattr_op};
+use wire::msg::{OpArgs, OsdOp, SnapContext, flags};
 
 const MIB: u64 = 1 << 20;
 const LARGE_BYTES: usize = 300_000;
@@ -382,4 +384,109 @@ fn many_pieces_of_a_large_object_end_nobody() {
         part.iter().enumerate().any(|(i, b)| *b != if i < PIECE as usize { 2 } else { 1 })
     });
     assert_eq!(wrong, None);
+}
+
+fn set_attr(i: usize, bytes: usize) -> OsdOp {
+    xattr_op(OpCode::SETXATTR, format!("attr{i:02}").as_bytes(), &vec![i as u8; bytes], 0, 0)
+}
+
+/// Attributes of an object are let in one by one; together they are several times what the log of a copy that was
+/// away takes at once. Others push it, and it pulls.
+#[test]
+fn attributes_of_any_sum_end_nobody() {
+    let mut c = cluster(46, &[512 * MIB, 64 * MIB, 64 * MIB]);
+    // They have told each other.
+    c.pass(Duration::from_secs(10));
+    let leads = |o: &HObject| c.client.borrow().primary_of(o) == OsdId(1);
+    let target = (0..100).map(name).find(leads).expect("one that osd.1 leads");
+    let few = [write_full(b"data"), set_attr(99, 100)].to_vec();
+    assert_eq!(c.call(target.clone(), few, true).result, 0);
+    for away in [2, 1] {
+        take_hits();
+        c.off[away] = true;
+        c.crash(away);
+        c.run_until(PATIENCE, |c| c.mon.borrow().map.is_down(OsdId(away as i32)));
+        for i in 0..30 {
+            // 600 KiB alone is as much as may be.
+            let bytes = if i == 7 { 600 << 10 } else { (100 << 10) + away };
+            assert_eq!(c.call(target.clone(), vec![set_attr(i, bytes)], true).result, 0);
+        }
+        let remove = xattr_op(OpCode::RMXATTR, b"attr99", b"", 0, 0);
+        assert_eq!(c.call(target.clone(), vec![remove], true).result, 0);
+        c.start(away);
+        c.wait_clean();
+        assert!(hits_of(Probe::AttrsDivided) > 3);
+    }
+    // What osd.1 pulled; the others' copies are the same.
+    let got = c.call(target.clone(), vec![OsdOp::new(OpCode::GETXATTRS, OpArgs::default())], false);
+    let attrs: Values = denc::decode(&output(&got, 0)).expect("attributes");
+    assert_eq!(attrs.len(), 30);
+    for (i, value) in attrs.values().enumerate() {
+        assert!(value.iter().all(|b| *b == i as u8));
+        assert_eq!(value.len(), if i == 7 { 600 << 10 } else { (100 << 10) + 1 });
+    }
+    let pgid = c.client.borrow().pg_of(&target);
+    let record = scrub(&mut c, pgid, false, false);
+    assert_eq!((record.errors(), record.changes > 0), (0, true));
+}
+
+/// Short writes take whole blocks of a log, and a clone all rows of its object: a replica whose log is too small
+/// for that is brought the object.
+#[test]
+fn what_becomes_too_large_for_a_replicas_log_ends_nobody() {
+    let mut c = cluster(47, &[512 * MIB, 64 * MIB, 64 * MIB]);
+    let leads = |o: &HObject| c.client.borrow().primary_of(o) == OsdId(0);
+    let led: Vec<HObject> = (0..100).map(name).filter(leads).take(2).collect();
+    let piece = |i: usize| {
+        let extent = Extent { offset: i as u64 * 20_000 + 1, length: 100, ..Extent::default() };
+        OsdOp::new(OpCode::WRITE, extent).with_indata(vec![i as u8; 100])
+    };
+    // 40 KB, in 400 blocks.
+    let pieces = (0..400).map(piece).collect();
+    assert_eq!(c.call(led[0].clone(), pieces, true).result, 0);
+    c.wait_clean();
+    for i in 0..5 {
+        let value = |n: usize| (format!("key{i}.{n:03}").into(), vec![7; VALUE_BYTES].into());
+        let values: Values = (0..100).map(value).collect();
+        let set = OsdOp::new(OpCode::OMAPSETVALS, Extent::default());
+        let set = vec![set.with_indata(denc::encode(&values))];
+        assert_eq!(c.call(led[1].clone(), set, true).result, 0);
+    }
+    let snapc = SnapContext { seq: SnapId(1), snaps: vec![SnapId(1)].into() };
+    let reply = c.write_under(led[1].clone(), vec![write_full(b"newer")], snapc, 0);
+    assert_eq!(reply.result, 0);
+    c.wait_clean();
+    c.off[0] = true;
+    c.crash(0);
+    let got = c.call(led[0].clone(), vec![read(399 * 20_000 + 1, 100)], false);
+    assert_eq!(output(&got, 0), [399_usize as u8; 100][..]);
+    assert_eq!(output(&c.call(led[1].clone(), vec![read(0, 0)], false), 0), b"newer"[..]);
+}
+
+/// They are more than a log takes at once: 20 MiB, in pieces that go through the log when they come alone.
+#[test]
+fn a_request_of_many_short_writes_is_taken() {
+    const PIECE: usize = 20 << 10;
+    let mut c = Cluster::with_disks(48, &[512 * MIB; 2], &Options::default());
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+    c.wait_clean();
+    let piece = |i: usize| {
+        let offset = (i * 2 * PIECE) as u64;
+        let extent = Extent { offset, length: PIECE as u64, ..Extent::default() };
+        OsdOp::new(OpCode::WRITE, extent).with_indata(vec![i as u8 | 1; PIECE])
+    };
+    assert_eq!(c.call(name(0), (0..1024).map(piece).collect(), true).result, 0);
+    c.wait_clean();
+    for off in [0, 1] {
+        c.start(1 - off);
+        c.wait_clean();
+        c.off[off] = true;
+        c.crash(off);
+        for i in [0, 1, 500, 1023] {
+            let got = c.call(name(0), vec![read((i * 2 * PIECE) as u64, 2 * PIECE as u64)], false);
+            let got = output(&got, 0);
+            assert!(got[..PIECE].iter().all(|b| *b == i as u8 | 1), "piece {i}");
+            assert!(got[PIECE..].iter().all(|b| *b == 0), "behind piece {i}");
+        }
+    }
 }

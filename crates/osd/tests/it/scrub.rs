@@ -505,3 +505,37 @@ fn a_slow_member_of_a_scrub_is_waited_for() {
     assert_eq!(record(&c, pgid).changes, 1);
     assert_eq!(c.call(target, vec![write_full(b"later")], true).result, 0);
 }
+
+/// What a scrub repairs does not come, and nobody knows when it will: others are scrubbed meanwhile, and it begins
+/// anew when it can.
+#[test]
+fn a_scrub_of_a_pg_that_does_not_recover_gives_its_places_back() {
+    let mut options = never();
+    options.insert("osd_scrub_chunk_max".into(), "1".into());
+    let mut c = cluster(15, 3, &options);
+    let targets: Vec<HObject> = (0..12).map(|i| put(&mut c, &format!("o{i}"))).collect();
+    let pg_of = |c: &Cluster, target: &HObject| c.client.borrow().pg_of(target);
+    let pgid = pg_of(&c, &targets[0]);
+    let other = targets.iter().map(|t| pg_of(&c, t)).find(|p| *p != pgid).expect("another PG");
+    let replica = members(&c, &targets[0])[1];
+    let inside: Vec<_> = targets.iter().filter(|t| pg_of(&c, t) == pgid).collect();
+    assert!(inside.len() > 1);
+    inside.iter().for_each(|t| Wrong::Missing.make(&mut c, t, replica));
+    let scrubs = |c: &Cluster| state(c, pgid).has(StateBits::SCRUBBING);
+    let done = |c: &Cluster, pgid| record(c, pgid).changes;
+    let before = [pgid, other].map(|p| done(&c, p));
+    c.on_mon(|m| m.set_flags(maps::OsdMapFlags::NORECOVER));
+    c.pass(Duration::from_secs(1));
+    assert!(c.on_mon(|m| m.order_scrub(pgid, true, true)));
+    c.pass(Duration::from_secs(10));
+    assert!(scrubs(&c) && !state(&c, pgid).has(StateBits::CLEAN), "one object is to come");
+    assert!(c.on_mon(|m| m.order_scrub(other, false, false)));
+    c.pass(Duration::from_secs(60));
+    assert!(scrubs(&c) && done(&c, other) == before[1]);
+    c.pass(Duration::from_secs(300));
+    assert!(!scrubs(&c) && done(&c, other) > before[1] && done(&c, pgid) == before[0]);
+    c.on_mon(|m| m.set_flags(maps::OsdMapFlags::NONE));
+    c.run_until(2 * MINUTE, |c| done(c, pgid) > before[0] && !scrubs(c));
+    c.wait_clean();
+    assert_eq!(scrub(&mut c, pgid, true, false).errors(), 0);
+}

@@ -7,6 +7,8 @@ use types::{Eversion, HObject, Mono, OsdId, UTime};
 
 /// Inconsistent objects of one PG that are remembered to be listed.
 pub const MAX_LISTED: usize = 10_000;
+/// Bytes of attributes and records of their copies, beyond which no more are.
+pub const MAX_LISTED_BYTES: usize = 32 << 20;
 
 /// Who wanted a scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,8 +106,10 @@ pub struct Course {
     pub omap_entries: u64,
     /// Bytes of omaps.
     pub omap_bytes: u64,
-    /// What is wrong and not repaired, up to [`MAX_LISTED`] objects.
+    /// What is wrong and not repaired, up to [`MAX_LISTED`] objects and [`MAX_LISTED_BYTES`].
     pub wrong: BTreeMap<HObject, Verdict>,
+    /// What those take.
+    wrong_bytes: usize,
 }
 
 /// One scrub.
@@ -294,7 +298,10 @@ impl Scrub {
             let (shallow, deep) = verdict.count();
             self.course.fixed += shallow + deep;
             self.course.repaired += u64::from(verdict.source != Source::None);
-        } else if self.course.wrong.len() < MAX_LISTED {
+        } else if self.course.wrong.len() < MAX_LISTED && self.course.wrong_bytes < MAX_LISTED_BYTES
+        {
+            let copies = verdict.copies.values().filter_map(|c| c.copy.as_ref());
+            self.course.wrong_bytes += copies.map(ScrubObject::bytes).sum::<usize>();
             self.course.wrong.insert(verdict.object.clone(), verdict);
         }
     }
@@ -501,5 +508,24 @@ mod tests {
         assert_eq!((all.errors(), all.objects_repaired, all.last_clean_scrub_stamp), (0, 5, at(9)));
         let mut merged = light;
         assert!(merged.merge(&all) && !merged.merge(&light) && merged == all);
+    }
+
+    /// Their attributes are kept to be listed.
+    #[test]
+    fn what_is_kept_of_inconsistent_objects_is_bounded() {
+        let listed = |attr_bytes: usize| {
+            let mut scrub = begun(Kind::asked(false, false));
+            for n in 0..100 {
+                let attrs = vec![("_a".into(), vec![1; attr_bytes].into())];
+                let copy =
+                    |osd| (OsdId(osd), Some(ScrubObject { attrs: attrs.clone(), ..found(n) }));
+                let copies = [copy(0), (OsdId(1), None), copy(2)].into();
+                let verdict = judge(&object(n), OsdId(0), copies, |_| false);
+                scrub.note(verdict.expect("a copy is missing"), false);
+            }
+            scrub.course().wrong.len()
+        };
+        assert_eq!(listed(1000), 100);
+        assert_eq!(listed(MAX_LISTED_BYTES / 20), 10);
     }
 }

@@ -99,6 +99,14 @@ pub struct ScrubObject {
     pub errors: u64,
 }
 
+impl ScrubObject {
+    /// What its attributes and record take of memory, about.
+    pub fn bytes(&self) -> usize {
+        let attrs = self.attrs.iter().map(|(name, value)| name.len() + value.len());
+        attrs.sum::<usize>() + self.meta.len()
+    }
+}
+
 /// What is known of a PG's scrubs; part of its history, and so known to every holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 #[denc(v = 1, compat = 1)]

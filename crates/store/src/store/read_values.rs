@@ -7,7 +7,7 @@ use crate::rows::{Onode, Value};
 use bytes::{Bytes, BytesMut};
 use types::ObjectKey;
 
-/// Which omap entries to list.
+/// Which omap entries, or attributes, to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OmapRange {
     /// From this key on; empty for the beginning.
@@ -22,7 +22,7 @@ pub struct OmapRange {
     pub max_bytes: usize,
 }
 
-/// Some omap entries in order.
+/// Some omap entries, or attributes, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OmapPage {
     /// Keys and values. They share memory with the store's cache: copy them to keep them.
@@ -81,6 +81,18 @@ impl Store {
         self.values(onode.id, Kind::Attr, rows).map(Some)
     }
 
+    /// Attributes in order, by the range of their names; `None` when the object does not exist.
+    ///
+    /// # Errors
+    /// What must be fetched first.
+    pub fn attr_list(
+        &self,
+        object: &ObjectKey,
+        range: &OmapRange,
+    ) -> Result<Option<OmapPage>, Miss> {
+        self.list_values(object, (Onode::HAS_ATTRS, Kind::Attr), range)
+    }
+
     /// The omap header, empty when it is not set; `None` when the object does not exist.
     ///
     /// # Errors
@@ -130,23 +142,32 @@ impl Store {
         object: &ObjectKey,
         range: &OmapRange,
     ) -> Result<Option<OmapPage>, Miss> {
+        self.list_values(object, (Onode::HAS_OMAP, Kind::Omap), range)
+    }
+
+    fn list_values(
+        &self,
+        object: &ObjectKey,
+        (flag, kind): (u8, Kind),
+        range: &OmapRange,
+    ) -> Result<Option<OmapPage>, Miss> {
         let Some(onode) = self.onode(object)? else { return Ok(None) };
-        if !onode.has(Onode::HAS_OMAP) {
+        if !onode.has(flag) {
             return Ok(Some(OmapPage::default()));
         }
-        let mut from = keys::named(onode.id, Kind::Omap, &range.from);
+        let mut from = keys::named(onode.id, kind, &range.from);
         if range.after {
             from = keys::after(&from);
         }
-        let prefix = keys::named(onode.id, Kind::Omap, &range.prefix);
-        let end = keys::kind_end(onode.id, Kind::Omap);
+        let prefix = keys::named(onode.id, kind, &range.prefix);
+        let end = keys::kind_end(onode.id, kind);
         let to = keys::prefix_end(&prefix).map_or(end.clone(), |e| e.min(end));
         let from = from.max(prefix);
         if from >= to {
             return Ok(Some(OmapPage::default()));
         }
         let (rows, more) = self.scan_named(&from, &to, range.max_entries, range.max_bytes)?;
-        let entries = self.values(onode.id, Kind::Omap, rows)?;
+        let entries = self.values(onode.id, kind, rows)?;
         Ok(Some(OmapPage { entries, more }))
     }
 

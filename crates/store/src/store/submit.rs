@@ -8,11 +8,18 @@ use crate::error::SubmitError;
 use crate::plan::{Context, Outcome, PlanError, plan};
 use crate::store::direct::DirectWrites;
 use crate::store::onodes::Known;
-use crate::txn::{Invalid, Transaction};
+use crate::txn::{Invalid, Op, Transaction};
 use crate::wal::Fit;
 use crate::wal::format::Record;
 use io::{BLOCK_BYTES, Now};
 use std::borrow::Cow;
+
+/// Of the largest transaction, one part of so many is for the content of short writes. With more data than that
+/// short ones, too, go to fresh places.
+const SHORT_WRITES_SHARE: u64 = 4;
+/// What a change of an object's bytes takes of the log for rows of extents, and a block that it writes, at most.
+const CHANGE_ROW_BYTES: u64 = 512;
+const BLOCK_ROW_BYTES: u64 = 16;
 
 /// Memory for a record is kept for the next one, up to so much.
 const KEPT_RECORD_BYTES: usize = 64 << 10;
@@ -32,7 +39,8 @@ impl Store {
         // The last turn may have been long ago.
         self.now = now.mono;
         txn.check().map_err(SubmitError::Invalid)?;
-        if self.life != Life::Running || self.must_wait(txn) {
+        let data_bytes = txn.data_bytes();
+        if self.life != Life::Running || self.must_wait(data_bytes) {
             return Err(self.busy());
         }
         let context = Context {
@@ -45,7 +53,7 @@ impl Store {
             kept: &self.blocks,
             txns: &self.txns,
             fetched,
-            small_write_bytes: self.small_write_bytes(),
+            small_write_bytes: self.small_write_bytes(data_bytes),
             codec: &self.codec,
             arena: &self.arena,
         };
@@ -58,7 +66,10 @@ impl Store {
         self.record_of(&outcome, txn).encode(&mut record);
         let checked = self.check_room(&outcome, record.len(), txn.may_use_reserve);
         let taken = match checked {
-            Ok(()) => Ok(self.take(txn, outcome, &record)),
+            Ok(()) => {
+                self.counters.data_bytes += data_bytes;
+                Ok(self.take(txn, outcome, &record))
+            }
             Err(why) => {
                 self.undo(&outcome.taken);
                 Err(why)
@@ -70,10 +81,51 @@ impl Store {
         taken
     }
 
-    /// Writes shorter than this go into the log; a small log holds less.
-    pub(super) fn small_write_bytes(&self) -> u64 {
+    /// Writes shorter than this go into the log; a small log holds less. Of a transaction with so much data none
+    /// do: its whole blocks, at least.
+    fn small_write_bytes(&self, data_bytes: u64) -> u64 {
+        if self.is_much(data_bytes) {
+            return BLOCK_BYTES as u64;
+        }
         let share = self.wal.place.blocks * BLOCK_BYTES as u64 / 64;
         (self.config.small_write_bytes as u64).min(share)
+    }
+
+    fn is_much(&self, data_bytes: u64) -> bool {
+        data_bytes > self.max_first_transaction_bytes() / SHORT_WRITES_SHARE
+    }
+
+    /// Whether the log does not take a transaction of another store, encoded in so many bytes with its data, as far
+    /// as can be told beforehand.
+    pub fn is_too_large(&self, txn: &Transaction, bytes: u64) -> bool {
+        let max = self.max_first_transaction_bytes();
+        let most_of_ends = txn.ops().len() as u64 * (CHANGE_ROW_BYTES + 2 * BLOCK_BYTES as u64);
+        // Nearly all are far from it.
+        if bytes.saturating_add(most_of_ends) <= max {
+            return false;
+        }
+        bytes.saturating_sub(txn.data_bytes()).saturating_add(self.logged_data_bytes(txn)) > max
+    }
+
+    /// What the data of a transaction takes of the log, at most, as far as it can be told without what is stored:
+    /// how much clones take cannot.
+    pub fn logged_data_bytes(&self, txn: &Transaction) -> u64 {
+        const BLOCK: u64 = BLOCK_BYTES as u64;
+        let part_of_block = |at: u64| if at.is_multiple_of(BLOCK) { 0 } else { BLOCK };
+        let ends = |op: &Op| match op {
+            Op::Write { offset, data, .. } => {
+                let end = offset.saturating_add(data.len() as u64);
+                CHANGE_ROW_BYTES + part_of_block(*offset) + part_of_block(end)
+            }
+            Op::Zero { .. } | Op::Truncate { .. } | Op::CloneRange { .. } => {
+                CHANGE_ROW_BYTES + 2 * BLOCK
+            }
+            _ => 0,
+        };
+        let data = txn.data_bytes();
+        let short = if self.is_much(data) { 0 } else { data };
+        let rows = data / BLOCK * BLOCK_ROW_BYTES;
+        short + rows + txn.ops().iter().map(ends).sum::<u64>()
     }
 
     fn record_of<'a>(&self, outcome: &'a Outcome, txn: &Transaction) -> Record<'a> {
@@ -126,9 +178,9 @@ impl Store {
     }
 
     /// Whether writers are so far ahead that this one has to wait.
-    fn must_wait(&mut self, txn: &Transaction) -> bool {
+    fn must_wait(&mut self, data_bytes: u64) -> bool {
         let flying = self.direct.bytes();
-        if flying > 0 && flying + txn.data_bytes() > self.config.direct_inflight_bytes {
+        if flying > 0 && flying + data_bytes > self.config.direct_inflight_bytes {
             return true;
         }
         self.holds_writers()
@@ -178,7 +230,6 @@ impl Store {
         let data = DirectWrites::completions(&outcome.direct);
         let id = self.txns.begin(txn.sequencer, data, self.now);
         self.counters.transactions += 1;
-        self.counters.data_bytes += txn.data_bytes();
         self.counters.overwrites_unseen += outcome.unseen;
         self.counters.logged_blocks += outcome.blocks.len() as u64;
         self.dirty_since.get_or_insert(self.now);

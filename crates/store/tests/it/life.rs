@@ -541,3 +541,63 @@ fn a_clone_of_more_than_the_log_takes_is_refused_before_it_is_read() {
     let read = rig.store.counters().nodes_read - read;
     assert!(read < 200, "{read} nodes");
 }
+
+/// Ten times what a transaction may put into the log. What is not whole blocks goes there as ever.
+#[test]
+fn more_short_writes_than_the_log_takes_go_to_fresh_places() {
+    let config = Config { wal_bytes: 2 << 20, ..tiny_config() };
+    let mut rig = Rig::new(1, &[64 << 20], &config);
+    let most = rig.store.max_first_transaction_bytes() as usize;
+    let pieces = 10 * most / (2 * BLOCK_BYTES);
+    let at = |i: usize| (i * 3 * BLOCK_BYTES) as u64;
+    let content = |i: usize, n: u8| vec![(i as u8).wrapping_add(n) | 1; 2 * BLOCK_BYTES];
+    for n in 0..2 {
+        let mut txn = Transaction::new(0);
+        (0..pieces).for_each(|i| _ = txn.write(&key(1), at(i), content(i, n).into()));
+        txn.write(&key(1), at(1) + 1, vec![7; 5000].into());
+        txn.write(&key(1), at(2), content(9, n).into());
+        assert!(rig.store.logged_data_bytes(&txn) <= most as u64);
+        let logged = rig.store.counters().logged_blocks;
+        rig.commit(&txn);
+        assert_eq!(rig.store.counters().logged_blocks - logged, 2);
+        for _ in 0..2 {
+            for i in 3..pieces {
+                assert!(rig.read(&key(1), at(i), 2 * BLOCK_BYTES as u64).unwrap() == content(i, n));
+            }
+            let mut second = content(1, n);
+            second[1..5001].fill(7);
+            assert!(rig.read(&key(1), at(1), 2 * BLOCK_BYTES as u64).unwrap() == second);
+            assert!(rig.read(&key(1), at(2), 2 * BLOCK_BYTES as u64).unwrap() == content(9, n));
+            rig = Rig::open(rig.unmount(), &config).unwrap();
+        }
+    }
+    assert_clean(&mut rig.unmount(), &config, "many short writes");
+}
+
+/// What is said before a transaction is looked at is no less than what it takes.
+#[test]
+fn what_data_takes_of_the_log_is_known_beforehand() {
+    let mut rig = Rig::new(1, &[64 << 20], &Config { wal_bytes: 4 << 20, ..tiny_config() });
+    let block = BLOCK_BYTES as u64;
+    let mut rng = fastrand::Rng::with_seed(1);
+    for round in 0..200 {
+        let mut txn = Transaction::new(0);
+        for _ in 0..rng.u32(1..20) {
+            let (at, len) = (rng.u64(..100 * block), rng.u64(1..10 * block));
+            let (at, len) = match rng.bool() {
+                true => (at / block * block, len.next_multiple_of(block)),
+                false => (at, len),
+            };
+            match rng.u8(..8) {
+                0 => txn.zero(&key(1), at, len),
+                1 => txn.truncate(&key(1), at),
+                _ => txn.write(&key(1), at, vec![round as u8 | 1; len as usize].into()),
+            };
+        }
+        let most = rig.store.logged_data_bytes(&txn);
+        let before = rig.store.counters().logged_blocks;
+        rig.commit(&txn);
+        let logged = (rig.store.counters().logged_blocks - before) * block;
+        assert!(logged <= most, "round {round}: {logged} bytes, and {most} were to be expected");
+    }
+}
