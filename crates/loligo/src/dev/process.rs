@@ -13,7 +13,13 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// What a cluster for trying things out allows, and one with precious data should not.
-const MON_OPTIONS: [&str; 2] = ["mon_allow_pool_delete=true", "mon_allow_pool_size_one=true"];
+const MON_OPTIONS: [&str; 4] = [
+    "mon_allow_pool_delete=true",
+    "mon_allow_pool_size_one=true",
+    // That the disk of who tries it out is well filled is nothing to warn of (as in Ceph's vstart.sh).
+    "mon_data_avail_warn=2",
+    "mon_data_avail_crit=1",
+];
 /// How often is looked whether a process has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Time for an orderly end.
