@@ -10,6 +10,7 @@ use types::testing::{Probe, hits_of, take_hits};
 use types::{HObject, OsdId};
 use wire::msg::OsdOp;
 use wire::msg::op::{Extent, OpCode};
+use wire::msg::op_data::xattr_op;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const BYTES: usize = 2 << 20;
@@ -167,4 +168,91 @@ fn what_a_crash_leaves_is_removed() {
     c.pass(Duration::from_secs(1));
     c.wait_clean();
     assert!(usage(&mut c, 2).0 < 10_000);
+}
+
+/// osd.2 crashes while objects are on their way to it. What has come of them is in its place, and is in no memory when it
+/// starts again.
+fn crash_half_way(c: &mut Cluster, target: &HObject) {
+    let primary = c.osds[c.client.borrow().primary_of(target).0 as usize];
+    c.world.set_paused(primary, true);
+    c.pass(Duration::from_secs(40));
+    assert!(usage(c, 2).0 > 500_000);
+    c.off[2] = true;
+    c.crash(2);
+    c.world.set_paused(primary, false);
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(2)));
+}
+
+/// The disk is so slow that what a crash has left is still there when the objects come anew, and goes while they come.
+#[test]
+fn what_is_removed_late_is_not_what_comes_anew() {
+    let small = || write_full(b"small");
+    for seed in 0..3 {
+        let mut c = Cluster::new(seed, 3, &slow(&[("osd_heartbeat_grace", "1000")]));
+        c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 1));
+        c.on_mon(|m| m.set_affinity(OsdId(2), 0));
+        c.wait_clean();
+        stop(&mut c, 2);
+        let target = |i: u8| object(1, &format!("o{i}"));
+        for i in 0..30 {
+            let set = xattr_op(OpCode::SETXATTR, b"name", &[i; 100], 0, 0);
+            let ops = vec![write_full(&[i + 1; 120_000]), set];
+            assert_eq!(c.call(target(i), ops, true).result, 0);
+        }
+        c.start(2);
+        c.run_until(MINUTE, |c| usage(c, 2).0 > 600_000);
+        crash_half_way(&mut c, &target(0));
+        assert_eq!(c.call(target(99), vec![small()], true).result, 0);
+        let node = c.osds[2];
+        c.world.set_slow_disks(node, 1000);
+        c.start(2);
+        c.run_until(10 * MINUTE, |c| c.mon.borrow().map.is_up(OsdId(2)));
+        c.run_until(10 * MINUTE, |c| c.mon.borrow().all_clean());
+        c.world.set_slow_disks(node, 1);
+        let pgid = c.client.borrow().pg_of(&target(0));
+        let record = crate::scrub::scrub(&mut c, pgid, true, false);
+        assert_eq!(record.errors(), 0, "seed {seed}: {record:?}");
+        let objects = usage(&mut c, 0).1;
+        c.run_until(MINUTE, |c| usage(c, 2).1 == objects);
+    }
+}
+
+/// What was left cannot be looked up. It takes space until the next start, and that is all.
+#[test]
+fn an_osd_starts_also_if_what_was_left_cannot_be_removed() {
+    let mut c = Cluster::new(1, 3, &slow(&[("osd_heartbeat_grace", "1000")]));
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 1));
+    c.on_mon(|m| m.set_affinity(OsdId(2), 0));
+    c.wait_clean();
+    stop(&mut c, 2);
+    for i in 0..5 {
+        // So many that what is read at a start does not stand beside.
+        let attr = |n: u8| xattr_op(OpCode::SETXATTR, &[n], &[1; 1000], 0, 0);
+        let ops = std::iter::once(write_full(&[1; BYTES])).chain((0..20).map(attr)).collect();
+        assert_eq!(c.call(object(1, &format!("o{i}")), ops, true).result, 0);
+    }
+    c.start(2);
+    c.run_until(MINUTE, |c| usage(c, 2).0 > 600_000);
+    crash_half_way(&mut c, &object(1, "o0"));
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
+    let node = c.osds[2];
+    c.world.set_slow_disks(node, 1000);
+    let is_up = |c: &mut Cluster| c.mon.borrow().map.is_up(OsdId(2));
+    c.start(2);
+    c.run_until(MINUTE, is_up);
+    c.world.set_unreadable(node, true);
+    c.pass(Duration::from_secs(5));
+    c.world.set_unreadable(node, false);
+    c.world.set_slow_disks(node, 1);
+    let left = usage(&mut c, 2).0;
+    assert!(left > 100_000, "{left} bytes are left");
+    let errors = ask(&mut c, 2, "perf dump")["osd"]["read_errors"].as_u64().expect("a count");
+    assert!((1..=5).contains(&errors), "{errors} read errors");
+    c.crash(2);
+    c.start(2);
+    c.pass(Duration::from_secs(5));
+    c.run_until(MINUTE, is_up);
+    assert!(usage(&mut c, 2).0 < 10_000);
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NONE));
+    c.wait_clean();
 }
