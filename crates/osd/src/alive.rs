@@ -79,7 +79,6 @@ impl Daemon {
             chosen.extend(mapping.up.iter().chain(&mapping.acting).copied());
         }
         chosen.retain(|osd| *osd != me && map.is_up(*osd));
-        let sharing = chosen.clone();
         let up: Vec<OsdId> = map.up_osds().collect();
         let behind = up.iter().filter(|o| **o > me).chain(up.iter().filter(|o| **o < me));
         for osd in behind {
@@ -94,7 +93,7 @@ impl Daemon {
             Some((osd, Target { up_from: info.info.up_from, addrs }))
         };
         let targets: BTreeMap<_, _> = chosen.into_iter().filter_map(target).collect();
-        for link in self.heartbeats.set_targets(targets, sharing) {
+        for link in self.heartbeats.set_targets(targets) {
             self.msgr.close(link, fx);
         }
     }

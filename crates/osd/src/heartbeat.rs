@@ -9,7 +9,7 @@
 //! No I/O here: [`crate::alive`] dials and sends.
 
 use peer::FailureKind;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use types::{AddrVec, Epoch, HashMap, Mono, OsdId};
 use wire::LinkId;
@@ -100,20 +100,14 @@ pub struct Heartbeats {
     by_link: HashMap<LinkId, (OsdId, Net)>,
     next_ask: Mono,
     looked_at: Option<Mono>,
-    /// Those that we share PGs with.
-    sharing: BTreeSet<OsdId>,
-    /// The largest transaction that all of these take, as far as they said.
+    /// The largest transaction that all of them take, as far as they said: also of those with whom we share no PGs
+    /// yet, since what is written now may have to come to them.
     txn_bytes: Option<u64>,
 }
 
 impl Heartbeats {
-    /// Sets whom to ask, and with whom of these we share PGs. Answers links that are to be closed.
-    pub fn set_targets(
-        &mut self,
-        mut wanted: BTreeMap<OsdId, Target>,
-        sharing: BTreeSet<OsdId>,
-    ) -> Vec<LinkId> {
-        self.sharing = sharing;
+    /// Sets whom to ask. Answers links that are to be closed.
+    pub fn set_targets(&mut self, mut wanted: BTreeMap<OsdId, Target>) -> Vec<LinkId> {
         let by_link = &mut self.by_link;
         let mut closed = Vec::new();
         self.peers.retain(|osd, peer| {
@@ -147,11 +141,11 @@ impl Heartbeats {
     }
 
     fn look_at_logs(&mut self) {
-        let sharing = self.sharing.iter().filter_map(|osd| self.peers.get(osd));
-        self.txn_bytes = sharing.map(|peer| peer.txn_bytes).filter(|bytes| *bytes > 0).min();
+        let known = self.peers.values().map(|peer| peer.txn_bytes).filter(|bytes| *bytes > 0);
+        self.txn_bytes = known.min();
     }
 
-    /// The largest transaction that all take with whom we share PGs; `None` if nobody said.
+    /// The largest transaction that all peers take; `None` if nobody said.
     pub fn txn_bytes(&self) -> Option<u64> {
         self.txn_bytes
     }
@@ -284,7 +278,7 @@ mod tests {
     /// Asks one peer over two connections.
     fn one() -> Heartbeats {
         let mut h = Heartbeats::default();
-        assert!(h.set_targets(BTreeMap::from([(OsdId(1), target(5))]), BTreeSet::new()).is_empty());
+        assert!(h.set_targets(BTreeMap::from([(OsdId(1), target(5))])).is_empty());
         for (i, (osd, net, _)) in h.to_dial().into_iter().enumerate() {
             h.dialled(osd, net, LinkId(i as u64));
         }
@@ -366,29 +360,9 @@ mod tests {
     fn a_new_life_of_a_peer_begins_without_debts() {
         let mut h = one();
         assert_eq!(pass(&mut h, 0..40, &[]).len(), 1);
-        let closed = h.set_targets(BTreeMap::from([(OsdId(1), target(9))]), BTreeSet::new());
+        let closed = h.set_targets(BTreeMap::from([(OsdId(1), target(9))]));
         assert_eq!(closed, [LinkId(0), LinkId(1)]);
         assert_eq!(pass(&mut h, 40..60, &[]), []);
-        assert!(h.set_targets(BTreeMap::new(), BTreeSet::new()).is_empty());
-        assert!(h.peers().next().is_none());
-    }
-
-    /// A neighbour whose log is small takes nothing over from here.
-    #[test]
-    fn logs_count_of_those_with_whom_pgs_are_shared() {
-        let mut h = Heartbeats::default();
-        let targets = |n: i32| (1..=n).map(|osd| (OsdId(osd), target(5))).collect();
-        let sharing = |osds: &[i32]| osds.iter().map(|osd| OsdId(*osd)).collect();
-        h.set_targets(targets(3), sharing(&[1, 2]));
-        assert_eq!(h.txn_bytes(), None);
-        for (osd, bytes) in [(1, 0), (2, 4 << 20), (3, 1 << 20)] {
-            h.dialled(OsdId(osd), Net::Back, LinkId(osd as u64));
-            h.told_of_log(LinkId(osd as u64), bytes);
-        }
-        assert_eq!(h.txn_bytes(), Some(4 << 20), "the first one is old, and does not say it");
-        h.set_targets(targets(3), sharing(&[2, 3]));
-        assert_eq!(h.txn_bytes(), Some(1 << 20));
-        h.set_targets(targets(2), sharing(&[2, 3]));
-        assert_eq!(h.txn_bytes(), Some(4 << 20));
+        assert!(h.set_targets(BTreeMap::new()).is_empty() && h.peers().next().is_none());
     }
 }

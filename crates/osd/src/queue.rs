@@ -388,3 +388,37 @@ impl Daemon {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::ObjectKey;
+
+    #[test]
+    fn what_is_too_much_at_once_is_done_one_by_one() {
+        let named = |name: &str| HObject { name: name.into(), ..HObject::min() }.to_key();
+        let remove = |some: &[ObjectKey]| {
+            let mut txn = Transaction::new(3);
+            some.iter().for_each(|object| _ = txn.remove(object));
+            txn
+        };
+        let objects = ["a", "b", "c"].map(named);
+        assert!(Queued::divisible(&objects[..1], remove).apart.is_empty());
+        let mut queue = TxnQueue::default();
+        let mut all = Queued { then: [Then::Bench].into(), ..Queued::divisible(&objects, remove) };
+        all.txn.account = 7;
+        queue.push_back(all);
+        queue.push_back(Queued::of(remove(&[named("behind")])));
+        queue.divide_front();
+        assert_eq!(queue.bytes(), 4 * SLACK_BYTES);
+        for (i, object) in objects.iter().chain([&named("behind")]).enumerate() {
+            let one = queue.pop_front().expect("one");
+            assert_eq!(
+                (one.txn.objects(), one.then.len()),
+                (&[object.clone()][..], usize::from(i == 2))
+            );
+            assert_eq!((one.txn.sequencer, one.txn.account), (3, if i < 3 { 7 } else { 0 }));
+        }
+        assert_eq!((queue.is_empty(), queue.bytes()), (true, 0));
+    }
+}

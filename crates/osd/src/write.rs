@@ -159,7 +159,7 @@ impl Daemon {
         least - least / VALUE_SHARE
     }
 
-    /// The largest transaction that we, who take this one, and all that we share PGs with take.
+    /// The largest transaction that we, who take this one, and all that we ask for heartbeats take.
     fn least_transaction_bytes(&self, own: u64) -> u64 {
         self.heartbeats.txn_bytes().map_or(own, |theirs| own.min(theirs))
     }

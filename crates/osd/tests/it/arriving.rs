@@ -183,33 +183,39 @@ fn crash_half_way(c: &mut Cluster, target: &HObject) {
     c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(2)));
 }
 
+/// Objects with so many attributes that no two stand beside each other in the tree.
+fn write_with_attrs(c: &mut Cluster, i: u8, bytes: usize) {
+    let attr = |n: u8| xattr_op(OpCode::SETXATTR, &[n], &[i; 1000], 0, 0);
+    let ops = std::iter::once(write_full(&vec![i + 1; bytes])).chain((0..20).map(attr)).collect();
+    assert_eq!(c.call(object(1, &format!("o{i}")), ops, true).result, 0);
+}
+
 /// The disk is so slow that what a crash has left is still there when the objects come anew, and goes while they come.
 #[test]
 fn what_is_removed_late_is_not_what_comes_anew() {
-    let small = || write_full(b"small");
+    const OBJECTS: u8 = 60;
+    let options = [
+        ("osd_heartbeat_grace", "1000"),
+        ("osd_target_transaction_size", "1"),
+        ("osd_recovery_max_active", "64"),
+    ];
     for seed in 0..3 {
-        let mut c = Cluster::new(seed, 3, &slow(&[("osd_heartbeat_grace", "1000")]));
+        let mut c = Cluster::new(seed, 3, &slow(&options));
         c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 1));
         c.on_mon(|m| m.set_affinity(OsdId(2), 0));
         c.wait_clean();
         stop(&mut c, 2);
-        let target = |i: u8| object(1, &format!("o{i}"));
-        for i in 0..30 {
-            let set = xattr_op(OpCode::SETXATTR, b"name", &[i; 100], 0, 0);
-            let ops = vec![write_full(&[i + 1; 120_000]), set];
-            assert_eq!(c.call(target(i), ops, true).result, 0);
-        }
+        (0..OBJECTS).for_each(|i| write_with_attrs(&mut c, i, 60_000));
         c.start(2);
         c.run_until(MINUTE, |c| usage(c, 2).0 > 600_000);
-        crash_half_way(&mut c, &target(0));
-        assert_eq!(c.call(target(99), vec![small()], true).result, 0);
+        crash_half_way(&mut c, &object(1, "o0"));
         let node = c.osds[2];
-        c.world.set_slow_disks(node, 1000);
+        c.world.set_slow_disks(node, 300);
         c.start(2);
         c.run_until(10 * MINUTE, |c| c.mon.borrow().map.is_up(OsdId(2)));
         c.run_until(10 * MINUTE, |c| c.mon.borrow().all_clean());
         c.world.set_slow_disks(node, 1);
-        let pgid = c.client.borrow().pg_of(&target(0));
+        let pgid = c.client.borrow().pg_of(&object(1, "o0"));
         let record = crate::scrub::scrub(&mut c, pgid, true, false);
         assert_eq!(record.errors(), 0, "seed {seed}: {record:?}");
         let objects = usage(&mut c, 0).1;
@@ -225,12 +231,7 @@ fn an_osd_starts_also_if_what_was_left_cannot_be_removed() {
     c.on_mon(|m| m.set_affinity(OsdId(2), 0));
     c.wait_clean();
     stop(&mut c, 2);
-    for i in 0..5 {
-        // So many that what is read at a start does not stand beside.
-        let attr = |n: u8| xattr_op(OpCode::SETXATTR, &[n], &[1; 1000], 0, 0);
-        let ops = std::iter::once(write_full(&[1; BYTES])).chain((0..20).map(attr)).collect();
-        assert_eq!(c.call(object(1, &format!("o{i}")), ops, true).result, 0);
-    }
+    (0..5).for_each(|i| write_with_attrs(&mut c, i, BYTES));
     c.start(2);
     c.run_until(MINUTE, |c| usage(c, 2).0 > 600_000);
     crash_half_way(&mut c, &object(1, "o0"));
