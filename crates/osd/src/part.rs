@@ -9,14 +9,13 @@ use crate::ops::{Reader, contents};
 use crate::options::Limits;
 use crate::push::Sending;
 use bytes::Bytes;
-use denc::DecodeError;
 use io::BLOCK_BYTES;
 use peer::{Push, PushCursor};
 use pg::Changed;
 use std::collections::BTreeMap;
 use store::{Miss, OmapRange, Transaction};
 use types::testing::{Bug, planted};
-use types::{Errno, Eversion, HObject, ObjectKey, SnapId};
+use types::{Errno, Eversion, HObject, ObjectKey, OsdId, SnapId};
 
 /// Pieces of what was written of an object that one part has, together: the receiver's log takes them whole, be
 /// it the smallest one.
@@ -238,16 +237,27 @@ fn attrs_of(
     Ok(attrs.into_iter().map(|(k, v)| ((&k[..]).into(), v)).collect())
 }
 
-/// A clone that has arrived comes into the snapshot index.
-///
-/// # Errors
-/// When its record cannot be read, so that nothing is known of its snapshots.
-pub(crate) fn note_arrived_clone(txn: &mut Transaction, m: &Push) -> Result<(), DecodeError> {
-    if m.exists && !m.object.is_head() {
-        let snaps = ObjectMeta::decode(&m.meta)?.snaps;
-        crate::trim::put_rows(txn, &m.object, &m.object.to_key(), &snaps);
+/// A clone that has arrived comes into the snapshot index. `false`: its record cannot be read, so that nothing is known
+/// of its snapshots.
+pub(crate) fn note_arrived_clone(txn: &mut Transaction, from: OsdId, m: &Push) -> bool {
+    if !m.exists || m.object.is_head() {
+        return true;
     }
-    Ok(())
+    match ObjectMeta::decode(&m.meta) {
+        Ok(meta) => {
+            crate::trim::put_rows(txn, &m.object, &m.object.to_key(), &meta.snaps);
+            true
+        }
+        Err(why) => {
+            tracing::error!(
+                "pg {}: the record of {}, as osd.{from} has sent it, cannot be read ({why}): what the clone \
+                 takes is not freed with its snapshots. Let all OSDs run the same release, and scrub the PG",
+                m.pgid,
+                m.object
+            );
+            false
+        }
+    }
 }
 
 /// Adds a received part to a transaction, which comes to nothing if those before it are not where they have gathered.
@@ -330,7 +340,7 @@ mod tests {
     use crate::arriving::Temporary;
     use crate::recover::Transfers;
     use store::model::{Model, ModelObject};
-    use types::{Epoch, OsdId, PgId};
+    use types::{Epoch, PgId};
 
     const FROM: OsdId = OsdId(1);
 
@@ -377,6 +387,19 @@ mod tests {
         let got = gather(b"an old state that is longer", |_, _| {}).unwrap();
         assert_eq!((got.read(0, 100), &got.meta[..]), (b"onetwoend".to_vec(), &b"meta"[..]));
         assert_eq!(got.attrs[&b"a"[..]], "attr");
+    }
+
+    /// Nobody would ever free what it takes: that must be said.
+    #[test]
+    fn a_clone_without_a_record_is_no_silent_one() {
+        let record = denc::encode(&ObjectMeta { snaps: vec![SnapId(4)], ..ObjectMeta::default() });
+        let clone = HObject { snap: SnapId(4), ..HObject::min() };
+        for (meta, is_known) in [(record, true), ("no record".into(), false)] {
+            let (mut txn, m) = (Transaction::new(1), part(0, b"one", 9));
+            let m = Push { object: clone.clone(), meta, ..m };
+            assert_eq!(note_arrived_clone(&mut txn, FROM, &m), is_known);
+            assert_eq!(txn.is_empty(), !is_known);
+        }
     }
 
     /// It was replaced by what came last, with the right version, and nothing of what had come before.

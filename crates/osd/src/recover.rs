@@ -314,16 +314,8 @@ impl Daemon {
             return;
         }
         if m.next.done {
-            if let Err(why) = note_arrived_clone(&mut txn, &m) {
-                tracing::error!(
-                    "osd.{}: the record of {}, as osd.{from} has sent it, cannot be read ({why}): what \
-                     the clone takes is not freed with its snapshots. Scrub pg {pgid}, and let all \
-                     OSDs run the same release",
-                    self.cfg.id,
-                    m.object
-                );
-                self.perf.odd_messages += 1;
-            }
+            let is_known = note_arrived_clone(&mut txn, from, &m);
+            self.perf.odd_messages += u64::from(!is_known);
             let ops = host.pg.arrival_ops(&m.object, m.version);
             host.put_meta(&mut txn, ops);
             host.pg.arrived(&m.object, m.version);
