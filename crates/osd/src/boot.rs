@@ -4,11 +4,11 @@
 //! PG still needs, so that the PGs' intervals are noted one by one. Then the mon is asked for newer
 //! maps, and to mark us up.
 
-use crate::arriving::{is_temporary, removals};
+use crate::arriving::is_temporary;
 use crate::daemon::{Daemon, Life, Waiter};
 use crate::disk_bench::bench_object;
 use crate::host::{Queued, meta_object, pg_of_meta_object};
-use crate::mapstate::{RANGE_KEY, full_key, map_object, map_transaction};
+use crate::mapstate::{RANGE_KEY, full_key, map_object};
 use crate::object::{meta_end, own_object};
 use bytes::Bytes;
 use io::Effects;
@@ -222,14 +222,7 @@ impl Daemon {
             self.maps.epoch()
         );
         self.life = Life::Joining;
-        let is_used =
-            |o: &HObject| pg_of_meta_object(o).is_some_and(|pgid| self.pgs.contains_key(&pgid));
-        let leftovers = l.leftovers.iter().filter(|o| !is_used(o)).map(HObject::to_key);
-        let leftovers: Vec<_> = leftovers.collect();
-        // There may be more of them than one transaction takes.
-        for some in removals(&map_transaction(), &leftovers, self.limits.remove_objects) {
-            self.submit_maps(some, fx);
-        }
+        self.begin_with_leftovers(l.leftovers, fx);
         self.open_sockets(fx);
     }
 

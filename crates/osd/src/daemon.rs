@@ -5,6 +5,7 @@
 //! are spread over the modules by theme; this one has the data and the dispatch.
 
 use crate::admin::Admin;
+use crate::arriving::Temporary;
 use crate::boot::Loading;
 use crate::config::OsdConfig;
 use crate::copy::Copies;
@@ -13,6 +14,7 @@ use crate::heartbeat::Heartbeats;
 use crate::host::{Hosts, OpId, Thens};
 use crate::image_io::ImagesIo;
 use crate::lease::Leases;
+use crate::leftovers::Leftovers;
 use crate::links::{MonLink, PeerLinks, Sessions};
 use crate::mapstate::Maps;
 use crate::memory::{Beyond, InHand};
@@ -86,6 +88,8 @@ pub enum Waiter {
     Recount(PgId),
     /// The transaction that stores maps.
     Maps,
+    /// Removing what a start has found.
+    Leftovers,
     /// The next transaction of `ceph tell osd.N bench`.
     Bench,
 }
@@ -125,6 +129,9 @@ pub struct Daemon {
     /// PGs we lead whose sums are a guess.
     pub(crate) recounting: BTreeSet<PgId>,
     pub(crate) removals: BTreeMap<PgId, Removal>,
+    pub(crate) leftovers: Leftovers,
+    /// See [`Temporary`].
+    pub(crate) last_temporary: Temporary,
     pub(crate) disk_bench: Option<Box<DiskBench>>,
     pub(crate) ops: Ops,
     pub(crate) last_op: u64,
@@ -194,6 +201,7 @@ impl Daemon {
         let msgr = Messenger::new(identity, rng);
         let admin = Admin::new(&cfg);
         let limits = Limits::of(&admin.settings);
+        let last_temporary = Temporary::first(store.durable_txn());
         Daemon {
             limits,
             admin,
@@ -219,6 +227,8 @@ impl Daemon {
             scrubs: Scrubs::default(),
             recounting: BTreeSet::new(),
             removals: BTreeMap::new(),
+            leftovers: Leftovers::default(),
+            last_temporary,
             disk_bench: None,
             ops: HashMap::default(),
             last_op: 0,
@@ -427,6 +437,7 @@ impl Daemon {
             Waiter::OwnRecords(id) => self.own_records_fetched(id, result),
             Waiter::Recount(pgid) => self.recount_fetched(pgid, result),
             Waiter::Maps => self.maps_fetched(result, fx),
+            Waiter::Leftovers => self.leftovers_fetched(result, fx),
             Waiter::Bench => self.bench_fetched(result, fx),
         }
     }
@@ -450,6 +461,7 @@ impl Daemon {
                 Waiter::Removal(pgid) => self.removal_fetched(pgid, none, fx),
                 Waiter::Trim(pgid) => self.trim_fetched(pgid, none),
                 Waiter::Maps => self.maps_fetched(none, fx),
+                Waiter::Leftovers => self.leftovers_fetched(none, fx),
                 Waiter::Bench => self.bench_fetched(none, fx),
                 Waiter::Loading
                 | Waiter::Push(..)

@@ -100,7 +100,8 @@ pub struct Heartbeats {
     by_link: HashMap<LinkId, (OsdId, Net)>,
     next_ask: Mono,
     looked_at: Option<Mono>,
-    /// The largest transaction that all of them take, as far as they said.
+    /// The largest transaction that all of them take, as far as they said: also of those with whom we share no PGs
+    /// yet, since what is written now may have to come to them.
     txn_bytes: Option<u64>,
 }
 

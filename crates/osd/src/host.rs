@@ -79,6 +79,8 @@ pub struct Queued {
     pub births: Vec<PgId>,
     /// It has what it takes from the snapshot indexes ([`crate::trim::drop_left_rows`]).
     pub rows_dropped: bool,
+    /// The same in several, one after the other, if it is too much for one.
+    pub apart: Vec<Transaction>,
 }
 
 impl Queued {
@@ -86,7 +88,16 @@ impl Queued {
     #[inline]
     pub fn of(txn: Transaction) -> Self {
         let (reads, then, births) = (ReadSet::new(), Thens::new(), Vec::new());
-        Queued { txn, reads, then, births, rows_dropped: false }
+        Queued { txn, reads, then, births, rows_dropped: false, apart: Vec::new() }
+    }
+
+    /// One that changes all these objects, and may as well change one after the other.
+    pub fn divisible<T>(objects: &[T], change: impl Fn(&[T]) -> Transaction) -> Self {
+        let apart = match objects {
+            [] | [_] => Vec::new(),
+            several => several.chunks(1).map(&change).collect(),
+        };
+        Queued { apart, ..Queued::of(change(objects)) }
     }
 }
 

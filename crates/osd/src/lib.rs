@@ -33,6 +33,7 @@ mod heartbeat;
 mod host;
 mod image_io;
 mod lease;
+mod leftovers;
 mod links;
 mod mapstate;
 mod memory;

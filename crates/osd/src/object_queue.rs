@@ -28,7 +28,9 @@ enum Ran {
 impl Daemon {
     /// Runs the reads for COPY_FROM that stand aside of the queue.
     pub(crate) fn pump_urgent(&mut self, pgid: PgId, head: &HObject, fx: &mut Effects) {
-        while let Some(queue) = self.queue_of(pgid, head) {
+        while let Some(host) = self.pgs.get_mut(&pgid) {
+            let is_settled = host.queue.is_empty();
+            let Some(queue) = host.objects.get_mut(head).filter(|_| is_settled) else { return };
             if queue.writing > 0 {
                 return;
             }
@@ -90,7 +92,7 @@ impl Daemon {
                 self.pump_urgent(pgid, head, fx);
                 if self.queue_of(pgid, head).is_some_and(|q| !q.urgent.is_empty() && q.writing == 0)
                 {
-                    // They wait until reads may be served.
+                    // They wait until reads may be served, and for the PG's transactions.
                     return;
                 }
                 continue;
@@ -475,7 +477,8 @@ impl Daemon {
     /// The objects on which something waits, in their order.
     fn awaited(&self, pgid: PgId) -> Vec<HObject> {
         let Some(host) = self.pgs.get(&pgid) else { return Vec::new() };
-        let waits = host.objects.iter().filter(|(_, q)| !q.waiting.is_empty());
+        let waits = host.objects.iter();
+        let waits = waits.filter(|(_, q)| !q.waiting.is_empty() || !q.urgent.is_empty());
         let mut heads: Vec<_> = waits.map(|(o, _)| o.clone()).collect();
         heads.sort_unstable();
         heads

@@ -3,7 +3,7 @@
 //! A part that is not the first goes into an object of its own beside the old state, which is
 //! replaced when the last part is there.
 
-use crate::arriving::{is_all, temporary};
+use crate::arriving::Place;
 use crate::object::{ObjectMeta, Ranges};
 use crate::ops::{Reader, contents};
 use crate::options::Limits;
@@ -15,7 +15,7 @@ use pg::Changed;
 use std::collections::BTreeMap;
 use store::{Miss, OmapRange, Store, Transaction};
 use types::testing::{Bug, Probe, hit, planted};
-use types::{Errno, Eversion, HObject, ObjectKey, SnapId};
+use types::{Errno, Eversion, HObject, ObjectKey, OsdId, SnapId};
 
 /// Pieces of what was written of an object that one part has, together: the receiver's log takes them whole, be
 /// it the smallest one.
@@ -276,26 +276,50 @@ impl Part {
     }
 }
 
-/// A clone that has arrived comes into the snapshot index.
-pub(crate) fn note_arrived_clone(txn: &mut Transaction, m: &Push) {
-    if m.exists
-        && !m.object.is_head()
-        && let Ok(meta) = ObjectMeta::decode(&m.meta)
-    {
-        crate::trim::put_rows(txn, &m.object, &m.object.to_key(), &meta.snaps);
+/// A clone that has arrived comes into the snapshot index. `false`: its record cannot be read, so that nothing is known
+/// of its snapshots.
+pub(crate) fn note_arrived_clone(txn: &mut Transaction, from: OsdId, m: &Push) -> bool {
+    if !m.exists || m.object.is_head() {
+        return true;
+    }
+    match ObjectMeta::decode(&m.meta) {
+        Ok(meta) => {
+            crate::trim::put_rows(txn, &m.object, &m.object.to_key(), &meta.snaps);
+            true
+        }
+        Err(why) => {
+            tracing::error!(
+                "pg {}: the record of {}, as osd.{from} has sent it, cannot be read ({why}): what the clone \
+                 takes is not freed with its snapshots. Let all OSDs run the same release, and scrub the PG",
+                m.pgid,
+                m.object
+            );
+            false
+        }
     }
 }
 
-/// Adds a received part to a transaction.
-pub(crate) fn apply_part(txn: &mut Transaction, m: &Push) -> Result<(), Errno> {
+/// Adds a received part to a transaction, which comes to nothing if those before it are not where they have gathered.
+pub(crate) fn apply_part(txn: &mut Transaction, m: &Push, place: Place) -> Result<(), Errno> {
     let key = m.object.to_key();
     if !m.exists {
         txn.remove(&key);
         return Ok(());
     }
+    let to = match place {
+        Place::Object => key,
+        Place::Begins(temporary) => temporary.key(),
+        Place::GoesOn(before) => {
+            let to = before.with_next().key();
+            txn.rename(&before.key(), &to);
+            to
+        }
+        Place::Ends(before) => {
+            txn.remove(&key).rename(&before.key(), &key);
+            key
+        }
+    };
     let first = m.from == PushCursor::default();
-    let whole = is_all(m);
-    let to = if whole { key.clone() } else { temporary(&m.object) };
     if first && (m.base == Eversion::ZERO || m.takes_from_another()) {
         txn.remove(&to);
         txn.touch(&to);
@@ -322,10 +346,6 @@ pub(crate) fn apply_part(txn: &mut Transaction, m: &Push) -> Result<(), Errno> {
     if !m.omap.is_empty() {
         txn.omap_set(&to, m.omap.clone());
     }
-    if m.next.done && !whole {
-        txn.remove(&key);
-        txn.rename(&to, &key);
-    }
     Ok(())
 }
 
@@ -351,4 +371,89 @@ pub(crate) fn list_objects(
         objects.insert(object, meta.version);
     }
     Ok((objects, HObject::max()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arriving::Temporary;
+    use crate::recover::Transfers;
+    use store::model::{Model, ModelObject};
+    use types::{Epoch, PgId};
+
+    const FROM: OsdId = OsdId(1);
+
+    fn part(from: u64, data: &'static [u8], next: u64) -> Push {
+        let at = |data_offset| PushCursor { data_offset, ..PushCursor::default() };
+        let absent = Push::absent(PgId::default(), Epoch(1), Epoch(1), HObject::min());
+        let attrs = if from == 0 { vec![(b"a"[..].into(), "attr".into())] } else { Vec::new() };
+        Push {
+            exists: true,
+            size: 9,
+            meta: "meta".into(),
+            attrs,
+            extents: vec![(from, data.len() as u64)],
+            from: at(from),
+            next: PushCursor { done: next == 9, ..at(next) },
+            data: data.into(),
+            ..absent
+        }
+    }
+
+    /// Its parts come into a store with `old`, which may lose some of what it has before each.
+    fn gather(old: &[u8], loses: impl Fn(usize, &mut Model)) -> Result<ModelObject, usize> {
+        let key = HObject::min().to_key();
+        let mut model = Model::new();
+        let mut txn = Transaction::new(1);
+        txn.write(&key, 0, Bytes::copy_from_slice(old));
+        model.apply(&txn).unwrap();
+        let mut transfers = Transfers::default();
+        let parts = [part(0, b"one", 3), part(3, b"two", 6), part(6, b"end", 9)];
+        for (i, m) in parts.iter().enumerate() {
+            loses(i, &mut model);
+            let place = transfers.place_of(FROM, m, &mut Temporary::first(7)).unwrap();
+            let mut txn = Transaction::new(1);
+            apply_part(&mut txn, m, place).unwrap();
+            transfers.note_part(&mut txn, FROM, m, place);
+            model.apply(&txn).map_err(|_| i)?;
+        }
+        assert_eq!(model.objects.len(), 1);
+        Ok(model.objects.remove(&key).unwrap())
+    }
+
+    #[test]
+    fn parts_replace_the_object_when_all_are_there() {
+        let got = gather(b"an old state that is longer", |_, _| {}).unwrap();
+        assert_eq!((got.read(0, 100), &got.meta[..]), (b"onetwoend".to_vec(), &b"meta"[..]));
+        assert_eq!(got.attrs[&b"a"[..]], "attr");
+    }
+
+    /// Nobody would ever free what it takes: that must be said.
+    #[test]
+    fn a_clone_without_a_record_is_no_silent_one() {
+        let record = denc::encode(&ObjectMeta { snaps: vec![SnapId(4)], ..ObjectMeta::default() });
+        let clone = HObject { snap: SnapId(4), ..HObject::min() };
+        for (meta, is_known) in [(record, true), ("no record".into(), false)] {
+            let (mut txn, m) = (Transaction::new(1), part(0, b"one", 9));
+            let m = Push { object: clone.clone(), meta, ..m };
+            assert_eq!(note_arrived_clone(&mut txn, FROM, &m), is_known);
+            assert_eq!(txn.is_empty(), !is_known);
+        }
+    }
+
+    /// It was replaced by what came last, with the right version, and nothing of what had come before.
+    #[test]
+    fn parts_go_on_with_nothing_but_those_before_them() {
+        let lose_all = |model: &mut Model| {
+            model.objects.retain(|key, _| *key == HObject::min().to_key());
+        };
+        for lost_before in [1, 2] {
+            let lose = |i, model: &mut Model| {
+                if i == lost_before {
+                    lose_all(model)
+                }
+            };
+            assert_eq!(gather(b"old", lose), Err(lost_before));
+        }
+    }
 }

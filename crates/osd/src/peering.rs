@@ -1,7 +1,7 @@
 //! PGs and maps: taking in epochs, making PGs, and the messages of peering.
 
 use crate::daemon::{Daemon, Life};
-use crate::host::{PgHost, Thens};
+use crate::host::PgHost;
 use io::Effects;
 use maps::OsdMap;
 use peer::{PgCreate, PgCreates, PgPeering, View, mapping, pool_rules};
@@ -141,8 +141,7 @@ impl Daemon {
         }
         let pg = Pg::restore(self.cfg.id, loaded, mapping(map, pgid), rules);
         self.pgs.insert(pgid, PgHost::new(pg));
-        let last = self.remove_deleted(pgid, &deleted, fx);
-        self.submit(pgid, last, Thens::new(), fx);
+        self.remove_deleted(pgid, &deleted, fx);
     }
 
     /// The OSD is in the map: all PGs take up their roles.
@@ -187,6 +186,7 @@ impl Daemon {
         let mut pg = Pg::create(self.cfg.id, pgid, history, past, epoch, to, rules);
         if self.catch_up_to_current(&mut pg) {
             self.pgs.insert(pgid, PgHost::new(pg));
+            self.remove_left_records(pgid, fx);
             self.start_pg(pgid, fx);
         }
     }
@@ -259,6 +259,7 @@ impl Daemon {
         );
         pg.mark_unfilled();
         self.pgs.insert(msg.pgid, PgHost::new(pg));
+        self.remove_left_records(msg.pgid, fx);
         self.start_pg(msg.pgid, fx);
         true
     }

@@ -16,6 +16,13 @@ impl Daemon {
         if self.pg_read_must_wait(id, pgid, fx) || self.must_answer_later(id) {
             return;
         }
+        if let Some(host) = self.pgs.get_mut(&pgid).filter(|h| !h.queue.is_empty()) {
+            // What the log says is not all in the store yet. The tick tries again.
+            host.waiting.push_back(id);
+            self.leases.waiting_pgs.insert(pgid);
+            self.mark_op(id, Mark::WaitingForObject);
+            return;
+        }
         let Some(op) = self.ops.get_mut(&id) else { return };
         op.trace.mark(self.now.mono, Mark::Started);
         let range = ListRange::of(pgid, pg_num);

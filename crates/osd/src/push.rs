@@ -259,6 +259,14 @@ impl Daemon {
                 sending.reads.merge(reads);
                 self.begin_part(pgid, to, object, fx);
             }
+            // It may be another version that cannot be read, with which this one shares something.
+            Err(why) if sending.shares.take().is_some() => {
+                hit(Probe::SentWithoutBase);
+                tracing::error!("osd.{}: {object} is sent whole: {why}", self.cfg.id);
+                self.perf.read_errors += 1;
+                sending.reads = ReadSet::new();
+                self.begin_part(pgid, to, object, fx);
+            }
             Err(why) => {
                 tracing::error!("osd.{}: {object} cannot be copied: {why}", self.cfg.id);
                 self.perf.read_errors += 1;

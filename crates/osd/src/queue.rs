@@ -1,8 +1,9 @@
 //! Transactions of a PG that are not a client's write: in order, waiting where they must.
 
+use crate::arriving::is_temporary;
 use crate::boot::EXIT_REPAIR;
 use crate::daemon::{Daemon, Waiter};
-use crate::host::{Queued, Then, Thens, account};
+use crate::host::{Queued, Then, Thens, account, put_meta};
 use crate::trim::drop_left_rows;
 use io::{BLOCK_BYTES, Effects};
 use maps::OsdMap;
@@ -10,6 +11,7 @@ use peer::PgPeering;
 use pg::{Ctx, Fx, Notice, Pg, forget_deleted, put_deleted};
 use std::collections::VecDeque;
 use store::{Invalid, ReadSet, StoreError, SubmitError, Transaction};
+use types::testing::{Probe, hit};
 use types::{HObject, PgId};
 use wire::msg::Payload;
 
@@ -71,6 +73,23 @@ impl TxnQueue {
         Some(first)
     }
 
+    /// Several take the place of the first one.
+    fn divide_front(&mut self) {
+        let Some(mut all) = self.pop_front() else { return };
+        let apart = std::mem::take(&mut all.apart).into_iter().map(|mut txn| {
+            txn.account = all.txn.account;
+            Queued::of(txn)
+        });
+        let mut apart: Vec<_> = apart.collect();
+        if let Some(last) = apart.last_mut() {
+            (last.then, last.births) = (all.then, all.births);
+        }
+        for queued in apart.into_iter().rev() {
+            self.bytes += space_of(&queued);
+            self.queue.push_front(queued);
+        }
+    }
+
     /// Puts those of another PG behind these.
     pub fn append(&mut self, other: TxnQueue) {
         self.bytes += other.bytes;
@@ -120,20 +139,10 @@ impl Daemon {
         mut then: Thens,
         fx: &mut Effects,
     ) {
-        // Not more in one transaction than it can take: what is left comes behind, and is noted.
-        let in_parts = out.remove.len() > self.deletes_at_once();
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        if in_parts {
-            host.put_meta(&mut txn, out.remove.iter().map(put_deleted));
-        } else {
-            out.remove.iter().for_each(|object| _ = txn.remove(&object.to_key()));
-        }
+        // What is to go is noted, and goes behind: it may be more than one transaction takes, and take long.
+        host.put_meta(&mut txn, out.remove.iter().map(put_deleted));
         host.put_meta(&mut txn, out.meta);
-        if in_parts {
-            self.submit(pgid, std::mem::take(&mut txn), Thens::new(), fx);
-            txn = self.remove_deleted(pgid, &out.remove, fx);
-        }
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
         if !out.send_durable.is_empty() {
             then.push(Then::Send(out.send_durable));
         }
@@ -152,6 +161,7 @@ impl Daemon {
         }
         host.dirty = true;
         self.submit(pgid, txn, then, fx);
+        self.remove_deleted(pgid, &out.remove, fx);
         for (to, msg) in out.send {
             let readers = self.prior_readers(pgid);
             self.send_peer(to, PgPeering { msg, readers }.encode(), fx);
@@ -163,28 +173,24 @@ impl Daemon {
         self.report_soon();
     }
 
-    fn deletes_at_once(&self) -> usize {
+    /// How many objects are removed in one transaction.
+    pub(crate) fn deletes_at_once(&self) -> usize {
         self.limits.remove_objects.clamp(1, DELETES_AT_ONCE)
     }
 
-    /// Removes objects that the PG's log has deleted, a few at a time, in order with its other
-    /// transactions: nothing that relies on it comes before the last of them, which is not submitted
-    /// yet.
-    pub(crate) fn remove_deleted(
-        &mut self,
-        pgid: PgId,
-        deleted: &[HObject],
-        fx: &mut Effects,
-    ) -> Transaction {
-        let mut last = Transaction::default();
+    /// Removes objects that the PG's log has deleted, a few at a time, in order with its other transactions.
+    /// Whatever looks at objects in the store waits for that (the PG's queue).
+    pub(crate) fn remove_deleted(&mut self, pgid: PgId, deleted: &[HObject], fx: &mut Effects) {
         for some in deleted.chunks(self.deletes_at_once()) {
-            self.submit(pgid, last, Thens::new(), fx);
-            let Some(host) = self.pgs.get_mut(&pgid) else { return Transaction::default() };
-            last = host.transaction();
-            some.iter().for_each(|object| _ = last.remove(&object.to_key()));
-            host.put_meta(&mut last, some.iter().map(forget_deleted));
+            let Some(host) = self.pgs.get(&pgid) else { return };
+            let remove = |some: &[HObject]| {
+                let mut txn = host.transaction();
+                some.iter().for_each(|object| _ = txn.remove(&object.to_key()));
+                put_meta(&mut txn, &host.key, some.iter().map(forget_deleted));
+                txn
+            };
+            self.enqueue(pgid, Queued::divisible(some, remove), fx);
         }
-        last
     }
 
     fn on_notice(&mut self, pgid: PgId, notice: Notice, fx: &mut Effects) {
@@ -211,7 +217,7 @@ impl Daemon {
     pub(crate) fn submit(
         &mut self,
         pgid: PgId,
-        mut txn: Transaction,
+        txn: Transaction,
         then: impl Into<Thens>,
         fx: &mut Effects,
     ) {
@@ -219,12 +225,12 @@ impl Daemon {
         if txn.is_empty() && then.is_empty() {
             return;
         }
-        txn.account = account(pgid);
         self.enqueue(pgid, Queued { then, ..Queued::of(txn) }, fx);
     }
 
     /// Puts a transaction behind those that wait.
-    pub(crate) fn enqueue(&mut self, pgid: PgId, queued: Queued, fx: &mut Effects) {
+    pub(crate) fn enqueue(&mut self, pgid: PgId, mut queued: Queued, fx: &mut Effects) {
+        queued.txn.account = account(pgid);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         host.queue.push_back(queued);
         if !host.queue_stalled {
@@ -259,6 +265,10 @@ impl Daemon {
                     self.durable.insert(id, then);
                     births.into_iter().for_each(|pgid| self.is_born(pgid, fx));
                 }
+                Err(SubmitError::Invalid(Invalid::TooLarge { .. })) if !first.apart.is_empty() => {
+                    hit(Probe::RemovalDivided);
+                    host.queue.divide_front();
+                }
                 Err(stop) => {
                     host.queue_stalled = true;
                     self.queue_stopped(pgid, stop, fx);
@@ -281,6 +291,20 @@ impl Daemon {
                 // Even the reserve is used up: wait for space, and say so.
                 self.lacks_space(0);
                 self.blocked.push(Waiter::Queue(pgid));
+            }
+            SubmitError::Invalid(Invalid::NoSuchObject { object, .. })
+                if object.decode().is_ok_and(|o| is_temporary(&o)) =>
+            {
+                // It must not be: parts of an object are gone, and more of them came. Without these, the
+                // log says that the object is missing, and it is brought whole.
+                fx.exit(
+                    EXIT_REPAIR,
+                    format!(
+                        "osd.{}: pg {pgid}: parts of an object that have come are not there any more. It \
+                         starts again without the last one, to be given the object whole",
+                        self.cfg.id
+                    ),
+                );
             }
             SubmitError::Invalid(why) => {
                 // What a clone takes of the log is not known before. The primary's log takes more than ours: when
@@ -367,5 +391,39 @@ impl Daemon {
             Then::Removed(pgid) => self.go_on_removing(pgid, fx),
             Then::Bench => self.bench_durable(fx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::ObjectKey;
+
+    #[test]
+    fn what_is_too_much_at_once_is_done_one_by_one() {
+        let named = |name: &str| HObject { name: name.into(), ..HObject::min() }.to_key();
+        let remove = |some: &[ObjectKey]| {
+            let mut txn = Transaction::new(3);
+            some.iter().for_each(|object| _ = txn.remove(object));
+            txn
+        };
+        let objects = ["a", "b", "c"].map(named);
+        assert!(Queued::divisible(&objects[..1], remove).apart.is_empty());
+        let mut queue = TxnQueue::default();
+        let mut all = Queued { then: [Then::Bench].into(), ..Queued::divisible(&objects, remove) };
+        all.txn.account = 7;
+        queue.push_back(all);
+        queue.push_back(Queued::of(remove(&[named("behind")])));
+        queue.divide_front();
+        assert_eq!(queue.bytes(), 4 * SLACK_BYTES);
+        for (i, object) in objects.iter().chain([&named("behind")]).enumerate() {
+            let one = queue.pop_front().expect("one");
+            assert_eq!(
+                (one.txn.objects(), one.then.len()),
+                (&[object.clone()][..], usize::from(i == 2))
+            );
+            assert_eq!((one.txn.sequencer, one.txn.account), (3, if i < 3 { 7 } else { 0 }));
+        }
+        assert_eq!((queue.is_empty(), queue.bytes()), (true, 0));
     }
 }

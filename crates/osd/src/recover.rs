@@ -3,6 +3,7 @@
 //! An object travels as one or more parts ([`peer::Push`], see `part`); the receiver makes each part
 //! durable and asks for the next.
 
+use crate::arriving::Temporary;
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{PgHost, Then};
 use crate::object::{ObjectMeta, key_range};
@@ -37,8 +38,8 @@ pub struct Transfers {
     listings: BTreeMap<OsdId, ListingRequest>,
     /// What comes, and from whom.
     pub(crate) receiving: BTreeMap<(OsdId, HObject), Receiving>,
-    /// Objects of which parts have gathered in a temporary.
-    pub(crate) gathering: BTreeSet<HObject>,
+    /// Where parts of objects have gathered, and from whom they came.
+    pub(crate) gathering: BTreeMap<(OsdId, HObject), Temporary>,
     /// Parts that came, and cannot be looked at yet.
     pub(crate) waiting: Waiting,
 }
@@ -285,15 +286,19 @@ impl Daemon {
             return;
         }
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let Some(place) = host.transfers.place_of(from, &m, &mut self.last_temporary) else {
+            self.want_whole(from, &m, fx);
+            return;
+        };
         let mut txn = host.transaction();
         let hints = ObjectMeta::decode(&m.meta).map_or(0, |meta| meta.hint.flags);
         txn.compress = self.maps.pool_compression(pgid.pool).for_hints(hints);
-        if let Err(why) = apply_part(&mut txn, &m) {
+        if let Err(why) = apply_part(&mut txn, &m, place) {
             tracing::error!("osd.{}: a bad push from osd.{from}: {why}", self.cfg.id);
             self.perf.odd_messages += 1;
             return;
         }
-        host.note_part(&mut txn, &m);
+        host.transfers.note_part(&mut txn, from, &m, place);
         if m.pulled {
             host.recovered.1 += m.data.len() as u64;
         }
@@ -309,7 +314,8 @@ impl Daemon {
             return;
         }
         if m.next.done {
-            note_arrived_clone(&mut txn, &m);
+            let is_known = note_arrived_clone(&mut txn, from, &m);
+            self.perf.odd_messages += u64::from(!is_known);
             let ops = host.pg.arrival_ops(&m.object, m.version);
             host.put_meta(&mut txn, ops);
             host.pg.arrived(&m.object, m.version);
@@ -344,7 +350,7 @@ impl Daemon {
             return false;
         }
         let own_base = m.base != Eversion::ZERO && !m.takes_from_another();
-        if own_base && item.map(|i| i.have) != Some(m.base) {
+        if own_base && (item.map(|i| i.have) != Some(m.base) || !m.next.done) {
             self.want_whole(from, m, fx);
             return false;
         }

@@ -68,7 +68,7 @@ impl Daemon {
             txn = Transaction::default();
             missed.extend_from_slice(&versions);
         }
-        let given_up = host.give_up_deleted(&records);
+        let given_up = host.transfers.give_up_deleted(from, &records);
         let behind = match host.pg.append_as_replica(records, taken) {
             Ok(behind) => behind,
             Err(why) => return self.odd_write(from, pgid, &why),

@@ -19,8 +19,7 @@
 
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{PgHost, Then};
-use crate::object::{ObjectMeta, Ranges, SNAPSET_ATTR, SnapSet};
-use crate::part::PartError;
+use crate::object::{CloneState, ObjectMeta, Ranges, SNAPSET_ATTR, SnapSet};
 use io::{BLOCK_BYTES, Effects};
 use peer::Push;
 use pg::{MissingItem, Pg};
@@ -50,14 +49,14 @@ impl Base {
 }
 
 /// From which version a copy may take something of `object`. If it lacks the head, too, `head` is the version
-/// of that which it has.
+/// of that which it has. What is wrong with other versions is no reason not to send this one.
 pub(crate) fn base_for(
     store: &Store,
     pg: &Pg,
     to: OsdId,
     object: &HObject,
     head: Eversion,
-) -> Result<Option<Base>, PartError> {
+) -> Result<Option<Base>, Miss> {
     let Some(stat) = store.stat(&object.to_key())? else { return Ok(None) };
     if head > Eversion::ZERO
         && !object.is_head()
@@ -77,7 +76,7 @@ fn base_by_snapset(
     pg: &Pg,
     to: OsdId,
     object: &HObject,
-) -> Result<Option<Base>, PartError> {
+) -> Result<Option<Base>, Miss> {
     let Some(set) = store.attr(&object.head().to_key(), SNAPSET_ATTR)? else { return Ok(None) };
     // One that is damaged is named by scrubs.
     let Ok(set) = denc::decode::<SnapSet>(&set) else { return Ok(None) };
@@ -90,13 +89,18 @@ fn base_by_snapset(
     if pg.missing().contains(&base) || pg.is_missed_by(to, &base) {
         return Ok(None);
     }
-    let version = ObjectMeta::decode(&stat.meta).map_err(|_| PartError::Damaged)?.version;
     let alike = store.alike(&base.to_key(), &object.to_key())?;
-    let shared = clone.overlap.intersection(&alike.into_iter().collect());
+    Ok(base_of(*snap, clone, &stat, alike.into_iter().collect()))
+}
+
+/// The same of a clone that is here, of whose blocks these are alike.
+fn base_of(snap: SnapId, clone: &CloneState, stat: &ObjectStat, alike: Ranges) -> Option<Base> {
+    // A record that is damaged is named by scrubs.
+    let version = ObjectMeta::decode(&stat.meta).ok()?.version;
     if planted(Bug::SharedTooMuch) {
-        return Ok(Base::of(*snap, version, Ranges::whole(stat.size)));
+        return Base::of(snap, version, Ranges::whole(stat.size));
     }
-    Ok(Base::of(*snap, version, shared))
+    Base::of(snap, version, clone.overlap.intersection(&alike))
 }
 
 impl Daemon {
@@ -166,8 +170,15 @@ fn has_base(store: &Store, host: &PgHost, m: &Push) -> Result<bool, Miss> {
 fn is_base(m: &Push, missing: Option<&MissingItem>, stat: &ObjectStat) -> bool {
     let counts = missing.is_none_or(|item| item.have == m.base);
     let is_it = ObjectMeta::decode(&stat.meta).is_ok_and(|meta| meta.version == m.base);
-    let mut ends = m.shared.iter().map(|(offset, len)| offset.checked_add(*len));
-    counts && is_it && ends.all(|end| end.is_some_and(|end| end <= stat.size))
+    counts && is_it && end_of_shared(&m.shared).is_some_and(|end| end <= stat.size)
+}
+
+/// Where ranges end that a sender says are shared, if they are such as it may say.
+fn end_of_shared(shared: &[(u64, u64)]) -> Option<u64> {
+    let whole = |bytes: &u64| bytes.is_multiple_of(BLOCK_BYTES as u64);
+    let of_blocks = shared.iter().all(|(offset, len)| whole(offset) && whole(len));
+    let ranges = Ranges::try_from(shared.to_vec()).ok()?;
+    (of_blocks && shared.len() <= MAX_SHARED_RANGES).then(|| ranges.end())
 }
 
 #[cfg(test)]
@@ -194,7 +205,28 @@ mod tests {
         let old = MissingItem::new(at(7), at(5));
         assert!(is(Some(old), 5, 8192), "the head as it was");
         assert!(!is(Some(MissingItem::new(at(5), Eversion::ZERO)), 5, 8192), "it is damaged");
-        let endless = Push { shared: vec![(0, 4096), (4096, u64::MAX)], ..part.clone() };
-        assert!(!is_base(&endless, None, &stat(5, 8192)));
+        let odd = [
+            vec![(0, 4096), (4096, u64::MAX)],
+            vec![(4096, 4096), (0, 4096)],
+            vec![(0, 8192), (4096, 4096)],
+            vec![(0, 4096), (4097, 4095)],
+            vec![(0, 100)],
+            (0..=MAX_SHARED_RANGES as u64).map(|i| (i * 8192, 4096)).collect(),
+        ];
+        for shared in odd {
+            let part = Push { shared, ..part.clone() };
+            assert!(!is_base(&part, None, &stat(5, u64::MAX)), "{:?}", &part.shared[..1]);
+        }
+    }
+
+    /// It was taken for one of the version that is sent, which could not be sent then.
+    #[test]
+    fn upon_a_clone_without_a_record_nothing_is_built() {
+        let clone = CloneState { overlap: Ranges::whole(8192), ..CloneState::default() };
+        let meta = denc::encode(&ObjectMeta::default());
+        let of = |meta| ObjectStat { size: 8192, meta, has_attrs: false, has_omap: false };
+        let base = |meta| base_of(SnapId(4), &clone, &of(meta), Ranges::whole(4096));
+        assert!(base(meta.clone()).is_some_and(|base| base.shared == Ranges::whole(4096)));
+        assert!(base(meta.slice(..meta.len() - 1)).is_none());
     }
 }

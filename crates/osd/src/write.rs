@@ -77,9 +77,10 @@ impl Daemon {
             Some(change) => ready_change(host, *change, first, reqid, &finished, returns),
             None => ready_error(host, object, first, reqid, mtime, &finished, returns),
         };
-        if (op.bytes + op.room_bytes) as u64 > self.max_value_bytes()
-            && ready.txn.longest_value() > self.max_value_bytes()
-        {
+        let most = self.max_value_bytes();
+        // What depends on nothing that is stored writes no more than came with it.
+        let may_be_long = op.class.reads || (op.bytes + op.room_bytes) as u64 > most;
+        if may_be_long && ready.txn.longest_value() > most {
             hit(Probe::ValueTooLong);
             self.refuse_op(id, Errno::EMSGSIZE);
             return Ok(());
@@ -154,9 +155,13 @@ impl Daemon {
     /// The longest value that may be written: recovery must bring it to any OSD that we share PGs with, with
     /// something beside it, in one transaction.
     fn max_value_bytes(&self) -> u64 {
-        let own = self.store.max_first_transaction_bytes();
-        let least = self.heartbeats.txn_bytes().map_or(own, |theirs| own.min(theirs));
+        let least = self.least_transaction_bytes(self.store.max_first_transaction_bytes());
         least - least / VALUE_SHARE
+    }
+
+    /// The largest transaction that we, who take this one, and all that we ask for heartbeats take.
+    fn least_transaction_bytes(&self, own: u64) -> u64 {
+        self.heartbeats.txn_bytes().map_or(own, |theirs| own.min(theirs))
     }
 
     /// Hands a write to the store and to the replicas.
@@ -242,11 +247,12 @@ impl Daemon {
         let share = l.log_entries / self.pgs.len().max(1);
         let most = LogLimits::default();
         let between = |most: usize| share.min(most).max(l.min_log_entries);
+        let transaction = self.least_transaction_bytes(self.store.max_transaction_bytes());
         LogLimits {
             clean_entries: between(most.clean_entries),
             degraded_entries: between(most.degraded_entries),
             batch_entries: l.log_trim_entries,
-            bytes: (self.store.max_transaction_bytes() / LOG_SHARE_OF_TRANSACTION) as usize,
+            bytes: (transaction / LOG_SHARE_OF_TRANSACTION) as usize,
         }
     }
 

@@ -9,6 +9,7 @@
 //! it.) So does an object of which an older clone is still on its way: see `clones`.
 
 use crate::pg::{Fx, Pg, Stage};
+use crate::recovery::Unreadable;
 use std::collections::BTreeMap;
 use types::testing::{Bug, planted};
 use types::{Eversion, HObject, OsdId};
@@ -177,25 +178,27 @@ impl Backfill {
     }
 
     /// The next object that differs.
-    fn next_object(&mut self) -> Option<(HObject, Option<Eversion>)> {
+    fn next_object(&mut self, unreadable: &Unreadable) -> Option<(HObject, Option<Eversion>)> {
         while let Some((object, version)) = self.todo.pop_first() {
             self.front = Front { object: object.clone(), inclusive: true };
-            if !self.has_older_before(&object) {
+            if !self.has_older_before(&object, unreadable) {
                 self.moving.insert(object.clone(), version);
                 return Some((object, version));
             }
             self.again.insert(object, version);
         }
-        let object = self.again.keys().find(|o| !self.has_older_before(o))?.clone();
+        let object = self.again.keys().find(|o| !self.has_older_before(o, unreadable))?.clone();
         let next = self.again.remove_entry(&object)?;
         self.moving.insert(object, next.1);
         Some(next)
     }
 
-    /// Whether an older clone of the same object is on its way, or waits for it.
-    fn has_older_before(&self, object: &HObject) -> bool {
+    /// Whether an older clone of the same object is on its way, or waits for it. One that nobody can read stays on its
+    /// way for ever: for that only the head waits.
+    fn has_older_before(&self, object: &HObject, unreadable: &Unreadable) -> bool {
+        let counts = |clone: &HObject| object.is_head() || !unreadable.contains_key(clone);
         let has = |objects: &BTreeMap<HObject, Option<Eversion>>| {
-            objects.range(object.older()).next().is_some()
+            objects.range(object.older()).any(|(clone, _)| counts(clone))
         };
         has(&self.moving) || has(&self.again)
     }
@@ -265,7 +268,7 @@ impl Pg {
             return None;
         }
         if b.moving.len() < room
-            && let Some((object, version)) = b.next_object()
+            && let Some((object, version)) = b.next_object(&self.recovery.unreadable)
         {
             return Some(match version {
                 Some(version) => BackfillWork::Push { target, object, version },

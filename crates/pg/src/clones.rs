@@ -239,6 +239,35 @@ mod tests {
         }
     }
 
+    /// Of what nobody can read nothing comes, however long others wait for it. (But a head comes after all its clones.)
+    #[test]
+    fn a_backfill_passes_over_a_clone_that_nobody_can_read() {
+        let snap = |snap| HObject { snap: SnapId(snap), ..object() };
+        let mut pg = copy(Stage::Active, &[1]);
+        pg.backfills.insert(OTHER, Backfill::starting_at(HObject::min()));
+        peer(&mut pg, 2, Missing::default());
+        let here = [4, 6, 9].map(|id| (snap(id), at(5, id))).into_iter();
+        let here = here.chain([(object(), at(5, 12))]).collect();
+        for (is_here, objects) in [(true, here), (false, [].into())] {
+            let _ = pg.next_backfill(4);
+            let listing = Listing { begin: HObject::min(), end: HObject::max(), objects };
+            pg.backfill_listed(OTHER, is_here, listing);
+        }
+        let next = |pg: &mut Pg| match pg.next_backfill(4)? {
+            BackfillWork::Push { object, .. } => Some(object),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!([next(&mut pg), next(&mut pg)], [Some(snap(4)), None]);
+        // Neither here nor elsewhere.
+        pg.recovery.unreadable.insert(snap(4), at(5, 4));
+        pg.pushed_in_vain(&snap(4));
+        for id in [6, 9] {
+            assert_eq!([next(&mut pg), next(&mut pg)], [Some(snap(id)), None]);
+            pg.backfill_moved(OTHER, &snap(id));
+        }
+        assert_eq!(next(&mut pg), None);
+    }
+
     /// What may have been damaged is brought whole.
     #[test]
     fn what_a_copy_never_had_may_be_made_of_what_it_has() {

@@ -111,9 +111,10 @@ pub enum Notice {
 /// What the machine wants done.
 #[derive(Debug, Default)]
 pub struct Fx {
-    /// Record changes, one transaction together with `remove`.
+    /// Record changes, one transaction.
     pub meta: Vec<MetaOp>,
-    /// Objects to remove in that transaction (absent ones are fine).
+    /// Objects to remove (absent ones are fine). That transaction notes them ([`crate::put_deleted`]); they go behind
+    /// it, and before anything else looks at the PG's objects.
     pub remove: Vec<HObject>,
     /// Messages that may leave at once.
     pub send: Vec<(OsdId, PgMsg)>,

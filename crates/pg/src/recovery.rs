@@ -54,10 +54,12 @@ pub(crate) struct Recovery {
     put_off: BTreeMap<HObject, u8>,
     /// What is missing here because our copy is damaged.
     damaged: BTreeSet<HObject>,
-    /// What this copy cannot read, and no other copy has, in this version, which is the newest: there is
-    /// nothing to be pushed.
-    pub(crate) unreadable: BTreeMap<HObject, Eversion>,
+    pub(crate) unreadable: Unreadable,
 }
+
+/// What this copy cannot read, and no other copy has, in this version, which is the newest: there is
+/// nothing to be pushed.
+pub(crate) type Unreadable = BTreeMap<HObject, Eversion>;
 
 impl Recovery {
     /// The object has come to where it was pushed.

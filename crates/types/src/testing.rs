@@ -90,6 +90,10 @@ named! {
         WriteBesidePush,
         /// parts of objects that were not to be made whole any more were removed
         PartsGivenUp,
+        /// Objects to be removed were too much for one transaction.
+        RemovalDivided,
+        /// An object was sent whole: another version that it shares something with cannot be read.
+        SentWithoutBase,
         /// a copy lacked the object it was asked for, or a part of it
         SourceFailed,
         /// a deletion was recovered

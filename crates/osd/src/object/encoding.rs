@@ -14,10 +14,11 @@
 //! | 4, .. | `WATCHED`: how many watches, each a [`StoredWatch`](super::StoredWatch) in version 2, as below in 3 |
 //! | v | `SNAP_SEQ`: newest snapshot that it knows of |
 //! | 4, 8 each | `SNAPS`: how many snapshots a clone serves, these |
-//! | v, v each | `SNAPS_FALLING`: the same of such that get smaller: how many, the first, and by how much each is smaller than the one before |
+//! | v, v each | `SNAPS_FALLING`: the same of more than 1024 that get smaller: how many, the first, and by how much each is smaller than the one before |
 //!
 //! A clone may serve thousands of snapshots, when its object was not written for long, and a record is bounded
-//! ([`store::MAX_META_BYTES`]): with as many bytes as numbers need it has room for five to sixteen thousand.
+//! ([`store::MAX_META_BYTES`]): with as many bytes as numbers need it has room for five to sixteen thousand. Who was
+//! there before `SNAPS_FALLING` cannot read that, so that fewer are stored as ever.
 //!
 //! Records with more than a few watches are of version 3, where each watch takes about 25 bytes instead of 63:
 //!
@@ -53,6 +54,10 @@ const SNAP_SEQ: u8 = 32;
 const SNAPS: u8 = 64;
 const SNAPS_FALLING: u8 = 128;
 
+/// So many snapshots have their full length: half of what a record may have.
+const MOST_SNAPS_IN_FULL: usize = 1024;
+const _: () = assert!(MOST_SNAPS_IN_FULL * 8 <= store::MAX_META_BYTES / 2);
+
 impl ObjectMeta {
     /// What is not as it is with most objects.
     fn flags(&self) -> u8 {
@@ -63,14 +68,14 @@ impl ObjectMeta {
             (HINTED, self.hint != AllocHint::default()),
             (WATCHED, !self.watches.is_empty()),
             (SNAP_SEQ, self.snap_seq != SnapId::default()),
-            (SNAPS, !self.snaps.is_empty() && !self.snaps_fall()),
-            (SNAPS_FALLING, !self.snaps.is_empty() && self.snaps_fall()),
+            (SNAPS, !self.snaps.is_empty() && !self.are_snaps_packed()),
+            (SNAPS_FALLING, self.are_snaps_packed()),
         ])
     }
 
-    /// The newest first, as clients give them.
-    fn snaps_fall(&self) -> bool {
-        self.snaps.is_sorted_by(|a, b| a > b)
+    /// Whether they are too many for their full length, and the newest first, as clients give them.
+    fn are_snaps_packed(&self) -> bool {
+        self.snaps.len() > MOST_SNAPS_IN_FULL && self.snaps.is_sorted_by(|a, b| a > b)
     }
 
     fn decode_first(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
@@ -332,15 +337,28 @@ mod tests {
             0, 0,
         ];
         assert_eq!(denc::encode(&plain())[..], bytes);
-        // As falling ones were stored at first.
-        let meta = ObjectMeta { snaps: vec![SnapId(9), SnapId(7)], ..plain() };
-        let mut old =
+        let mut few =
             [&bytes[..], &[2, 0, 0, 0], &9u64.to_le_bytes(), &7u64.to_le_bytes()].concat();
-        (old[2], old[6]) = (17 + 20, 64);
-        assert_eq!(denc::decode_all::<ObjectMeta>(&old.into()).unwrap(), meta);
-        assert_eq!(denc::encode(&meta)[23..], [2, 9, 2]);
-        let below = [&denc::encode(&meta)[..25], &[10]].concat();
+        (few[2], few[6]) = (17 + 20, 64);
+        let meta = ObjectMeta { snaps: vec![SnapId(9), SnapId(7)], ..plain() };
+        assert_eq!(denc::encode(&meta)[..], few);
+        // As a newer build stored them for a while.
+        let mut packed = [&bytes[..], &[2, 9, 2]].concat();
+        (packed[2], packed[6]) = (17 + 3, 128);
+        let below = [&packed[..25], &[10]].concat();
+        assert_eq!(denc::decode_all::<ObjectMeta>(&packed.into()).unwrap(), meta);
         assert!(denc::decode::<ObjectMeta>(&below.into()).is_err());
+    }
+
+    /// What the build before could not read is only there where it could not have been stored.
+    #[test]
+    fn only_many_snapshots_are_packed() {
+        let falling = |n: u64| ObjectMeta { snaps: (1..=n).rev().map(SnapId).collect(), ..plain() };
+        for (count, flag) in [(1, SNAPS), (1024, SNAPS), (1025, SNAPS_FALLING)] {
+            let (meta, bytes) = (falling(count), denc::encode(&falling(count)));
+            assert_eq!(bytes[6], flag, "{count} snapshots");
+            assert_eq!(denc::decode_all::<ObjectMeta>(&bytes).unwrap(), meta);
+        }
     }
 
     /// Hourly ones for years, of an object among many images'.

@@ -207,3 +207,91 @@ fn attributes_change_while_they_are_on_their_way() {
     let hits = [Probe::AttrsDivided, Probe::WriteBesidePush].map(hits_of);
     assert!(hits.iter().all(|n| *n > 30), "{hits:?}");
 }
+
+/// osd.2 crashes while objects are on their way to it. What has come of them is in its place, and is in no memory when it
+/// starts again.
+fn crash_half_way(c: &mut Cluster, target: &HObject) {
+    let primary = c.osds[c.client.borrow().primary_of(target).0 as usize];
+    c.world.set_paused(primary, true);
+    c.pass(Duration::from_secs(40));
+    assert!(usage(c, 2).0 > 500_000);
+    c.off[2] = true;
+    c.crash(2);
+    c.world.set_paused(primary, false);
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(2)));
+}
+
+/// Objects with so many attributes that no two stand beside each other in the tree.
+fn write_with_attrs(c: &mut Cluster, i: u8, bytes: usize) {
+    let attr = |n: u8| xattr_op(OpCode::SETXATTR, &[n], &[i; 1000], 0, 0);
+    let ops = std::iter::once(write_full(&vec![i + 1; bytes])).chain((0..20).map(attr)).collect();
+    assert_eq!(c.call(object(1, &format!("o{i}")), ops, true).result, 0);
+}
+
+/// The disk is so slow that what a crash has left is still there when the objects come anew, and goes while they come.
+#[test]
+fn what_is_removed_late_is_not_what_comes_anew() {
+    const OBJECTS: u8 = 60;
+    let options = [
+        ("osd_heartbeat_grace", "1000"),
+        ("osd_target_transaction_size", "1"),
+        ("osd_recovery_max_active", "64"),
+    ];
+    for seed in 0..3 {
+        let mut c = Cluster::new(seed, 3, &slow(&options));
+        c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 1));
+        c.on_mon(|m| m.set_affinity(OsdId(2), 0));
+        c.wait_clean();
+        stop(&mut c, 2);
+        (0..OBJECTS).for_each(|i| write_with_attrs(&mut c, i, 60_000));
+        c.start(2);
+        c.run_until(MINUTE, |c| usage(c, 2).0 > 600_000);
+        crash_half_way(&mut c, &object(1, "o0"));
+        let node = c.osds[2];
+        c.world.set_slow_disks(node, 300);
+        c.start(2);
+        c.run_until(10 * MINUTE, |c| c.mon.borrow().map.is_up(OsdId(2)));
+        c.run_until(10 * MINUTE, |c| c.mon.borrow().all_clean());
+        c.world.set_slow_disks(node, 1);
+        let pgid = c.client.borrow().pg_of(&object(1, "o0"));
+        let record = crate::scrub::scrub(&mut c, pgid, true, false);
+        assert_eq!(record.errors(), 0, "seed {seed}: {record:?}");
+        let objects = usage(&mut c, 0).1;
+        c.run_until(MINUTE, |c| usage(c, 2).1 == objects);
+    }
+}
+
+/// What was left cannot be looked up. It takes space until the next start, and that is all.
+#[test]
+fn an_osd_starts_also_if_what_was_left_cannot_be_removed() {
+    let mut c = Cluster::new(1, 3, &slow(&[("osd_heartbeat_grace", "1000")]));
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 1));
+    c.on_mon(|m| m.set_affinity(OsdId(2), 0));
+    c.wait_clean();
+    stop(&mut c, 2);
+    (0..5).for_each(|i| write_with_attrs(&mut c, i, BYTES));
+    c.start(2);
+    c.run_until(MINUTE, |c| usage(c, 2).0 > 600_000);
+    crash_half_way(&mut c, &object(1, "o0"));
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
+    let node = c.osds[2];
+    c.world.set_slow_disks(node, 1000);
+    let is_up = |c: &mut Cluster| c.mon.borrow().map.is_up(OsdId(2));
+    c.start(2);
+    c.run_until(MINUTE, is_up);
+    c.world.set_unreadable(node, true);
+    c.pass(Duration::from_secs(5));
+    c.world.set_unreadable(node, false);
+    c.world.set_slow_disks(node, 1);
+    let left = usage(&mut c, 2).0;
+    assert!(left > 100_000, "{left} bytes are left");
+    let errors = ask(&mut c, 2, "perf dump")["osd"]["read_errors"].as_u64().expect("a count");
+    assert!((1..=5).contains(&errors), "{errors} read errors");
+    c.crash(2);
+    c.start(2);
+    c.pass(Duration::from_secs(5));
+    c.run_until(MINUTE, is_up);
+    assert!(usage(&mut c, 2).0 < 10_000);
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NONE));
+    c.wait_clean();
+}

@@ -1,13 +1,14 @@
 //! What an OSD takes over when it comes back, in transactions that its store can take.
 
-use crate::basic::write_full;
+use crate::admin::ask;
+use crate::basic::{read, write_full};
 use crate::client::object;
-use crate::cluster::{Cluster, Options};
+use crate::cluster::{Cluster, Options, output};
 use std::time::Duration;
 use types::testing::{Probe, hits_of, take_hits};
-use types::{OsdId, PgId, PoolId};
-use wire::msg::OsdOp;
+use types::{OsdId, PgId, PoolId, SnapId};
 use wire::msg::op::{Extent, OpCode};
+use wire::msg::{OsdOp, SnapContext};
 
 const MINUTE: Duration = Duration::from_secs(60);
 /// Their logs are large enough for what is to come in one piece.
@@ -73,6 +74,76 @@ fn what_was_deleted_meanwhile_is_removed_in_parts() {
     assert!(hits_of(Probe::DeletesLeft) > 0, "a crash came between two parts");
 }
 
+/// One that comes back has much to remove, and its disk is slow. Nobody who reads waits for that.
+#[test]
+fn reads_do_not_wait_until_all_that_was_deleted_is_removed() {
+    const OBJECTS: u32 = 300;
+    let mut c = cluster(1, &[]);
+    let names = |n: std::ops::Range<u32>| n.map(|i| format!("{i}{}", "x".repeat(1000)));
+    change_all(&mut c, names(0..OBJECTS), || write_full(&[1; 10_000]));
+    c.off[AWAY] = true;
+    let node = c.osds[AWAY];
+    c.world.stop(node);
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(AWAY as i32)));
+    change_all(&mut c, names(1..OBJECTS), delete);
+    c.world.set_slow_disks(node, 3000);
+    take_hits();
+    c.start(AWAY);
+    c.run_until(10 * MINUTE, |c| {
+        c.client.borrow().map.pg_to_up_acting(ONLY_PG).acting.contains(&OsdId(AWAY as i32))
+    });
+    let got = c.call(object(1, &names(0..1).next().expect("one")), vec![read(0, 0)], false);
+    assert_eq!((got.result, output(&got, 0).len()), (0, 10_000));
+    let objects = |c: &mut Cluster| ask(c, AWAY as i32, "store usage")["objects"].as_u64();
+    let left = objects(&mut c).expect("a number");
+    assert!(left > 100, "{left} objects are left");
+    c.world.set_slow_disks(node, 1);
+    c.wait_clean();
+    c.run_until(MINUTE, |c| objects(c) < Some(100));
+}
+
+/// Each of them removes thousands of rows of snapshot indexes with it.
+#[test]
+fn clones_that_are_too_much_for_one_transaction_are_removed_one_by_one() {
+    let mut c = Cluster::new(1, 4, &Options::new());
+    c.on_mon(|m| m.set_weight(OsdId(3), 0));
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 1));
+    c.on_mon(|m| m.set_affinity(OsdId(AWAY as i32), 0));
+    c.wait_clean();
+    const SNAPS: u64 = 100;
+    let name = |i: u32| object(1, &format!("{i}{}", "x".repeat(1900)));
+    let snapc = |newest: u64| {
+        let snaps: Vec<_> = (1..=newest).rev().map(SnapId).collect();
+        SnapContext { seq: SnapId(newest), snaps: snaps.into() }
+    };
+    for i in 0..16 {
+        for newest in [0, SNAPS] {
+            let got = c.write_under(name(i), vec![write_full(b"data")], snapc(newest), 0);
+            assert_eq!(got.result, 0);
+        }
+    }
+    leave(&mut c);
+    for snap in 1..=SNAPS {
+        c.on_mon(|m| m.remove_snap(1, SnapId(snap)));
+    }
+    // They are trimmed when the PG is clean again, each in one write.
+    c.on_mon(|m| m.set_weight(OsdId(AWAY as i32), 0));
+    c.on_mon(|m| m.set_weight(OsdId(3), 0x10000));
+    c.pass(Duration::from_secs(1));
+    c.wait_clean();
+    c.wait_trimmed(PoolId(1));
+    take_hits();
+    c.start(AWAY);
+    c.on_mon(|m| m.set_weight(OsdId(AWAY as i32), 0x10000));
+    c.on_mon(|m| m.set_weight(OsdId(3), 0));
+    c.pass(Duration::from_secs(1));
+    c.wait_clean();
+    assert_eq!(hits_of(Probe::BackfillBegan), 0, "it has what it had");
+    assert!(hits_of(Probe::RemovalDivided) > 0, "the log is too large");
+    let record = crate::scrub::scrub(&mut c, ONLY_PG, true, false);
+    assert_eq!(record.errors(), 0, "{record:?}");
+}
+
 /// However long names and logs are: a copy that comes back, or is new, takes the log over.
 #[test]
 fn a_log_of_long_names_fits_into_a_transaction() {
@@ -86,6 +157,30 @@ fn a_log_of_long_names_fits_into_a_transaction() {
     c.wait_clean();
     let record = crate::scrub::scrub(&mut c, ONLY_PG, true, false);
     assert_eq!(record.errors(), 0, "{record:?}");
+}
+
+/// The log of who takes it over is small.
+#[test]
+fn a_log_fits_into_a_transaction_of_whoever_takes_it_over() {
+    const SMALL: OsdId = OsdId(3);
+    let disks = [1 << 30, 1 << 30, 1 << 30, 64 << 20];
+    let options = [("osd_min_pg_log_entries".to_owned(), "100000".to_owned())];
+    let mut c = Cluster::with_disks(1, &disks, &Options::from(options));
+    c.on_mon(|m| m.set_weight(SMALL, 0));
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 1));
+    c.wait_clean();
+    // They have told each other.
+    c.pass(Duration::from_secs(10));
+    let names = |n: std::ops::Range<u32>| n.map(|i| format!("{i}{}", "x".repeat(1000)));
+    change_all(&mut c, names(0..2000), || write_full(b"data"));
+    // Logs are trimmed with what is written when all this is committed.
+    (0..3).for_each(|_| change_all(&mut c, names(0..1), || write_full(b"data")));
+    c.on_mon(|m| m.set_weight(SMALL, 0x10000));
+    c.on_mon(|m| m.set_weight(OsdId(0), 0));
+    c.run_until(MINUTE, |c| {
+        let acting = c.mon.borrow().map.pg_to_up_acting(ONLY_PG).acting;
+        acting.contains(&SMALL) && c.mon.borrow().all_clean()
+    });
 }
 
 /// The mon has no map any more as old as the PGs of an OSD, which ends again before it is up.

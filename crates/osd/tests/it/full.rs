@@ -11,9 +11,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use types::testing::{Probe, hits_of, take_hits};
-use types::{Errno, HObject, OsdId, SnapId};
+use types::{Errno, HObject, OsdId, SnapId, UTime};
 use wire::msg::op::{Extent, OpCode};
-use wire::msg::op_data::{Values, xattr_op};
+use wire::msg::op_data::{CallIn, Values, xattr_op};
 use wire::msg::{OpArgs, OsdOp, SnapContext, flags};
 
 const MIB: u64 = 1 << 20;
@@ -350,6 +350,33 @@ fn no_value_is_longer_than_what_every_log_takes() {
     }
     c.start(1);
     c.wait_clean();
+}
+
+/// A method adds what comes to what is there: many short inputs make a long value.
+#[test]
+fn no_method_makes_a_value_longer_than_every_log_takes() {
+    let mut c = cluster(46, &[64 * MIB; 3]);
+    let lock = |cookie: u8| {
+        let mut input = denc::Encoder::new();
+        input.section(1, 1, |e| {
+            const SHARED: u8 = 2;
+            e.put_bytes(b"name");
+            e.put(&SHARED);
+            [&[cookie][..], b"tag", &[b'd'; 100 << 10]].into_iter().for_each(|b| e.put_bytes(b));
+            e.put(&UTime::ZERO).put(&0u8);
+        });
+        let (class, method) = ("lock".to_owned(), "lock".to_owned());
+        CallIn { class, method, input: input.into_bytes() }.into_op()
+    };
+    let mut locked = 0;
+    let refused = loop {
+        match c.call(name(0), vec![lock(locked)], true).result {
+            0 => locked += 1,
+            why => break Errno(-why),
+        }
+    };
+    // Three quarters of the 896 KiB that the logs take at once.
+    assert_eq!((locked, refused), (6, Errno::EMSGSIZE));
 }
 
 /// What was written of a large object while a copy was away, in many small pieces, is more than its log takes at

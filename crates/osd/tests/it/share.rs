@@ -9,6 +9,7 @@ use std::time::Duration;
 use types::testing::{Bug, Probe, hits_of, plant, take_hits};
 use types::{HObject, OsdId, PoolId, SnapId};
 use wire::msg::op::{Extent, OpCode};
+use wire::msg::op_data::xattr_op;
 use wire::msg::{OsdOp, SnapContext};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -296,4 +297,46 @@ fn a_clone_that_was_trimmed_is_not_brought_anew() {
     image.assert_no_errors(&mut c);
     c.on_mon(|m| m.set_min_size(1, 1));
     image.check_on(&mut c, away);
+}
+
+const ROTTEN: &str = "an-attribute-of-the-first-clone";
+
+/// Behind the head of the store and its log.
+fn has_rotten_attr(at: u64, block: &[u8]) -> bool {
+    at > 5 << 20 && block.windows(ROTTEN.len()).any(|w| w == ROTTEN.as_bytes())
+}
+
+/// Of one clone nobody knows any more where its blocks are. That is no reason not to send the next one, which shares
+/// most of them.
+#[test]
+fn what_is_wrong_with_one_version_keeps_no_other_from_being_sent() {
+    let mut c = Cluster::new(1, 2, &Options::new());
+    let mut image = Image::new(&mut c, 2, "disk");
+    let (holders, _) = image.places(&c);
+    let (source, away) = (holders[0], holders[1]);
+    stop(&mut c, away);
+    c.on_mon(|m| m.set_min_size(1, 1));
+    c.on_mon(|m| m.set_affinity(OsdId(away as i32), 0));
+    // Other rows stand around those of the first clone.
+    let fill = |i: u8| xattr_op(OpCode::SETXATTR, &[b'b', i], &[b'f'; 1000], 0, 0);
+    (0..20).for_each(|i| image.write(&mut c, fill(i)));
+    for first_attr in ["before", ROTTEN, "behind", "now"] {
+        image.write(&mut c, xattr_op(OpCode::SETXATTR, b"a", first_attr.as_bytes(), 0, 0));
+        image.take_snap(&mut c);
+    }
+    let node = c.osds[source];
+    c.off[source] = true;
+    c.world.stop(node);
+    c.run_until(PATIENCE, |c| c.world.exit_of(node).is_some());
+    let mut rng = io::Rng::with_seed(1);
+    let rotten = (0..4).filter_map(|_| c.world.disk(node, 0).rot(has_rotten_attr, 0, &mut rng));
+    assert!(rotten.count() > 0, "it is somewhere");
+    c.start(source);
+    c.start(away);
+    take_hits();
+    c.run_until(PATIENCE, |_| hits_of(Probe::Pushed) >= 3);
+    assert!(hits_of(Probe::SentWithoutBase) > 0);
+    let of_clone = |snap| HObject { snap: SnapId(snap), ..image.target.clone() };
+    let got = c.call(of_clone(3), vec![read(0, 0)], false);
+    assert_eq!(got.result, 0);
 }

@@ -1,0 +1,104 @@
+//! What a start finds that was broken off: temporaries of objects that were on their way (`arriving`), records of a
+//! split that was not done, what a benchmark wrote. It is removed a few objects at a time, while everything else goes on.
+//! Nobody waits for that, and what cannot be removed stays until the next start: nobody reads it.
+//!
+//! No PG's records are removed while it is there. A split that is done at last removes itself what it finds of the one
+//! before, and so does a PG that is made anew.
+
+use crate::daemon::{Daemon, Waiter};
+use crate::host::{Thens, meta_object, pg_of_meta_object};
+use crate::mapstate::map_transaction;
+use io::Effects;
+use std::fmt::Display;
+use store::{Invalid, ReadSet, StoreError, SubmitError};
+use types::{HObject, PgId};
+
+/// Objects that are still to be removed.
+#[derive(Debug, Default)]
+pub(crate) struct Leftovers {
+    objects: Vec<HObject>,
+    /// In one transaction: fewer when something is wrong with one of them, or they have turned out to be too much.
+    at_once: usize,
+    reads: ReadSet,
+}
+
+impl Daemon {
+    /// Begins to remove what was found.
+    pub(crate) fn begin_with_leftovers(&mut self, objects: Vec<HObject>, fx: &mut Effects) {
+        let at_once = self.deletes_at_once();
+        self.leftovers = Leftovers { objects, at_once, reads: ReadSet::new() };
+        self.remove_leftovers(fx);
+    }
+
+    fn remove_leftovers(&mut self, fx: &mut Effects) {
+        loop {
+            let Leftovers { objects, at_once, reads } = &mut self.leftovers;
+            let keep = objects.len().saturating_sub(*at_once);
+            let some = objects.get(keep..).unwrap_or_default();
+            if some.is_empty() {
+                return;
+            }
+            let is_used = |o: &&HObject| {
+                pg_of_meta_object(o).is_some_and(|pgid| self.pgs.contains_key(&pgid))
+            };
+            let mut txn = map_transaction();
+            some.iter().filter(|o| !is_used(o)).for_each(|o| _ = txn.remove(&o.to_key()));
+            match self.store.submit(self.now, &txn, reads) {
+                Ok(_) => {
+                    objects.truncate(keep);
+                    *reads = ReadSet::new();
+                }
+                Err(SubmitError::Miss(miss)) => return self.fetch(miss, Waiter::Leftovers, fx),
+                Err(SubmitError::Busy | SubmitError::NoSpace) => {
+                    self.blocked.push(Waiter::Leftovers);
+                    return;
+                }
+                Err(SubmitError::Invalid(Invalid::TooLarge { .. })) if some.len() > 1 => {
+                    *at_once = some.len() / 2;
+                }
+                Err(SubmitError::Invalid(why)) => self.leave_leftover(&why),
+            }
+        }
+    }
+
+    pub(crate) fn leftovers_fetched(
+        &mut self,
+        result: Result<ReadSet, StoreError>,
+        fx: &mut Effects,
+    ) {
+        match result {
+            Ok(reads) => self.leftovers.reads.merge(reads),
+            // One of several.
+            Err(_) if self.leftovers.at_once > 1 => self.leftovers.at_once = 1,
+            Err(why) => {
+                self.perf.read_errors += 1;
+                self.leave_leftover(&why);
+            }
+        }
+        self.remove_leftovers(fx);
+    }
+
+    /// The last one cannot be removed.
+    fn leave_leftover(&mut self, why: &dyn Display) {
+        let at_once = self.deletes_at_once();
+        let Leftovers { objects, .. } = &mut self.leftovers;
+        if let Some(object) = objects.pop() {
+            let id = self.cfg.id;
+            tracing::error!(
+                "osd.{id}: {object}, which was left when it ended last, cannot be removed, and takes space: {why}"
+            );
+        }
+        (self.leftovers.at_once, self.leftovers.reads) = (at_once, ReadSet::new());
+    }
+
+    /// A PG is made anew: what is left of records of one with its name goes first.
+    pub(crate) fn remove_left_records(&mut self, pgid: PgId, fx: &mut Effects) {
+        let (object, leftovers) = (meta_object(pgid), &mut self.leftovers.objects);
+        let Some(at) = leftovers.iter().position(|o| *o == object) else { return };
+        leftovers.swap_remove(at);
+        let Some(host) = self.pgs.get(&pgid) else { return };
+        let mut txn = host.transaction();
+        txn.remove(&object.to_key());
+        self.submit(pgid, txn, Thens::new(), fx);
+    }
+}
