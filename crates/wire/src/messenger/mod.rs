@@ -292,8 +292,11 @@ impl Messenger {
         if !self.doomed.is_empty() {
             return Some(Mono::default());
         }
-        let (timers, room) = (self.timers.next(), self.room.deadline());
-        timers.into_iter().chain(room).min()
+        let timers = self.timers.next();
+        match self.room.deadline() {
+            None => timers,
+            Some(at) => Some(timers.map_or(at, |timer| timer.min(at))),
+        }
     }
 
     // ---- mutators ----
