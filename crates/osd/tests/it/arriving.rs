@@ -75,6 +75,7 @@ pub fn only_one_that_left_has(c: &mut Cluster, write: impl FnOnce(&mut Cluster))
     stop(c, 1);
     stop(c, 2);
     write(c);
+    c.run_until(MINUTE, |c| acting(c) == 1 && is(c, StateBits::ACTIVE));
     c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
     c.start(1);
     c.start(2);
