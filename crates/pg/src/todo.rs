@@ -7,7 +7,7 @@
 
 use crate::missing::Missing;
 use crate::pg::{Pg, Stage};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use types::{Eversion, HObject};
 
 /// With so few missing objects, debug builds look whether one was forgotten.
@@ -18,16 +18,51 @@ const FEW_OBJECTS: usize = 64;
 pub(crate) struct Todo {
     /// All that are missing somewhere were put in here.
     is_known: bool,
-    /// Of which something may have to be pulled, what is missing for longest first.
-    pulls: BTreeSet<(Eversion, HObject)>,
-    /// The same with what may have to be pushed.
-    pushes: BTreeSet<(Eversion, HObject)>,
+    /// Of which something may have to be pulled.
+    pulls: Line,
+    /// Of which something may have to be pushed.
+    pushes: Line,
     /// Of which something changed since it was found out what is unfound.
     changed: BTreeSet<HObject>,
     /// What is, clones too.
     unfound: BTreeSet<HObject>,
     /// Those of them that were found out and not asked for.
     found_out: BTreeSet<HObject>,
+}
+
+/// Objects, each once, by the oldest version that is missing of them.
+#[derive(Clone, Debug, Default)]
+struct Line {
+    in_order: BTreeSet<(Eversion, HObject)>,
+    needs: BTreeMap<HObject, Eversion>,
+}
+
+impl Line {
+    fn put(&mut self, head: &HObject, need: Eversion) {
+        if let Some(before) = self.needs.insert(head.clone(), need) {
+            self.in_order.remove(&(before, head.clone()));
+        }
+        self.in_order.insert((need, head.clone()));
+    }
+
+    fn put_all(&mut self, missing: &Missing) {
+        for (object, item) in missing.iter() {
+            let head = object.head();
+            if self.needs.get(&head).is_none_or(|need| item.need < *need) {
+                self.put(&head, item.need);
+            }
+        }
+    }
+
+    fn first(&self) -> Option<&HObject> {
+        self.in_order.first().map(|(_, head)| head)
+    }
+
+    fn pop(&mut self) {
+        if let Some((_, head)) = self.in_order.pop_first() {
+            self.needs.remove(&head);
+        }
+    }
 }
 
 /// Objects that a client waits for, each once.
@@ -66,8 +101,8 @@ impl Pg {
         let here = oldest(&self.missing);
         let there = self.missed_by_members().filter_map(oldest).min();
         let todo = self.recovery.todo.get_mut();
-        todo.pulls.extend(here.map(|need| (need, head.clone())));
-        todo.pushes.extend(there.map(|need| (need, head.clone())));
+        here.into_iter().for_each(|need| todo.pulls.put(&head, need));
+        there.into_iter().for_each(|need| todo.pushes.put(&head, need));
         todo.changed.insert(head);
     }
 
@@ -81,10 +116,8 @@ impl Pg {
         if std::mem::replace(&mut todo.is_known, true) {
             return;
         }
-        let places =
-            |m: &Missing| m.iter().map(|(o, item)| (item.need, o.head())).collect::<Vec<_>>();
-        todo.pulls = places(&self.missing).into_iter().collect();
-        todo.pushes = self.missed_by_members().flat_map(places).collect();
+        todo.pulls.put_all(&self.missing);
+        self.missed_by_members().for_each(|missing| todo.pushes.put_all(missing));
         todo.changed = self.missing.iter().map(|(object, _)| object.head()).collect();
     }
 
@@ -95,19 +128,19 @@ impl Pg {
         }
         self.know_all();
         let mut todo = self.recovery.todo.borrow_mut();
-        while let Some((_, head)) = todo.pulls.first() {
+        while let Some(head) = todo.pulls.first() {
             let next = self.next_pull_of(head);
             if next.is_some() {
                 return next;
             }
-            todo.pulls.pop_first();
+            todo.pulls.pop();
         }
-        while let Some((_, head)) = todo.pushes.first() {
+        while let Some(head) = todo.pushes.first() {
             let next = self.next_push_of(head);
             if next.is_some() {
                 return next;
             }
-            todo.pushes.pop_first();
+            todo.pushes.pop();
         }
         debug_assert!(self.nothing_was_forgotten(), "{}: it would wait for ever", self.info.pgid);
         None
@@ -181,6 +214,8 @@ impl Pg {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use crate::entry::LogEntry;
+    use crate::info::ObjectSums;
     use crate::left_out::{at, copy, peer};
     use crate::missing::{Missing, MissingItem};
     use crate::pg::{Fx, Pg, Stage};
@@ -274,6 +309,24 @@ pub(crate) mod tests {
         let pulled = pg.pulling().next().map(|(o, _)| o.clone()).expect("they are");
         pg.pulled(&pulled, &mut Fx::default());
         assert!(matches!(pg.next_urgent(false), Some(Work::Pull { .. })));
+    }
+
+    /// Recovery waits for its turn, while an object that a copy lacks is written again and again.
+    #[test]
+    fn an_object_stands_in_line_once_however_often_it_is_written() {
+        let mut pg = copy(Stage::Active, &[1, 2]);
+        let mut theirs = Missing::default();
+        theirs.set(object(1), at(5, 5), Eversion::ZERO);
+        peer(&mut pg, 2, theirs);
+        assert_eq!(pg.need(), Need::Recovery);
+        for version in (11..).map(|n| at(5, n)).take(100) {
+            pg.append(vec![LogEntry::of(object(1), version)], ObjectSums::default(), 1);
+        }
+        let todo = pg.recovery.todo.borrow();
+        assert_eq!((todo.pushes.in_order.len(), todo.pushes.needs.len()), (1, 1));
+        drop(todo);
+        let work = pg.next_recovery();
+        assert!(matches!(work, Some(Work::Push { need, .. }) if need == at(5, 110)));
     }
 
     /// Whatever may make an unfound object come is noticed.
