@@ -1,7 +1,7 @@
 //! The temporaries in which parts of objects gather until the last one is here (see `part`), and what becomes of
-//! them when that will not come: when a part is refused, when the object is deleted or comes in one piece, when the
-//! interval ends, when the PG goes. They are removed then, in order with the PG's other transactions and a few at a time.
-//! What a crash leaves is removed after the next start (`leftovers`).
+//! them when that will not come: when a part is refused, when the object is deleted or comes in one piece, when who sent
+//! it is down, when the interval ends, when the PG goes. They are removed then, in order with the PG's other transactions
+//! and a few at a time. What a crash leaves is removed after the next start (`leftovers`).
 //!
 //! No two temporaries ever have the same name. So one may be removed in any queue and at any time, by who has split off
 //! the PG that the object is in now, or has found it at a start: it is never the one in which parts gather anew. And each
@@ -12,6 +12,7 @@ use crate::host::{Queued, Thens};
 use crate::object::{META_POOL, own_object};
 use crate::recover::Transfers;
 use io::Effects;
+use maps::OsdMap;
 use peer::{Push, PushCursor};
 use pg::{EntryKind, LogRecord};
 use smallvec::SmallVec;
@@ -153,6 +154,17 @@ impl Daemon {
             let mut txn = host.transaction();
             txn.remove(&temporary.key());
             self.submit(pgid, txn, Thens::new(), fx);
+        }
+    }
+
+    /// Who sent parts is down by this map, and was no member: the interval goes on without the rest of them.
+    pub(crate) fn give_up_parts_of_gone(&mut self, pgid: PgId, map: &OsdMap, fx: &mut Effects) {
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        let Transfers { receiving, waiting, .. } = &mut host.transfers;
+        waiting.retain(|(from, _), _| map.is_up(*from));
+        let gone = receiving.keys().filter(|(from, _)| !map.is_up(*from)).cloned();
+        for (from, object) in gone.collect::<Vec<_>>() {
+            self.give_up_parts(pgid, from, &object, fx);
         }
     }
 

@@ -15,9 +15,10 @@ use crate::host::{Hosts, OpId, Thens};
 use crate::image_io::ImagesIo;
 use crate::lease::Leases;
 use crate::leftovers::Leftovers;
-use crate::links::{MonLink, PeerLinks, Sessions};
+use crate::links::{PeerLinks, Sessions};
 use crate::mapstate::Maps;
 use crate::memory::{Beyond, InHand};
+use crate::mon_link::MonLink;
 use crate::op::Ops;
 use crate::options::Limits;
 use crate::pace::{Held, Pacer};
@@ -125,6 +126,8 @@ pub struct Daemon {
     pub(crate) giving_up: BTreeSet<PgId>,
     /// PGs we lead that have snapshots to trim.
     pub(crate) trimming: BTreeSet<PgId>,
+    /// Trimming or counting goes on in the next turn: this one's share was not enough.
+    pub(crate) goes_on: bool,
     pub(crate) scrubs: Scrubs,
     /// PGs we lead whose sums are a guess.
     pub(crate) recounting: BTreeSet<PgId>,
@@ -148,8 +151,8 @@ pub struct Daemon {
     pub(crate) blocked: Vec<Waiter>,
     /// OSDs that have no space for data, by what they said last.
     pub(crate) full_peers: BTreeSet<OsdId>,
-    /// One of them has space again.
-    pub(crate) peer_has_space: bool,
+    /// They are others than before.
+    pub(crate) peer_space_changed: bool,
     /// Who waits for space is to try again: there is a new map.
     pub(crate) retry_blocked: bool,
     pub(crate) space: Space,
@@ -224,6 +227,7 @@ impl Daemon {
             paced_pulls: false,
             giving_up: BTreeSet::new(),
             trimming: BTreeSet::new(),
+            goes_on: false,
             scrubs: Scrubs::default(),
             recounting: BTreeSet::new(),
             removals: BTreeMap::new(),
@@ -241,7 +245,7 @@ impl Daemon {
             durable: HashMap::default(),
             blocked: Vec::new(),
             full_peers: BTreeSet::new(),
-            peer_has_space: false,
+            peer_space_changed: false,
             retry_blocked: false,
             space: Space::default(),
             injected: Injected::default(),
@@ -277,6 +281,7 @@ impl Daemon {
     /// The first act: read what is stored.
     pub fn start(&mut self, now: Now, fx: &mut Effects) {
         self.now = now;
+        self.limit_receiving();
         self.admin.listen(fx);
         self.load(fx);
     }
@@ -335,6 +340,7 @@ impl Daemon {
         self.start_waiting_reads(fx);
         self.end_waits(fx);
         self.recover(fx);
+        self.goes_on = false;
         self.trim(fx);
         self.scrub(fx);
         self.recount(fx);
@@ -343,7 +349,10 @@ impl Daemon {
     /// When something is due.
     pub fn next_deadline(&self) -> Option<Mono> {
         let mut next = self.next_tick;
-        let is_due = self.read_room.is_due() || self.copies.are_due() || self.write_room.is_due();
+        let is_due = self.goes_on
+            || self.read_room.is_due()
+            || self.copies.are_due()
+            || self.write_room.is_due();
         let all = [
             self.report_soon,
             self.next_step(),

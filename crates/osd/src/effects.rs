@@ -11,6 +11,9 @@ use types::{Errno, HObject, PgId};
 use wire::msg::op::{Watch, watch_op};
 use wire::msg::{MOsdOp, OpCode, OsdOp};
 
+/// Of the memory for requests, notifies that wait for answers may take one part of so many.
+const NOTIFY_PART: usize = 16;
+
 impl Daemon {
     /// Carries out what a request asked for watchers. An error is the request's result.
     pub(crate) fn carry_out_effects(
@@ -29,10 +32,12 @@ impl Daemon {
         let (link, from, head) = (op.link, op.sender.name, op.head());
         let connected = self.sessions.get(link).is_some().then_some(link);
         self.load_watches(pgid, &head);
-        let watches = &mut self.pgs.get_mut(&pgid)?.watches;
         let mut out = Vec::new();
         let mut failed = None;
         for effect in effects {
+            let notifies = matches!(effect, WatchEffect::Notify { .. });
+            let room_bytes = if notifies { self.notify_room() } else { 0 };
+            let watches = &mut self.pgs.get_mut(&pgid)?.watches;
             match effect {
                 WatchEffect::Connect(w) => {
                     watches.connect(now, &head, &w, connected, &mut out);
@@ -47,7 +52,7 @@ impl Daemon {
                 WatchEffect::Notify { id, cookie, timeout_s, payload } => {
                     let timeout = Duration::from_secs(u64::from(timeout_s));
                     let new = NewNotify { id, from, link, cookie, version, timeout, payload };
-                    watches.notify(now, &head, new, &mut out);
+                    watches.notify(now, &head, new, room_bytes, &mut out);
                 }
                 WatchEffect::Ack { id, cookie, reply } => {
                     watches.ack(&head, id, (from, cookie), reply, &mut out);
@@ -56,6 +61,12 @@ impl Daemon {
         }
         self.send_watch_out(pgid, out, fx);
         failed
+    }
+
+    /// Bytes that more notifies may take.
+    fn notify_room(&self) -> usize {
+        let held: usize = self.pgs.values().map(|host| host.watches.held_bytes()).sum();
+        (self.limits.request_bytes / NOTIFY_PART).saturating_sub(held)
     }
 
     /// Watches that are stored with an object come to life when it is first used here.

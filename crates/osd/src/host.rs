@@ -140,6 +140,8 @@ pub struct ObjectQueue {
     pub writing: u32,
     /// The first one waits for the disk, for recovery, or for a copy.
     pub stalled: bool,
+    /// It is one of [`PgHost::behind_queue`].
+    pub behind_queue: bool,
 }
 
 impl ObjectQueue {
@@ -172,6 +174,8 @@ pub struct PgHost {
     pub in_flight: InFlight<Write>,
     /// Requests by object.
     pub objects: HashMap<HObject, ObjectQueue>,
+    /// Objects whose requests wait for the PG's transactions, in the order they came.
+    pub behind_queue: Vec<HObject>,
     /// Requests that wait for the PG to go active.
     pub waiting: VecDeque<OpId>,
     /// Earlier primaries that may still serve reads.
@@ -237,6 +241,7 @@ impl PgHost {
             last_txn: None,
             in_flight: InFlight::default(),
             objects: HashMap::default(),
+            behind_queue: Vec::new(),
             waiting: VecDeque::new(),
             priors: Priors::default(),
             watches: Watches::default(),
@@ -262,6 +267,7 @@ impl PgHost {
     /// Takes all requests out of their queues.
     pub fn forget_requests(&mut self) {
         self.objects.clear();
+        self.behind_queue.clear();
         self.waiting.clear();
         self.in_flight.clear();
         self.transfers.forget();

@@ -5,7 +5,7 @@
 //! in `wire`; here they are brought together:
 //!
 //! * [`daemon`]: the state, and how events find their way;
-//! * `links`: sessions with clients, other OSDs and the mon;
+//! * `links`, `mon_link`: sessions with clients and other OSDs, and with the mon;
 //! * `op`, `object_queue`, `pg_op`, `ops`, `write`, `replica`: a client's request from the socket to the answer;
 //! * `memory`, `read_room`, `write_room`: what requests may take of it; `copy`: the sources of copies;
 //! * `queue`: the stored writes of each PG, in order;
@@ -38,6 +38,7 @@ mod links;
 mod mapstate;
 mod memory;
 mod merge;
+mod mon_link;
 mod object;
 mod object_queue;
 pub mod offline;

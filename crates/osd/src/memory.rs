@@ -23,6 +23,9 @@ const BURST_PART: u64 = 4;
 /// What was too much is thought to be so again; a part of so many less with each second.
 const DECAY_PART: u64 = 8;
 
+/// Beside what is in hand, what clients are in the middle of sending may take so much, one part of so many of it.
+const RECEIVING_PART: usize = 4;
+
 /// Of what may be in hand, one part of so many is left to clients whatever other OSDs send.
 const OWN_PART: usize = 4;
 
@@ -94,6 +97,11 @@ impl InHand {
 }
 
 impl Daemon {
+    /// What clients may be in the middle of sending, by the settings.
+    pub(crate) fn limit_receiving(&mut self) {
+        self.msgr.limit_receiving(self.limits.request_bytes / RECEIVING_PART);
+    }
+
     /// A client brought a request of so many bytes. Nothing more is received from one that has too much in
     /// hand.
     pub(crate) fn take_in(&mut self, link: LinkId, bytes: usize, fx: &mut Effects) {
@@ -164,7 +172,8 @@ impl Daemon {
         let MemoryUse { blocks, nodes, records, rows, outlines, log, direct, changes } =
             self.store.memory();
         let InHand { own, replica, .. } = &self.in_hand;
-        let requests = (own + replica + self.read_room.bytes() + self.write_room.bytes()) as u64;
+        let rooms = self.read_room.bytes() + self.write_room.bytes() + self.msgr.receiving_bytes();
+        let requests = (own + replica + rooms) as u64;
         let bytes = self.perf.memory.buffers.saturating_sub(log.bytes + direct.bytes);
         let buffers = Held { items: bytes / io::BLOCK_BYTES as u64, bytes };
         let pools = [
@@ -178,7 +187,7 @@ impl Daemon {
             ("bluestore_writing", direct),
             // Other buffers, in use or waiting to be used again.
             ("buffer_anon", buffers),
-            // Requests in hand, and what is being read for them.
+            // Requests in hand, what is being read for them, and those that are being received.
             ("osd", Held { items: self.ops.len() as u64, bytes: requests }),
             ("osd_pglog", self.log_memory()),
         ];

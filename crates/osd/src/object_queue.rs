@@ -117,6 +117,9 @@ impl Daemon {
             let held = op.class.writes && host.scrub.holds(head);
             let held = held && !host.scrub.give_way(now, settings);
             if blocked || held || !host.queue.is_empty() {
+                if !host.queue.is_empty() && !std::mem::replace(&mut queue.behind_queue, true) {
+                    host.behind_queue.push(head.clone());
+                }
                 self.mark_op(id, Mark::WaitingForObject);
                 return;
             }
@@ -467,10 +470,15 @@ impl Daemon {
         }
     }
 
-    /// Everything that waits in a PG's queues may go on: recovery came along, or its transactions.
-    fn pump_all(&mut self, pgid: PgId, fx: &mut Effects) {
-        for head in self.awaited(pgid) {
-            self.pump_object(pgid, &head, fx);
+    /// Everything that waits may go on. Who makes something usable runs what waits for just that; this, once
+    /// a tick, sees to it that nobody waits for ever should that be forgotten somewhere.
+    pub(crate) fn pump_all(&mut self, fx: &mut Effects) {
+        let waiting = |h: &&PgHost| !h.objects.is_empty() && h.pg.accepts_io();
+        let pgs: Vec<PgId> = self.pgs.iter().filter(|(_, h)| waiting(h)).map(|(p, _)| *p).collect();
+        for pgid in pgs {
+            for head in self.awaited(pgid) {
+                self.pump_object(pgid, &head, fx);
+            }
         }
     }
 
@@ -495,11 +503,17 @@ impl Daemon {
         }
     }
 
-    /// All transactions of a PG have been handed over.
+    /// All transactions of a PG have been handed over: what waited for them goes on.
     pub(crate) fn queue_empty(&mut self, pgid: PgId, fx: &mut Effects) {
-        let Some(host) = self.pgs.get(&pgid) else { return };
-        if !host.objects.is_empty() && host.pg.accepts_io() {
-            self.pump_all(pgid, fx);
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        if host.behind_queue.is_empty() || !host.pg.accepts_io() {
+            return;
+        }
+        for head in std::mem::take(&mut host.behind_queue) {
+            if let Some(queue) = self.queue_of(pgid, &head) {
+                queue.behind_queue = false;
+            }
+            self.pump_object(pgid, &head, fx);
         }
     }
 }

@@ -85,6 +85,22 @@ impl ClientOp {
     }
 }
 
+/// An attempt to run a request, which waits for room.
+#[derive(Debug)]
+pub(crate) struct Waiting<W> {
+    pub op: OpId,
+    pub attempt: u32,
+    /// What it asks for.
+    pub wants: W,
+}
+
+impl<W> Waiting<W> {
+    /// Whether it still waits: it is not over, and did not begin anew.
+    pub fn is_current(&self, ops: &Ops) -> bool {
+        ops.get(&self.op).is_some_and(|op| op.attempt == self.attempt)
+    }
+}
+
 impl Daemon {
     pub(crate) fn on_osd_op(&mut self, link: LinkId, message: &Message, fx: &mut Effects) {
         let request: MOsdOp = match message.decode() {

@@ -63,6 +63,7 @@ impl Daemon {
             return;
         }
         self.run_pg_at(new, pgid, fx, |pg, ctx, out| pg.on_map(&was, ctx, to, rules, out));
+        self.give_up_parts_of_gone(pgid, new, fx);
     }
 
     /// The mon has trimmed maps that we have not seen: every PG was clean since, so that nothing

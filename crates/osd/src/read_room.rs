@@ -12,7 +12,7 @@
 
 use crate::daemon::Daemon;
 use crate::host::OpId;
-use crate::op::{Ops, Origin};
+use crate::op::{self, Ops, Origin};
 use crate::tracker::Mark;
 use io::Effects;
 use std::collections::{BTreeMap, VecDeque};
@@ -31,23 +31,16 @@ const PART: usize = 4;
 /// Answers of one turn: the runner says only between turns that a client does not take them.
 const TURN_BYTES: usize = 4 << 20;
 
-/// A read that waits.
+/// What a read waits with.
 #[derive(Debug)]
-struct Waiting {
-    op: OpId,
-    attempt: u32,
+struct Read {
     /// What it must fetch; 0 when it has yet to find out.
     bytes: usize,
     head: HObject,
     link: LinkId,
 }
 
-impl Waiting {
-    /// Whether it still waits: it is not over, and did not begin anew.
-    fn is_current(&self, ops: &Ops) -> bool {
-        ops.get(&self.op).is_some_and(|op| op.attempt == self.attempt)
-    }
-}
+type Waiting = op::Waiting<Read>;
 
 /// Reads of clients: those under way, and those that wait.
 #[derive(Debug, Default)]
@@ -121,7 +114,7 @@ impl ReadRoom {
     /// A client writes an object: its own reads of it that wait go first. How many no write may pass
     /// any more.
     pub fn make_way(&mut self, head: &HObject, link: LinkId, ops: &Ops) -> u32 {
-        let own = |w: &Waiting| w.link == link && w.head == *head && w.is_current(ops);
+        let own = |w: &Waiting| w.wants.link == link && w.wants.head == *head && w.is_current(ops);
         let before = self.next.len();
         for line in self.lines.iter_mut().chain(self.stuck.get_mut(&link)) {
             if line.iter().any(own) {
@@ -142,16 +135,16 @@ impl ReadRoom {
     }
 
     fn park(&mut self, waiting: Waiting) {
-        match self.stuck.get_mut(&waiting.link) {
+        match self.stuck.get_mut(&waiting.wants.link) {
             Some(line) => line.push_back(waiting),
-            None => self.lines[class_of(waiting.bytes)].push_back(waiting),
+            None => self.lines[class_of(waiting.wants.bytes)].push_back(waiting),
         }
     }
 
     /// The next one of a line that may go on. Those of stuck clients wait elsewhere.
     fn pop(&mut self, class: usize, limit: usize) -> Option<Waiting> {
         while let Some(first) = self.lines[class].front() {
-            let (bytes, link) = (first.bytes, first.link);
+            let (bytes, link) = (first.wants.bytes, first.wants.link);
             let is_stuck = self.is_stuck(link);
             if !is_stuck && (self.answered >= TURN_BYTES || !self.has_room(bytes, limit)) {
                 return None;
@@ -231,7 +224,7 @@ impl Daemon {
         if let Some(queue) = self.queue_of(pgid, &head) {
             queue.parked += 1;
         }
-        self.read_room.park(Waiting { op: id, attempt, bytes, head, link });
+        self.read_room.park(Waiting { op: id, attempt, wants: Read { bytes, head, link } });
     }
 
     /// Runs those that wait and may go on, in the order they came.
@@ -262,24 +255,24 @@ impl Daemon {
             return;
         };
         let host = self.pgs.get_mut(&op.pgid());
-        if let Some(queue) = host.and_then(|host| host.objects.get_mut(&waiting.head)) {
+        if let Some(queue) = host.and_then(|host| host.objects.get_mut(&waiting.wants.head)) {
             queue.parked -= 1;
             if queue.writing > 0 {
                 // What is its turn must not be taken by others meanwhile.
-                op.reading_bytes = waiting.bytes;
-                self.read_room.take(waiting.bytes);
+                op.reading_bytes = waiting.wants.bytes;
+                self.read_room.take(waiting.wants.bytes);
                 self.read_room.next.push_back(waiting);
                 return;
             }
         }
-        self.go_on_reading(&waiting, waiting.bytes > 0, fx);
+        self.go_on_reading(&waiting, waiting.wants.bytes > 0, fx);
     }
 
     /// Whether its object is being written.
     fn is_written(&mut self, waiting: &Waiting) -> bool {
         let op = self.ops.get(&waiting.op).filter(|op| op.attempt == waiting.attempt);
         let Some(pgid) = op.map(|op| op.pgid()) else { return false };
-        self.queue_of(pgid, &waiting.head).is_some_and(|queue| queue.writing > 0)
+        self.queue_of(pgid, &waiting.wants.head).is_some_and(|queue| queue.writing > 0)
     }
 
     /// It finds out anew what it lacks: that may be elsewhere by now. One that had yet to find out at all may

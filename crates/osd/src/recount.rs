@@ -10,6 +10,7 @@ use crate::object::{ObjectMeta, SNAPSET_ATTR, SnapSet, key_range};
 use io::Effects;
 use pg::ObjectSums;
 use store::{Miss, ObjectStat, ReadSet, Store, StoreError};
+use types::testing::{Probe, hit};
 use types::{HObject, ObjectKey, PgId};
 
 /// Batches (of `osd_backfill_scan_max` objects) in one turn.
@@ -23,6 +24,26 @@ pub struct Recount {
     sums: ObjectSums,
     /// Something must be fetched first.
     waiting: bool,
+}
+
+impl Recount {
+    /// Counts up to `at_once` stored objects. Whether there are more.
+    ///
+    /// # Errors
+    /// What must be fetched first. What is counted by then stays counted: the next page may take the place of
+    /// the one before.
+    fn go_on(&mut self, store: &Store, end: &ObjectKey, at_once: usize) -> Result<bool, Miss> {
+        let at_once = at_once.max(1);
+        let mut listed = store.list(&self.cursor, end, at_once + 1)?;
+        let next = (listed.len() > at_once).then(|| listed.pop()).flatten();
+        for (key, stat) in listed {
+            self.cursor = key;
+            self.sums.add(&count_object(store, &self.cursor, &stat)?);
+        }
+        let more = next.is_some();
+        self.cursor = next.map_or_else(|| end.clone(), |(key, _)| key);
+        Ok(more)
+    }
 }
 
 impl PgHost {
@@ -55,6 +76,7 @@ impl Daemon {
                 left -= 1;
             }
         }
+        self.goes_on |= left == 0;
     }
 
     /// Counts some objects of a PG. Whether there is more to do at once.
@@ -71,13 +93,9 @@ impl Daemon {
         let (first, end) = key_range(pgid, host.pg.rules().pg_num.max(1));
         let new = || Recount { cursor: first, sums: ObjectSums::default(), waiting: false };
         let count = host.recount.get_or_insert_with(new);
-        match count_objects(&self.store, &count.cursor, &end, at_once) {
-            Ok((sums, next)) => {
-                count.sums.add(&sums);
-                if let Some(next) = next {
-                    count.cursor = next;
-                    return true;
-                }
+        match count.go_on(&self.store, &end, at_once) {
+            Ok(true) => true,
+            Ok(false) => {
                 let sums = count.sums;
                 host.recount = None;
                 self.recounting.remove(&pgid);
@@ -105,33 +123,13 @@ impl Daemon {
     }
 }
 
-/// Counts up to `at_once` stored objects from `from` on. Answers where to go on, if not at the end.
-fn count_objects(
-    store: &Store,
-    from: &ObjectKey,
-    end: &ObjectKey,
-    at_once: usize,
-) -> Result<(ObjectSums, Option<ObjectKey>), Miss> {
-    let at_once = at_once.max(1);
-    let mut listed = store.list(from, end, at_once + 1)?;
-    let next = (listed.len() > at_once).then(|| listed.pop()).flatten().map(|(key, _)| key);
+/// A head and its clones, which stand in its record. What is damaged counts as nothing.
+fn count_object(store: &Store, key: &ObjectKey, stat: &ObjectStat) -> Result<ObjectSums, Miss> {
+    hit(Probe::ObjectCounted);
     let mut sums = ObjectSums::default();
-    for (key, stat) in &listed {
-        count_object(store, key, stat, &mut sums)?;
-    }
-    Ok((sums, next))
-}
-
-/// Adds a head and its clones, which stand in its record. What is damaged counts as nothing.
-fn count_object(
-    store: &Store,
-    key: &ObjectKey,
-    stat: &ObjectStat,
-    sums: &mut ObjectSums,
-) -> Result<(), Miss> {
     let is_head = key.decode().is_ok_and(|object| object.is_head());
     let Some(meta) = ObjectMeta::decode(&stat.meta).ok().filter(|_| is_head) else {
-        return Ok(());
+        return Ok(sums);
     };
     if meta.whiteout {
         sums.whiteouts += 1;
@@ -140,7 +138,7 @@ fn count_object(
         sums.bytes += stat.size as i64;
     }
     if !meta.has_clones {
-        return Ok(());
+        return Ok(sums);
     }
     let stored = store.attr(key, SNAPSET_ATTR)?;
     let set: SnapSet = stored.and_then(|b| denc::decode(&b).ok()).unwrap_or_default();
@@ -149,5 +147,5 @@ fn count_object(
         sums.clones += 1;
         sums.bytes += clone.size.saturating_sub(clone.overlap.bytes()) as i64;
     }
-    Ok(())
+    Ok(sums)
 }

@@ -16,8 +16,9 @@ use peer::{
     BackfillProgress, BackfillProgressAck, PartFate, Pull, Push, PushAck, PushCursor, Scan,
     ScanReply,
 };
-use pg::{BackfillWork, Fx, Gate, Listing, Need, Work};
+use pg::{BackfillWork, Fx, Gate, Listing, Need, URGENT_AT_ONCE, Work};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use store::{ReadSet, StoreError};
 use types::testing::{Probe, hit};
 use types::{Epoch, Eversion, HObject, OsdId, PgId};
@@ -87,20 +88,44 @@ impl Transfers {
         }
     }
 
+    /// Whether one more object may be pushed because a client waits for it. One that waits for a good copy, to be
+    /// pulled first, is in nobody's way.
+    fn may_push_more(&self) -> bool {
+        let under_way = self.sending.values().filter(|sending| !sending.waits_for_repair);
+        under_way.take(URGENT_AT_ONCE).count() < URGENT_AT_ONCE
+    }
+
     /// A client waits for an object. Gives those who hold a part of it, or will, and do not know.
     pub(crate) fn hurry(&mut self, object: &HObject) -> BTreeSet<OsdId> {
         let mut unaware = BTreeSet::new();
-        for ((osd, _), sending) in self.sending.iter_mut().filter(|((_, o), _)| o == object) {
+        for_each_of(&mut self.sending, object, |osd, sending| {
             if !std::mem::replace(&mut sending.urgent, true) && sending.awaits_answer {
-                unaware.insert(*osd);
+                unaware.insert(osd);
             }
-        }
-        for ((osd, _), receiving) in self.receiving.iter_mut().filter(|((_, o), _)| o == object) {
+        });
+        for_each_of(&mut self.receiving, object, |osd, receiving| {
             if !std::mem::replace(&mut receiving.urgent, true) {
-                unaware.insert(*osd);
+                unaware.insert(osd);
             }
-        }
+        });
         unaware
+    }
+}
+
+/// What is on its way of an object, to or from each OSD: found without a look at all others, of which there may be
+/// as many as clients wait for.
+fn for_each_of<T>(
+    all: &mut BTreeMap<(OsdId, HObject), T>,
+    object: &HObject,
+    mut each: impl FnMut(OsdId, &mut T),
+) {
+    let mut from = all.keys().next().map(|(osd, _)| *osd);
+    while let Some(osd) = from {
+        if let Some(one) = all.get_mut(&(osd, object.clone())) {
+            each(osd, one);
+        }
+        let others = (Bound::Excluded((osd, HObject::max())), Bound::Unbounded);
+        from = all.range(others).next().map(|((osd, _), _)| *osd);
     }
 }
 
@@ -140,7 +165,7 @@ impl Daemon {
                 if !host.queue.is_empty() {
                     break;
                 }
-                let urgent = host.pg.next_urgent();
+                let urgent = host.pg.next_urgent(host.transfers.may_push_more());
                 let is_urgent = urgent.is_some();
                 if !is_urgent && host.pg.gate() == Gate::Open && !self.pacer.may_begin(now) {
                     self.paced_pulls = true;
@@ -149,7 +174,7 @@ impl Daemon {
                 if !is_urgent && moving >= room {
                     break;
                 }
-                let Some(work) = urgent.or_else(|| host.pg.next_recovery()) else { break };
+                let Some(work) = urgent.or_else(|| host.pg.next_in_turn()) else { break };
                 moving += 1;
                 host.dirty = true;
                 if let Work::Pull { .. } = work {
@@ -313,12 +338,14 @@ impl Daemon {
             self.submit(pgid, txn, Vec::new(), fx);
             return;
         }
+        let mut awaited = None;
         if m.next.done {
             let is_known = note_arrived_clone(&mut txn, from, &m);
             self.perf.odd_messages += u64::from(!is_known);
             let ops = host.pg.arrival_ops(&m.object, m.version);
             host.put_meta(&mut txn, ops);
             host.pg.arrived(&m.object, m.version);
+            awaited = m.pulled.then(|| m.object.head());
         }
         let then = self.after_part(from, &m, urgent);
         if let Then::Part(held, ..) = &then
@@ -332,6 +359,10 @@ impl Daemon {
             return;
         }
         self.submit(pgid, txn, [then], fx);
+        if let Some(head) = awaited {
+            // It can be read.
+            self.pump_object(pgid, &head, fx);
+        }
     }
 
     /// Whether a part may be put into the store; if not, the sender, or another one, is told.

@@ -82,6 +82,7 @@ impl Daemon {
         }
         self.tick_watches(fx);
         self.retry_listings(fx);
+        self.pump_all(fx);
         self.tick_copies();
         self.begin_scrubs(fx);
         self.stop_filling_when_full(fx);
@@ -276,7 +277,7 @@ fn pg_stat(host: &mut PgHost, epoch: Epoch, now: Now, removed: Option<&SnapSet>)
         sums: info.sums,
         degraded: pg.degraded_count() + lacking,
         misplaced,
-        unfound: pg.unfound().count() as u64,
+        unfound: pg.unfound_count() as u64,
         io: host.io,
         recovered_objects: host.recovered.0,
         recovered_bytes: host.recovered.1,

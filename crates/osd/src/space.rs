@@ -185,11 +185,11 @@ impl Daemon {
 
     /// Another OSD says whether it has space for data.
     pub(crate) fn heard_of_space(&mut self, from: OsdId, full: bool) {
+        // What waits for its space is tried again at the next tick, and what makes some where it has none.
         if full {
-            self.full_peers.insert(from);
+            self.peer_space_changed |= self.full_peers.insert(from);
         } else if !self.full_peers.is_empty() {
-            // What waits for it is tried again at the next tick.
-            self.peer_has_space |= self.full_peers.remove(&from);
+            self.peer_space_changed |= self.full_peers.remove(&from);
         }
     }
 
@@ -203,11 +203,11 @@ impl Daemon {
     /// Called often: whether space has run out, or is there again. (The store tells whoever waits for its
     /// own; who waits for that of another OSD is told here.)
     pub(crate) fn look_at_space(&mut self, fx: &mut Effects) {
-        let peer_has_space = std::mem::take(&mut self.peer_has_space);
-        if std::mem::take(&mut self.retry_blocked) || peer_has_space {
+        let peer_space_changed = std::mem::take(&mut self.peer_space_changed);
+        if std::mem::take(&mut self.retry_blocked) || peer_space_changed {
             self.on_writable(fx);
         }
-        if peer_has_space {
+        if peer_space_changed {
             self.release_all(fx);
         }
         let over = self.uses(self.limits.failsafe_full_ratio);

@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::time::Duration;
-use types::{Epoch, HObject, Mono, OsdId, SpgId, UTime};
-use wire::msg::{MOsdOp, OpCode, OsdOp, SnapContext};
+use types::{Epoch, HObject, Mono, OsdId, SnapId, SpgId, UTime};
+use wire::msg::{MOsdOp, OpCode, OsdOp};
 
 /// Something that happened to an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -176,10 +176,33 @@ pub fn tracked_text(request: &MOsdOp, sender: Sender, tid: u64, trace: &Trace) -
 struct Request {
     pgid: SpgId,
     object: HObject,
-    ops: SmallVec<[OpText; 4]>,
-    snaps: SnapContext,
+    ops: First<OpText>,
+    snap_seq: SnapId,
+    snaps: First<SnapId>,
     flags: u32,
     epoch: Epoch,
+}
+
+/// Of operations, or snapshots, of a request so many are kept: it may have tens of thousands.
+const KEPT: usize = 16;
+
+/// The first of many.
+#[derive(Clone, Debug)]
+struct First<T> {
+    kept: SmallVec<[T; 4]>,
+    more: usize,
+}
+
+impl<T> First<T> {
+    fn of(all: impl ExactSizeIterator<Item = T>) -> Self {
+        First { more: all.len().saturating_sub(KEPT), kept: all.take(KEPT).collect() }
+    }
+
+    fn text(&self, text: impl Fn(&T) -> String) -> String {
+        let kept = self.kept.iter().map(text);
+        let more = (self.more > 0).then(|| format!("and {} more", self.more));
+        kept.chain(more).collect::<Vec<_>>().join(",")
+    }
 }
 
 /// One operation of a request: what, and on which bytes, where that has a sense.
@@ -235,8 +258,9 @@ impl Tracked {
         let request = Request {
             pgid: request.pgid,
             object: request.object.clone(),
-            ops: request.ops.iter().map(OpText::of).collect(),
-            snaps: request.snapc.clone(),
+            ops: First::of(request.ops.iter().map(OpText::of)),
+            snap_seq: request.snapc.seq,
+            snaps: First::of(request.snapc.snaps.iter().copied()),
             flags: request.flags,
             epoch: request.epoch,
         };
@@ -264,17 +288,15 @@ impl Tracked {
     /// `osd_op(client.4278.0:1 2.2 2:5d165976:::name:head [stat] snapc 0=[] flags e23)`
     fn description(&self) -> String {
         let r = &self.request;
-        let ops: Vec<_> = r.ops.iter().map(ToString::to_string).collect();
-        let snaps: Vec<_> = r.snaps.snaps.iter().map(|s| format!("{:x}", s.0)).collect();
         format!(
             "osd_op({}.0:{} {} {} [{}] snapc {:x}=[{}] {} e{})",
             self.sender.name,
             self.tid,
             r.pgid,
             r.object,
-            ops.join(","),
-            r.snaps.seq.0,
-            snaps.join(","),
+            r.ops.text(ToString::to_string),
+            r.snap_seq.0,
+            r.snaps.text(|snap| format!("{:x}", snap.0)),
             flags_text(r.flags),
             r.epoch
         )
@@ -355,5 +377,29 @@ fn push_bounded<T>(list: &mut VecDeque<T>, item: T, max: usize) {
     list.push_back(item);
     while list.len() > max {
         list.pop_front();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::EntityName;
+    use wire::msg::SnapContext;
+
+    /// The context of an image with 30,000 snapshots has 240 KB.
+    #[test]
+    fn of_many_snapshots_few_are_kept() {
+        let tracked = |snaps: u64| {
+            let snaps = (1..=snaps).rev().map(SnapId).collect();
+            let snapc = SnapContext { seq: SnapId(255), snaps };
+            let request = MOsdOp { snapc, ..MOsdOp::default() };
+            let sender = Sender { name: EntityName::osd(OsdId(1)), ..Sender::default() };
+            Tracked::new(&request, sender, 7, Trace::begin(Now::default()))
+        };
+        assert!(tracked(2).description().contains(" snapc ff=[2,1] "));
+        let many = tracked(30_000);
+        assert!(many.description().contains("[7530,752f,"), "{}", many.description());
+        assert!(many.description().contains(",and 29984 more] "), "{}", many.description());
+        assert_eq!(many.request.snaps.kept.len(), KEPT);
     }
 }

@@ -12,7 +12,8 @@
 //! The primary of a clean PG goes through the snapshots of its pool that the map says are removed, a
 //! few objects at a time, each by a logged write. A snapshot without rows is done; that is told to
 //! the mon, which takes it off the map when all PGs have said so. Nothing is stored about progress:
-//! after a restart the rows that are left say what is to be done.
+//! after a restart the rows that are left say what is to be done. Tens of thousands of snapshots may be
+//! removed by then, most of which have no rows: each index says which is the next one that has.
 
 use crate::compress::PoolCompression;
 use crate::daemon::{Daemon, Waiter};
@@ -33,6 +34,9 @@ use wire::msg::MOsdOp;
 /// Snapshot indexes of a pool. Transactions of several PGs that change the same object wait for each
 /// other, so there are more of them than an OSD usually has PGs of a pool.
 const INDEXES: u32 = 256;
+
+/// Looks into indexes in one turn: a few microseconds each.
+const LOOKS_PER_TURN: usize = 256;
 
 /// What could not be read is tried again after so long, in seconds.
 const RETRY_S: u64 = 60;
@@ -76,14 +80,13 @@ pub fn indexes(pgid: PgId, pg_num: u32) -> Vec<ObjectKey> {
     all
 }
 
-/// The rows of a snapshot begin so.
-fn row_start(snap: SnapId) -> Bytes {
-    Bytes::copy_from_slice(&snap.0.to_be_bytes())
-}
-
 /// The row of a clone for one snapshot: the snapshot (8 bytes, big-endian), the clone's key.
 pub fn row(snap: SnapId, clone: &ObjectKey) -> Bytes {
     [&snap.0.to_be_bytes(), clone.as_bytes()].concat().into()
+}
+
+fn snap_of_row(row: &[u8]) -> Option<SnapId> {
+    row.first_chunk().map(|snap| SnapId(u64::from_be_bytes(*snap)))
 }
 
 fn clone_of_row(row: &[u8]) -> Option<HObject> {
@@ -165,19 +168,31 @@ fn records_after(txn: &Transaction) -> BTreeMap<ObjectIx, Option<&Bytes>> {
 pub struct Trimmer {
     /// Removed snapshots that nothing is left of here.
     done: SnapSet,
+    /// All before this one are.
+    from: SnapId,
     /// Writes that are not committed.
     busy: usize,
     /// Something must be fetched first.
     waiting: bool,
     reads: ReadSet,
     /// The snapshot it is at. Another one takes its place when an older one is removed meanwhile.
-    current: Option<SnapId>,
-    /// Indexes of the PG that have no row left of the current snapshot.
-    empty_indexes: usize,
+    at: Option<At>,
     /// It has something to do, and may.
     pub active: bool,
     /// It does not take a place before: something could not be read.
     not_before: Mono,
+}
+
+/// The rows of one snapshot.
+#[derive(Debug)]
+struct At {
+    snap: SnapId,
+    /// Where some may be left, the next one last.
+    indexes: Vec<ObjectKey>,
+    /// Before this row none is left in that one.
+    from: Bytes,
+    /// In the others this snapshot may be the next one with rows.
+    next: SnapId,
 }
 
 impl Trimmer {
@@ -186,17 +201,33 @@ impl Trimmer {
         &self.done
     }
 
-    /// Goes through all indexes for another snapshot.
-    fn turn_to(&mut self, snap: Option<SnapId>) {
-        if self.current != snap {
-            (self.current, self.empty_indexes, self.reads) = (snap, 0, ReadSet::new());
+    /// The removed snapshot that is next.
+    fn next(&self, removed: &SnapSet) -> Option<SnapId> {
+        let first = |set: &SnapSet, from| set.within(from, SnapId::HEAD).next();
+        let (mut snap, _) = first(removed, self.from)?;
+        while let Some((start, len)) = first(&self.done, snap).filter(|(start, _)| *start == snap) {
+            (snap, _) = first(removed, SnapId(start.0.saturating_add(len)))?;
         }
+        Some(snap)
+    }
+
+    /// Others are removed, perhaps before the one it is at, or between that and the next one with rows.
+    fn begin_anew(&mut self, removed: &SnapSet) {
+        self.done.intersect(removed);
+        (self.from, self.at, self.reads) = (SnapId::default(), None, ReadSet::new());
+    }
+
+    /// Nothing is left of the snapshot it is at, nor of those up to the next one with rows.
+    fn note_done(&mut self, removed: &SnapSet) {
+        let Some(at) = self.at.take() else { return };
+        removed.within(at.snap, at.next).for_each(|(snap, len)| self.done.insert_range(snap, len));
+        (self.from, self.reads) = (at.next, ReadSet::new());
     }
 
     /// Something cannot be read: others have its place until then.
     fn put_off(&mut self, until: Mono) {
         (self.active, self.waiting, self.not_before) = (false, false, until);
-        self.turn_to(None);
+        (self.at, self.reads) = (None, ReadSet::new());
     }
 
     /// Its writes are forgotten, with all others of the PG.
@@ -205,10 +236,59 @@ impl Trimmer {
     }
 }
 
+impl At {
+    fn new(pgid: PgId, pg_num: u32, snap: SnapId) -> Self {
+        let (mut indexes, from) = (indexes(pgid, pg_num), Bytes::new());
+        indexes.reverse();
+        At { snap, indexes, from, next: SnapId::HEAD }
+    }
+
+    /// The next row for one of these clones. Each look into an index takes one of `looks`.
+    ///
+    /// # Errors
+    /// What must be fetched first.
+    fn next_row(
+        &mut self,
+        store: &Store,
+        (first, end): &(ObjectKey, ObjectKey),
+        looks: &mut usize,
+    ) -> Result<Found, Miss> {
+        let (first, end) = (row(self.snap, first), row(self.snap, end));
+        while let Some(index) = self.indexes.last() {
+            if *looks == 0 {
+                hit(Probe::TrimGoesOn);
+                return Ok(Found::NotYet);
+            }
+            *looks -= 1;
+            hit(Probe::SnapIndexLooked);
+            // Rows of others, and of other snapshots, may stand behind: of these it says the next one.
+            let range = OmapRange {
+                from: self.from.clone().max(first.clone()),
+                after: false,
+                prefix: Bytes::new(),
+                max_entries: 1,
+                max_bytes: usize::MAX,
+            };
+            let page = store.omap_list(index, &range)?.unwrap_or_default();
+            let found = page.entries.into_iter().next().map(|(row, _)| row);
+            if let Some(row) = found.as_ref().filter(|row| **row < end) {
+                self.from = Bytes::copy_from_slice(row);
+                return Ok(Found::Row(Row { index: index.clone(), key: self.from.clone() }));
+            }
+            if let Some(snap) = found.as_deref().and_then(snap_of_row) {
+                self.next = self.next.min(snap.max(SnapId(self.snap.0 + 1)));
+            }
+            self.from = Bytes::new();
+            self.indexes.pop();
+        }
+        Ok(Found::None)
+    }
+}
+
 impl PgHost {
     /// What trimming adds to the state: at work, or waiting to be.
     pub fn trim_bits(&self, queue: Option<&SnapSet>) -> StateBits {
-        let left = || queue.is_some_and(|q| self.next_trim(q).is_some());
+        let left = || queue.is_some_and(|q| self.trimmer.next(q).is_some());
         if self.trimmer.active {
             StateBits::SNAPTRIM
         } else if self.pg.is_primary() && left() {
@@ -216,10 +296,6 @@ impl PgHost {
         } else {
             StateBits::default()
         }
-    }
-
-    fn next_trim(&self, queue: &SnapSet) -> Option<SnapId> {
-        queue.iter().find(|snap| !self.trimmer.done.contains(*snap))
     }
 }
 
@@ -229,14 +305,21 @@ struct Row {
     key: Bytes,
 }
 
+/// What a look for a row came to.
+enum Found {
+    Row(Row),
+    /// There is none.
+    None,
+    /// That was enough for this turn.
+    NotYet,
+}
+
 /// What a step came to.
 enum Step {
     /// There may be more to do at once.
     More,
-    /// It waits: for the disk, for commits, for the PG.
+    /// It waits: for the disk, for commits, for the PG, for the next turn.
     Wait,
-    /// Nothing is left of this snapshot.
-    Done(SnapId),
     /// No snapshot is left.
     Over,
 }
@@ -246,14 +329,11 @@ impl Daemon {
     pub(crate) fn note_trimming(&mut self, pgid: PgId) {
         let map = self.maps.current().clone();
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        match map.removed_snaps_queue.get(&pgid.pool) {
-            Some(queue) => {
-                host.trimmer.done.intersect(queue);
-                if host.started && host.pg.is_primary() && host.next_trim(queue).is_some() {
-                    self.trimming.insert(pgid);
-                }
-            }
-            None => host.trimmer.done = SnapSet::new(),
+        let none = SnapSet::new();
+        let removed = map.removed_snaps_queue.get(&pgid.pool).unwrap_or(&none);
+        host.trimmer.begin_anew(removed);
+        if host.started && host.pg.is_primary() && host.trimmer.next(removed).is_some() {
+            self.trimming.insert(pgid);
         }
     }
 
@@ -265,6 +345,7 @@ impl Daemon {
         let pgids: Vec<PgId> = self.trimming.iter().copied().collect();
         let is_active = |pgid: &&PgId| self.pgs.get(pgid).is_some_and(|h| h.trimmer.active);
         let mut active = pgids.iter().filter(is_active).count();
+        let mut looks = LOOKS_PER_TURN;
         for pgid in pgids {
             let Some(host) = self.pgs.get_mut(&pgid) else {
                 self.trimming.remove(&pgid);
@@ -284,84 +365,51 @@ impl Daemon {
                 host.dirty = true;
                 self.report_soon();
             }
-            while let Step::More = self.trim_pg(pgid, fx) {}
+            while let Step::More = self.trim_step(pgid, &mut looks, fx) {}
+            self.goes_on |= looks == 0;
         }
     }
 
-    fn trim_pg(&mut self, pgid: PgId, fx: &mut Effects) -> Step {
-        let step = self.trim_step(pgid, fx);
+    fn trim_step(&mut self, pgid: PgId, looks: &mut usize, fx: &mut Effects) -> Step {
+        let map = self.maps.current().clone();
         let Some(host) = self.pgs.get_mut(&pgid) else { return Step::Over };
-        match step {
-            Step::Done(snap) => {
-                host.trimmer.done.insert(snap);
-                host.trimmer.turn_to(None);
+        let trimmer = &mut host.trimmer;
+        if trimmer.waiting || trimmer.busy >= self.limits.trim_objects || !host.queue.is_empty() {
+            return Step::Wait;
+        }
+        let removed = map.removed_snaps_queue.get(&pgid.pool);
+        let Some((removed, snap)) = removed.and_then(|r| Some((r, trimmer.next(r)?))) else {
+            return if trimmer.busy == 0 { self.trimmed(pgid) } else { Step::Wait };
+        };
+        trimmer.from = snap;
+        trimmer.at.take_if(|at| at.snap != snap);
+        let pg_num = host.pg.rules().pg_num.max(1);
+        let at = trimmer.at.get_or_insert_with(|| At::new(pgid, pg_num, snap));
+        match at.next_row(&self.store, &key_range(pgid, pg_num), looks) {
+            Ok(Found::Row(row)) => self.trim_row(pgid, row, fx),
+            Ok(Found::None) if trimmer.busy == 0 => {
+                trimmer.note_done(removed);
                 host.dirty = true;
                 self.report_soon();
                 Step::More
             }
-            Step::Over => {
-                host.trimmer.active = false;
-                host.dirty = true;
-                self.trimming.remove(&pgid);
-                self.report_soon();
-                Step::Over
-            }
-            step => step,
-        }
-    }
-
-    fn trim_step(&mut self, pgid: PgId, fx: &mut Effects) -> Step {
-        let map = self.maps.current().clone();
-        let Some(host) = self.pgs.get_mut(&pgid) else { return Step::Over };
-        let trimmer = &host.trimmer;
-        if trimmer.waiting || trimmer.busy >= self.limits.trim_objects || !host.queue.is_empty() {
-            return Step::Wait;
-        }
-        let queue = map.removed_snaps_queue.get(&pgid.pool);
-        let Some(snap) = queue.and_then(|q| host.next_trim(q)) else {
-            return if trimmer.busy == 0 { Step::Over } else { Step::Wait };
-        };
-        host.trimmer.turn_to(Some(snap));
-        let found = match self.next_row(pgid, snap) {
-            Ok(found) => found,
+            Ok(Found::None | Found::NotYet) => Step::Wait,
             Err(miss) => {
-                if let Some(host) = self.pgs.get_mut(&pgid) {
-                    host.trimmer.waiting = true;
-                }
+                trimmer.waiting = true;
                 self.fetch(miss, Waiter::Trim(pgid), fx);
-                return Step::Wait;
+                Step::Wait
             }
-        };
-        let busy = self.pgs.get(&pgid).map_or(0, |h| h.trimmer.busy);
-        match found {
-            None if busy == 0 => Step::Done(snap),
-            None => Step::Wait,
-            Some(found) => self.trim_row(pgid, found, fx),
         }
     }
 
-    /// The next row of a snapshot for a clone of the PG.
-    fn next_row(&mut self, pgid: PgId, snap: SnapId) -> Result<Option<Row>, Miss> {
-        let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(None) };
-        let pg_num = host.pg.rules().pg_num.max(1);
-        let (first, end) = key_range(pgid, pg_num);
-        let end = row(snap, &end);
-        let range = OmapRange {
-            from: row(snap, &first),
-            after: false,
-            prefix: row_start(snap),
-            max_entries: 1,
-            max_bytes: usize::MAX,
-        };
-        for index in indexes(pgid, pg_num).into_iter().skip(host.trimmer.empty_indexes) {
-            let page = self.store.omap_list(&index, &range)?.unwrap_or_default();
-            let row = page.entries.into_iter().next().map(|(row, _)| row);
-            if let Some(row) = row.filter(|row| *row < end) {
-                return Ok(Some(Row { index, key: Bytes::copy_from_slice(&row) }));
-            }
-            host.trimmer.empty_indexes += 1;
+    /// Nothing is left of all that was removed.
+    fn trimmed(&mut self, pgid: PgId) -> Step {
+        if let Some(host) = self.pgs.get_mut(&pgid) {
+            (host.trimmer.active, host.dirty) = (false, true);
         }
-        Ok(None)
+        self.trimming.remove(&pgid);
+        self.report_soon();
+        Step::Over
     }
 
     /// Trims the clone that a row names.

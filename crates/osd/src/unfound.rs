@@ -14,6 +14,7 @@ use io::Effects;
 use peer::{Pull, View};
 use pg::GiveUp;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use store::{Miss, ReadSet, StoreError, SubmitError};
 use types::testing::{Probe, hit};
 use types::{Eversion, HObject, OsdId, PgId};
@@ -116,7 +117,7 @@ impl Daemon {
         if !host.pg.may_give_up() {
             return;
         }
-        for object in host.pg.never_acknowledged() {
+        for object in host.pg.newly_never_acknowledged() {
             if !host.giving_up.steps.contains_key(&object) {
                 hit(Probe::WriteTakenBack);
                 tracing::warn!(
@@ -187,11 +188,12 @@ impl Daemon {
             if host.giving_up.fetching || !host.queue.is_empty() || !host.pg.may_give_up() {
                 continue;
             }
-            let steps: Vec<_> = host.giving_up.steps.iter().map(|(o, s)| (o.clone(), *s)).collect();
-            for (object, step) in steps {
+            let mut after = None;
+            while let Some((object, step)) = self.next_given_up(pgid, after.as_ref()) {
                 if left == 0 {
                     return;
                 }
+                after = Some(object.clone());
                 let decided = matches!(step, Step::Logged(_) | Step::Stamp(_));
                 let unfound = |h: &PgHost| h.pg.is_unfound(&object);
                 if !decided && !self.pgs.get(&pgid).is_some_and(unfound) {
@@ -206,6 +208,12 @@ impl Daemon {
                 }
             }
         }
+    }
+
+    fn next_given_up(&self, pgid: PgId, after: Option<&HObject>) -> Option<(HObject, Step)> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let mut rest = self.pgs.get(&pgid)?.giving_up.steps.range((from, Bound::Unbounded));
+        rest.next().map(|(object, step)| (object.clone(), *step))
     }
 
     /// `false`: the store wants time, or something to be read first.

@@ -39,6 +39,8 @@ struct Notify {
     deadline: Mono,
     waiting: BTreeSet<WatchKey>,
     replies: NotifyReplies,
+    /// What it takes of memory, with what its watchers are sent.
+    held_bytes: usize,
 }
 
 impl Notify {
@@ -95,6 +97,7 @@ pub struct Expired {
 #[derive(Clone, Debug, Default)]
 pub struct Watches {
     objects: BTreeMap<HObject, Object>,
+    held_bytes: usize,
 }
 
 /// A notify to start.
@@ -124,6 +127,8 @@ const REMOVE_AGAIN: Duration = Duration::from_millis(500);
 const MAX_NOTIFIES: usize = 256;
 /// What they hold, payloads and answers, beyond which no more begin, in bytes.
 const MAX_NOTIFY_BYTES: usize = 4 << 20;
+/// What a notify takes beside its payload, and each watcher that it waits for, about, in bytes.
+const NOTIFY_BYTES: usize = 256;
 /// A notify, or a watcher, was not answered in time.
 const ETIMEDOUT: i32 = -110;
 
@@ -144,7 +149,14 @@ impl Watches {
 
     /// Forgets all objects but those.
     pub fn retain(&mut self, keep: impl Fn(&HObject) -> bool) {
-        self.objects.retain(|object, _| keep(object));
+        let gone = self.objects.extract_if(.., |object, _| !keep(object));
+        let notifies = gone.flat_map(|(_, state)| state.notifies.into_values());
+        self.held_bytes -= notifies.map(|n| n.held_bytes).sum::<usize>();
+    }
+
+    /// Bytes that all notifies take which wait for answers, with what is sent for them.
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes
     }
 
     /// A client watches (again), on this connection; `None`: it has left meanwhile. Notifies that wait for
@@ -187,7 +199,7 @@ impl Watches {
             if let Some(n) = state.notifies.get_mut(&id) {
                 n.waiting.remove(&key);
             }
-            finish_if_done(state, id, 0, out);
+            self.held_bytes -= finish_if_done(state, id, 0, out);
         }
         self.forget_if_idle(object);
     }
@@ -202,14 +214,25 @@ impl Watches {
             }
         }
         for (id, n) in state.notifies {
+            self.held_bytes -= n.held_bytes;
             out.push(WatchOut::Send(n.link, complete(id, &n, 0)));
         }
     }
 
-    /// Tells all connected watchers, and the notifier at once when there is none, or when too many wait already:
-    /// then as if nobody had answered, so that it asks again.
-    pub fn notify(&mut self, now: Mono, object: &HObject, new: NewNotify, out: &mut Vec<WatchOut>) {
+    /// Tells all connected watchers, and the notifier at once when there is none, or when too many wait already,
+    /// or it would take more than `room_bytes`: then as if nobody had answered, so that it asks again.
+    pub fn notify(
+        &mut self,
+        now: Mono,
+        object: &HObject,
+        new: NewNotify,
+        room_bytes: usize,
+        out: &mut Vec<WatchOut>,
+    ) {
         let state = self.objects.entry(object.clone()).or_default();
+        // Each watcher is sent the payload.
+        let each = NOTIFY_BYTES + new.payload.len();
+        let held_bytes = each.saturating_mul(1 + state.watches.len());
         let notify = Notify {
             link: new.link,
             from: new.from,
@@ -219,8 +242,9 @@ impl Watches {
             deadline: now.after(new.timeout),
             waiting: state.watches.keys().copied().collect(),
             replies: NotifyReplies::default(),
+            held_bytes,
         };
-        if !notify.waiting.is_empty() && state.is_full() {
+        if !notify.waiting.is_empty() && (held_bytes > room_bytes || state.is_full()) {
             let missed = notify.waiting.iter().map(|(name, cookie)| (name.num as u64, *cookie));
             let replies = NotifyReplies { missed: missed.collect(), ..NotifyReplies::default() };
             let refused = Notify { replies, ..notify };
@@ -233,7 +257,8 @@ impl Watches {
             }
         }
         state.notifies.insert(new.id, notify);
-        finish_if_done(state, new.id, 0, out);
+        self.held_bytes += held_bytes;
+        self.held_bytes -= finish_if_done(state, new.id, 0, out);
         self.forget_if_idle(object);
     }
 
@@ -250,9 +275,11 @@ impl Watches {
         if let Some(n) = state.notifies.get_mut(&id)
             && n.waiting.remove(&key)
         {
+            n.held_bytes += reply.len();
+            self.held_bytes += reply.len();
             n.replies.replies.insert((key.0.num as u64, key.1), reply);
         }
-        finish_if_done(state, id, 0, out);
+        self.held_bytes -= finish_if_done(state, id, 0, out);
         self.forget_if_idle(object);
     }
 
@@ -300,7 +327,7 @@ impl Watches {
                     let missed = missed.iter().map(|(name, cookie)| (name.num as u64, *cookie));
                     n.replies.missed.extend(missed);
                 }
-                finish_if_done(state, id, ETIMEDOUT, out);
+                self.held_bytes -= finish_if_done(state, id, ETIMEDOUT, out);
             }
             for (key, watch) in &mut state.watches {
                 if watch.deadline <= now {
@@ -330,13 +357,15 @@ impl Watches {
     }
 }
 
-fn finish_if_done(state: &mut Object, id: u64, code: i32, out: &mut Vec<WatchOut>) {
-    if state.notifies.get(&id).is_some_and(|n| n.waiting.is_empty())
-        && let Some(n) = state.notifies.remove(&id)
-    {
-        let code = if n.replies.missed.is_empty() { 0 } else { code };
-        out.push(WatchOut::Send(n.link, complete(id, &n, code)));
+/// Ends a notify that waits for nobody any more. Gives the bytes that it has held.
+fn finish_if_done(state: &mut Object, id: u64, code: i32, out: &mut Vec<WatchOut>) -> usize {
+    if state.notifies.get(&id).is_none_or(|n| !n.waiting.is_empty()) {
+        return 0;
     }
+    let Some(n) = state.notifies.remove(&id) else { return 0 };
+    let code = if n.replies.missed.is_empty() { 0 } else { code };
+    out.push(WatchOut::Send(n.link, complete(id, &n, code)));
+    n.held_bytes
 }
 
 fn message(event: WatchEvent, cookie: u64, notify_id: u64, version: u64) -> MWatchNotify {
@@ -408,7 +437,7 @@ mod tests {
         let (mut w, mut out) = (Watches::default(), Vec::new());
         w.connect(Mono(0), &object(), &stored(1, 10), Some(A), &mut out);
         w.connect(Mono(0), &object(), &stored(2, 20), Some(B), &mut out);
-        w.notify(Mono(0), &object(), notify(9), &mut out);
+        w.notify(Mono(0), &object(), notify(9), usize::MAX, &mut out);
         assert_eq!(events(&out), [(A, WatchEvent::Notify, 0), (B, WatchEvent::Notify, 0)]);
         out.clear();
         w.ack(&object(), 9, key(2, 20), Bytes::from_static(b"r"), &mut out);
@@ -420,7 +449,7 @@ mod tests {
     #[test]
     fn a_notify_without_watchers_completes_at_once_with_empty_lists() {
         let (mut w, mut out) = (Watches::default(), Vec::new());
-        w.notify(Mono(0), &object(), notify(9), &mut out);
+        w.notify(Mono(0), &object(), notify(9), usize::MAX, &mut out);
         let [WatchOut::Send(A, m)] = out.as_slice() else { panic!("{out:?}") };
         assert_eq!(m.data.concat(), [0; 8]);
         assert_eq!(w.next_deadline(), None);
@@ -430,7 +459,7 @@ mod tests {
     fn watchers_that_do_not_answer_are_named_and_expire() {
         let (mut w, mut out) = (Watches::default(), Vec::new());
         w.connect(Mono(0), &object(), &stored(2, 20), Some(B), &mut out);
-        w.notify(Mono(0), &object(), notify(9), &mut out);
+        w.notify(Mono(0), &object(), notify(9), usize::MAX, &mut out);
         w.link_closed(Mono(0), B);
         assert!(!w.ping(Mono(0), &object(), key(2, 20), B));
         out.clear();
@@ -477,7 +506,7 @@ mod tests {
             let begin = |w: &mut Watches, id: usize| {
                 let mut out = Vec::new();
                 let new = NewNotify { payload: payload.clone(), ..notify(id as u64) };
-                w.notify(Mono(0), &object(), new, &mut out);
+                w.notify(Mono(0), &object(), new, usize::MAX, &mut out);
                 events(&out)
             };
             for id in 0..most {
@@ -489,12 +518,55 @@ mod tests {
         }
     }
 
+    /// Each of three watchers is sent the payload.
+    #[test]
+    fn what_notifies_hold_is_counted_and_bounded() {
+        let (mut w, mut out) = (Watches::default(), Vec::new());
+        for client in 2..5 {
+            w.connect(Mono(0), &object(), &stored(client, 20), Some(B), &mut out);
+        }
+        let payload = Bytes::from(vec![0; 1000]);
+        let cost = 4 * (1000 + NOTIFY_BYTES);
+        let mut begin = |w: &mut Watches, id, object: &HObject, room| {
+            let new = NewNotify { payload: payload.clone(), ..notify(id) };
+            w.notify(Mono(0), object, new, room, &mut out);
+            events(&std::mem::take(&mut out)).len()
+        };
+        assert_eq!((begin(&mut w, 1, &object(), cost - 1), w.held_bytes()), (1, 0), "refused");
+        assert_eq!((begin(&mut w, 1, &object(), cost), w.held_bytes()), (3, cost));
+        let other = crate::object::own_object("other");
+        assert_eq!((begin(&mut w, 2, &other, 0), w.held_bytes()), (1, cost), "nobody is told");
+        assert_eq!((begin(&mut w, 3, &object(), cost), w.held_bytes()), (3, 2 * cost));
+        let mut out = Vec::new();
+        w.ack(&object(), 1, key(2, 20), vec![0; 50].into(), &mut out);
+        assert_eq!(w.held_bytes(), 2 * cost + 50);
+        w.remove(&object(), key(3, 20), &mut out);
+        w.ack(&object(), 1, key(4, 20), Bytes::new(), &mut out);
+        assert_eq!(w.held_bytes(), cost);
+        w.tick(Mono(0).after(Duration::from_secs(10)), &mut out);
+        assert_eq!(w.held_bytes(), 0);
+        for (id, forget) in [(4, false), (5, true)] {
+            let again = NewNotify { payload: payload.clone(), ..notify(id) };
+            w.notify(Mono(0), &object(), again, usize::MAX, &mut out);
+            assert!(w.held_bytes() > 0);
+            match forget {
+                true => w.retain(|_| false),
+                false => {
+                    w.disconnect_all(&object(), &mut out);
+                    assert_eq!(w.held_bytes(), 0);
+                    w.connect(Mono(0), &object(), &stored(2, 20), Some(B), &mut out);
+                }
+            }
+        }
+        assert_eq!(w.held_bytes(), 0);
+    }
+
     #[test]
     fn a_watcher_that_left_before_its_watch_was_committed_expires() {
         let (mut w, mut out) = (Watches::default(), Vec::new());
         w.connect(Mono(0), &object(), &stored(1, 10), Some(A), &mut out);
         w.connect(Mono(0), &object(), &stored(2, 20), None, &mut out);
-        w.notify(Mono(0), &object(), notify(9), &mut out);
+        w.notify(Mono(0), &object(), notify(9), usize::MAX, &mut out);
         assert_eq!(events(&out), [(A, WatchEvent::Notify, 0)]);
         out.clear();
         let end = Mono(0).after(Duration::from_secs(30));
@@ -516,7 +588,7 @@ mod tests {
     fn a_watcher_that_comes_back_is_told_what_waits_for_it() {
         let (mut w, mut out) = (Watches::default(), Vec::new());
         w.connect(Mono(0), &object(), &stored(2, 20), Some(B), &mut out);
-        w.notify(Mono(0), &object(), notify(9), &mut out);
+        w.notify(Mono(0), &object(), notify(9), usize::MAX, &mut out);
         w.link_closed(Mono(0), B);
         out.clear();
         const AGAIN: LinkId = LinkId(3);
@@ -533,7 +605,7 @@ mod tests {
     fn removing_the_object_tells_watchers_and_notifiers() {
         let (mut w, mut out) = (Watches::default(), Vec::new());
         w.connect(Mono(0), &object(), &stored(2, 20), Some(B), &mut out);
-        w.notify(Mono(0), &object(), notify(9), &mut out);
+        w.notify(Mono(0), &object(), notify(9), usize::MAX, &mut out);
         out.clear();
         w.disconnect_all(&object(), &mut out);
         assert_eq!(

@@ -10,7 +10,7 @@
 
 use crate::daemon::Daemon;
 use crate::host::OpId;
-use crate::op::Ops;
+use crate::op::Waiting;
 use crate::tracker::Mark;
 use io::Effects;
 use std::collections::VecDeque;
@@ -20,27 +20,13 @@ use types::testing::{Probe, hit};
 /// Of the memory for requests, one part of so many may be taken.
 const PART: usize = 4;
 
-/// A request that waits.
-#[derive(Debug)]
-struct Waiting {
-    op: OpId,
-    attempt: u32,
-    need: usize,
-}
-
-impl Waiting {
-    /// Whether it still waits: it is not over, and did not begin anew.
-    fn is_current(&self, ops: &Ops) -> bool {
-        ops.get(&self.op).is_some_and(|op| op.attempt == self.attempt)
-    }
-}
-
 /// What is taken, and who waits.
 #[derive(Debug, Default)]
 pub(crate) struct WriteRoom {
     /// Bytes.
     taken: usize,
-    line: VecDeque<Waiting>,
+    /// With what each needs, in bytes.
+    line: VecDeque<Waiting<usize>>,
     /// Those that wait are to be looked at.
     is_due: bool,
 }
@@ -102,7 +88,7 @@ impl Daemon {
         }
         hit(Probe::WriteWaitedForRoom);
         // One that finds out little by little does not begin anew with each of them.
-        let waiting = Waiting { op: id, attempt, need: need.max(held.saturating_mul(2)) };
+        let waiting = Waiting { op: id, attempt, wants: need.max(held.saturating_mul(2)) };
         match held {
             0 => self.write_room.line.push_back(waiting),
             // It came before them.
@@ -115,7 +101,7 @@ impl Daemon {
     /// What a request needs does not come, while others wait: it begins anew behind them.
     pub(crate) fn lose_room(&mut self, id: OpId, attempt: u32) {
         if self.ops.get(&id).is_some_and(|op| op.attempt == attempt) {
-            self.write_room.line.push_back(Waiting { op: id, attempt, need: 0 });
+            self.write_room.line.push_back(Waiting { op: id, attempt, wants: 0 });
             self.leave_room(id);
         }
     }
@@ -136,10 +122,11 @@ impl Daemon {
         let limit = self.limits.request_bytes;
         while let Some(first) = self.write_room.line.front() {
             let is_current = first.is_current(&self.ops);
-            if is_current && !self.write_room.has_room(0, first.need, limit) {
+            if is_current && !self.write_room.has_room(0, first.wants, limit) {
                 return;
             }
-            let Some(Waiting { op: id, attempt, need }) = self.write_room.line.pop_front() else {
+            let Some(Waiting { op: id, attempt, wants: need }) = self.write_room.line.pop_front()
+            else {
                 return;
             };
             if let Some(op) = self.ops.get_mut(&id).filter(|_| is_current) {

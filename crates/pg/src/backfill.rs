@@ -339,6 +339,10 @@ impl Pg {
         } else {
             b.begin_range(to.clone());
         }
+        if !self.missing.is_empty() {
+            // It may be here that it has what we lack.
+            self.look_at_all_again();
+        }
     }
 
     /// Objects brought so far to targets that are being filled.

@@ -25,7 +25,7 @@ impl Pg {
         clones.filter(is_here).any(|clone| !self.enough_have(clone))
     }
 
-    fn missed_by_members(&self) -> impl Iterator<Item = &Missing> {
+    pub(crate) fn missed_by_members(&self) -> impl Iterator<Item = &Missing> {
         self.members().filter_map(|osd| self.peers.get(&osd).and_then(|p| p.missing.as_ref()))
     }
 
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(brought(2, &clone(), at(5, 11)), (Readiness::Ready, Readiness::Ready));
         pg.hurry(&object());
         assert_eq!(
-            pushed(pg.next_urgent()),
+            pushed(pg.next_urgent(true)),
             Some(clone()),
             "who wants to write the one waits for the other"
         );

@@ -7,7 +7,7 @@
 //!
 //! Where to find what: [`LogEntry`], [`PgLog`] and [`Missing`] are the data; `merge` brings two logs together;
 //! `prior` and `choose` are the two decisions of peering; `peering` is its course; `replicate`,
-//! `recovery`, `clones`, `unfound`, `backfill` and [`scrub`] are what an active PG does; `split` makes several PGs
+//! `recovery`, `todo`, `clones`, `unfound`, `backfill` and [`scrub`] are what an active PG does; `split` makes several PGs
 //! of one, `join` one of two; `persist` is how it is kept.
 
 mod backfill;
@@ -34,6 +34,7 @@ mod reserve;
 pub mod scrub;
 mod split;
 mod status;
+mod todo;
 mod unfound;
 
 pub use backfill::{BackfillWork, Listing};
@@ -53,7 +54,7 @@ pub use persist::{
 };
 pub use pg::{Ctx, Fx, Notice, Pg, Stage};
 pub use prior::Prior;
-pub use recovery::{Gate, Need, Readiness, Work};
+pub use recovery::{Gate, Need, Readiness, URGENT_AT_ONCE, Work};
 pub use replicate::{Behind, InFlight, LogLimits, Taken, Target};
 pub use reserve::{Forced, Reserver, Turn};
 pub use status::{PeerView, StateBits};

@@ -94,6 +94,12 @@ impl Missing {
         self.older_if(true, object)
     }
 
+    /// What is missing of a head and its clones: oldest first, the head last.
+    pub fn versions_of(&self, head: &HObject) -> impl Iterator<Item = (&HObject, &MissingItem)> {
+        let some = (!self.is_empty()).then(|| self.items.range(head.versions()));
+        some.into_iter().flatten()
+    }
+
     /// One iterator for both: a write asks several times, nearly always in vain.
     fn older_if<'a>(
         &'a self,

@@ -67,10 +67,12 @@ impl Pg {
         self.info_dirty |= learned;
         if learned || !n.past.is_empty() {
             self.past.adopt_if_longer(&n.past);
+            self.look_at_all_again();
         }
         let known = self.peers.contains_key(&from);
         if !known {
             self.peers.insert(from, Peer::new(n.info, n.lack));
+            self.look_at_all_again();
             self.try_unreadable_again(fx);
         }
         if self.is_clean() && !self.mapping.acting.contains(&from) {
@@ -120,6 +122,7 @@ impl Pg {
         // Our log goes on meanwhile, and may have left it behind: then it is asked for each object.
         let learned = peer_missing(&self.log, &mut info, seg, missing);
         peer.missing = Some(learned.unwrap_or_default());
+        self.look_at_all_again();
     }
 
     fn ask_late_holder(&mut self, osd: OsdId, fx: &mut Fx) {
@@ -514,6 +517,7 @@ impl Pg {
             self.share_history(fx);
         }
         self.set_stage(Stage::Active, ctx);
+        self.look_at_all_again();
         fx.notices.push(Notice::Active);
         self.check_clean(fx);
         self.ask_for_late_holders(fx);

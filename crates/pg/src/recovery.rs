@@ -10,8 +10,10 @@ use crate::intervals::MapView;
 use crate::missing::MissingItem;
 use crate::persist::{MetaOp, missing_key, put_missing};
 use crate::pg::{Fx, Peer, Pg, Stage};
+use crate::todo::{Todo, Urgent};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use types::testing::{Probe, hit};
 use types::{Eversion, HObject, OsdId};
 
@@ -39,6 +41,9 @@ pub enum Need {
     Backfill,
 }
 
+/// Objects of a PG that are pulled at once because clients wait for them, and those that are pushed.
+pub const URGENT_AT_ONCE: usize = 32;
+
 /// An object that is written all the time is pushed at last, and its writes wait.
 const PUT_OFF_AT_MOST: u8 = 3;
 
@@ -47,9 +52,12 @@ const PUT_OFF_AT_MOST: u8 = 3;
 pub(crate) struct Recovery {
     pub(crate) gate: Gate,
     /// From whom; ourselves when it is here, and not durable.
-    pulling: BTreeMap<HObject, OsdId>,
-    pushing: BTreeMap<HObject, SmallVec<[OsdId; 4]>>,
-    urgent: VecDeque<HObject>,
+    pub(crate) pulling: BTreeMap<HObject, OsdId>,
+    pub(crate) pushing: BTreeMap<HObject, SmallVec<[OsdId; 4]>>,
+    urgent_pulls: Urgent,
+    urgent_pushes: Urgent,
+    /// What can be done; kept by those who ask.
+    pub(crate) todo: RefCell<Todo>,
     /// Pushes that were put off for writes of their object, and how often.
     put_off: BTreeMap<HObject, u8>,
     /// What is missing here because our copy is damaged.
@@ -204,44 +212,57 @@ impl Pg {
         self.recovery.pushing.remove(object);
         self.backfills.values_mut().for_each(|b| b.put_off(object));
         *self.recovery.put_off.entry(object.clone()).or_default() += 1;
+        self.look_again(object);
     }
 
     /// A client waits for `object`.
     pub fn hurry(&mut self, object: &HObject) {
-        if !self.recovery.urgent.contains(object) {
-            self.recovery.urgent.push_back(object.clone());
+        match self.missing.contains(object) {
+            true => self.recovery.urgent_pulls.push(object),
+            false => self.recovery.urgent_pushes.push(object),
         }
     }
 
     /// The next object to move. It counts as under way until [`Pg::pulled`], [`Pg::pushed`] or
     /// [`Pg::give_up`].
     pub fn next_recovery(&mut self) -> Option<Work> {
-        let urgent = self.next_urgent();
-        if urgent.is_some() || self.stage != Stage::Active || self.recovery.gate != Gate::Open {
-            return urgent;
+        self.next_urgent(true).or_else(|| self.next_in_turn())
+    }
+
+    /// The next one when nobody waits for another.
+    pub fn next_in_turn(&mut self) -> Option<Work> {
+        if self.has_urgent() || self.recovery.gate != Gate::Open {
+            return None;
         }
-        let mine: Option<HObject> = {
-            let mut open = self.missing.oldest_first().map(|(o, _)| o);
-            open.find(|o| self.can_pull(o)).cloned()
-        };
-        if let Some(object) = mine {
-            return self.work_on(&object);
-        }
-        let theirs = self.next_push();
-        theirs.and_then(|object| self.work_on(&object))
+        let object = self.next_to_move()?;
+        let work = self.work_on(&object);
+        debug_assert!(
+            work.is_some(),
+            "{}: {object} would be the next one for ever",
+            self.info.pgid
+        );
+        work
     }
 
     /// Whether somebody waits for objects that are not under way.
     pub fn has_urgent(&self) -> bool {
-        !self.recovery.urgent.is_empty()
+        !(self.recovery.urgent_pulls.is_empty() && self.recovery.urgent_pushes.is_empty())
     }
 
-    /// The next object that a client waits for.
-    pub fn next_urgent(&mut self) -> Option<Work> {
+    /// The next object that a client waits for, of so many at once: thousands of them would be in memory together.
+    /// Whether one may be pushed the host says, who knows which pushes wait for what is pulled.
+    pub fn next_urgent(&mut self, may_push: bool) -> Option<Work> {
         if self.stage != Stage::Active {
             return None;
         }
-        while let Some(object) = self.recovery.urgent.pop_front() {
+        while self.recovery.pulling.len() < URGENT_AT_ONCE
+            && let Some(object) = self.recovery.urgent_pulls.pop()
+        {
+            if let Some(work) = self.work_on(&object) {
+                return Some(work);
+            }
+        }
+        while may_push && let Some(object) = self.recovery.urgent_pushes.pop() {
             if let Some(work) = self.work_on(&object) {
                 return Some(work);
             }
@@ -254,11 +275,7 @@ impl Pg {
         if self.stage != Stage::Active {
             return Need::Nothing;
         }
-        let found = |o: &HObject| self.source_of(o).is_some();
-        if self.moving_count() > 0
-            || self.missing.iter().any(|(o, _)| found(o))
-            || self.next_push().is_some()
-        {
+        if self.moving_count() > 0 || self.next_to_move().is_some() {
             return Need::Recovery;
         }
         if self.missing.is_empty() && self.is_backfilling() {
@@ -283,32 +300,10 @@ impl Pg {
         self.recovery.gate
     }
 
-    fn can_pull(&self, object: &HObject) -> bool {
-        let free = !self.recovery.pulling.contains_key(object);
-        free && self.source_of(object).is_some() && self.comes_before(object).is_none()
-    }
-
     /// Members whose missing objects we bring: all that act or are being filled.
     pub(crate) fn members(&self) -> impl Iterator<Item = OsdId> {
         let acting = self.mapping.acting.iter().copied();
         acting.filter(|o| *o != self.me && o.is_some()).chain(self.backfills.keys().copied())
-    }
-
-    fn next_push(&self) -> Option<HObject> {
-        for osd in self.members() {
-            let Some(missing) = self.peers.get(&osd).and_then(|p| p.missing.as_ref()) else {
-                continue;
-            };
-            let busy = &self.recovery;
-            let free = |(o, _): &(&HObject, &MissingItem)| {
-                let moving = busy.pushing.contains_key(*o) || busy.unreadable.contains_key(*o);
-                !self.missing.contains(o) && !moving && self.comes_before(o).is_none()
-            };
-            if let Some((object, _)) = missing.oldest_first().find(free) {
-                return Some(object.clone());
-            }
-        }
-        None
     }
 
     fn work_on(&mut self, object: &HObject) -> Option<Work> {
@@ -345,6 +340,8 @@ impl Pg {
     /// that may have it, be it a stray or one that is to be filled anew. (The receiver takes exactly
     /// the needed version: such a copy may hold an older or a divergent one.)
     pub(crate) fn source_of(&self, object: &HObject) -> Option<OsdId> {
+        #[cfg(test)]
+        crate::todo::tests::LOOKS.set(crate::todo::tests::LOOKS.get() + 1);
         let need = self.missing.get(object)?.need;
         let known = |p: &Peer| {
             p.info.last_update >= need
@@ -376,12 +373,14 @@ impl Pg {
         if self.missing.got(object, version) && self.is_primary() {
             // It is here, but not durable, whatever becomes of who sent it: it may be down already.
             self.recovery.pulling.insert(object.clone(), self.me);
+            self.look_again(object);
         }
     }
 
     /// As the primary: a pulled object is durable here.
     pub fn pulled(&mut self, object: &HObject, fx: &mut Fx) {
         self.recovery.pulling.remove(object);
+        self.look_again(object);
         if self.recovery.damaged.remove(object) {
             // Others that turned out to be damaged as well wait for no turn.
             self.hurry(object);
@@ -404,6 +403,7 @@ impl Pg {
                 self.recovery.note_brought(object);
             }
         }
+        self.look_again(object);
         self.check_clean(fx);
         self.flush_info(fx);
     }
@@ -416,6 +416,7 @@ impl Pg {
         if let Some(peer) = source.and_then(|o| self.peers.get_mut(&o)) {
             peer.lacks.insert(object.clone());
         }
+        self.look_again(object);
     }
 
     /// As the primary: nobody has what was to be pushed. A backfill that had come to an unfound object
@@ -437,6 +438,7 @@ impl Pg {
         assert!(!self.missing.contains(object), "what is missing cannot be found to be damaged");
         let item = MissingItem::new(have, Eversion::ZERO);
         self.missing.set(object.clone(), item.need, item.have);
+        self.look_again(object);
         let is_found = self.source_of(object).is_some();
         if self.stage == Stage::Active && (is_found || self.is_lacked(object)) {
             self.recovery.damaged.insert(object.clone());
@@ -456,6 +458,7 @@ impl Pg {
             && !self.missing.contains(object)
         {
             self.recovery.unreadable.entry(object.clone()).or_insert(need);
+            self.look_again(object);
         }
     }
 
@@ -497,6 +500,7 @@ impl Pg {
         for peer in self.peers.values_mut() {
             peer.lacks.remove(object);
         }
+        self.look_again(object);
     }
 
     /// As the primary: whether another acting copy has everything that we know of.
@@ -537,6 +541,9 @@ impl Pg {
     /// it is up again it says so itself.
     pub(crate) fn forget_peers_that_are_down(&mut self, map: &dyn MapView) {
         let gone: Vec<_> = self.peers.keys().copied().filter(|o| !map.is_up(*o)).collect();
+        if !gone.is_empty() {
+            self.look_at_all_again();
+        }
         for osd in gone {
             self.peers.remove(&osd);
             self.recovery.pulling.retain(|_, from| *from != osd);

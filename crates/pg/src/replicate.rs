@@ -153,17 +153,23 @@ impl Pg {
     fn note_missing_writes(&mut self, entries: &[LogEntry]) {
         let Some(head) = entries.last().map(|e| e.object.head()) else { return };
         let deleted = |e: &&LogEntry| e.kind == EntryKind::Delete;
+        let mut changed = false;
         for entry in entries.iter().filter(deleted) {
-            self.missing.remove(&entry.object);
+            changed |= self.missing.remove(&entry.object).is_some();
         }
         for peer in self.peers.values_mut() {
             let there_since = peer.info.there_since;
             let Some(missing) = peer.missing.as_mut() else { continue };
             if missing.contains(&head) {
+                changed = true;
                 entries.iter().for_each(|e| missing.note(e, there_since));
             } else {
-                entries.iter().filter(deleted).for_each(|e| _ = missing.remove(&e.object));
+                let gone = |e: &LogEntry| missing.remove(&e.object).is_some();
+                changed |= entries.iter().filter(deleted).map(gone).fold(false, |a, b| a | b);
             }
+        }
+        if changed {
+            self.look_again(&head);
         }
     }
 
@@ -180,6 +186,7 @@ impl Pg {
                 missing.note(&entry, peer.info.there_since);
             }
         }
+        self.look_again(&entry.object);
         let luv = self.info.last_user_version;
         self.append(vec![entry], sums, luv);
     }
@@ -245,9 +252,10 @@ impl Pg {
         for entry in since.filter(|e| e.object.head() == head) {
             missing.note(entry, there_since);
             if entry.kind == EntryKind::Delete && entry.object == head {
-                return;
+                break;
             }
         }
+        self.look_again(&head);
     }
 
     /// As a replica: whether this copy misses what a write is made upon, so that it can only be logged.

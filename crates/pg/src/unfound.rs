@@ -126,16 +126,25 @@ impl Pg {
     /// The clones that these writes made go with them ([`Pg::clones_made_after`]): whoever reads one asks the head
     /// for it. Not writes that changed or removed clones: these would have to come again.
     pub fn never_acknowledged(&self) -> Vec<HObject> {
-        // With fewer copies the next interval may not know of it.
-        if self.stage != Stage::Active || !self.has_enough_copies() {
+        if !self.may_take_back() {
             return Vec::new();
         }
-        let never = |(object, item): &(&HObject, &MissingItem)| {
-            item.never_had_since > Eversion::ZERO && object.is_head()
-        };
-        let candidates = self.missing.iter().filter(never).map(|(object, _)| object);
-        let is_lost = |o: &&HObject| self.source_of(o).is_none() && self.was_never_on_two(o);
-        candidates.filter(is_lost).cloned().collect()
+        let missing = self.missing.iter().map(|(object, _)| object);
+        missing.filter(|object| self.was_never_acknowledged(object)).cloned().collect()
+    }
+
+    /// With fewer copies the next interval may not know of it.
+    pub(crate) fn may_take_back(&self) -> bool {
+        self.stage == Stage::Active && self.has_enough_copies()
+    }
+
+    /// Whether an object is one of them.
+    pub(crate) fn was_never_acknowledged(&self, object: &HObject) -> bool {
+        let never_had = |item: &MissingItem| item.never_had_since > Eversion::ZERO;
+        object.is_head()
+            && self.missing.get(object).is_some_and(never_had)
+            && self.source_of(object).is_none()
+            && self.was_never_on_two(object)
     }
 
     /// Whether nobody was ever told of what is unfound of an object.
@@ -213,6 +222,7 @@ impl Pg {
         if let Some(peer) = self.peers.get_mut(&osd) {
             peer.lacks.insert(object.clone());
         }
+        self.look_again(object);
     }
 
     /// As the primary: an older version of a missing object was brought here, to be gone back to.
@@ -220,6 +230,7 @@ impl Pg {
     pub fn older_arrived(&mut self, object: &HObject, version: Eversion) -> Option<crate::MetaOp> {
         let need = self.missing.get(object)?.need;
         self.missing.set(object.clone(), need, version);
+        self.look_again(object);
         Some(crate::persist::put_missing(object, self.missing.get(object)?))
     }
 }

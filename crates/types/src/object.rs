@@ -4,7 +4,7 @@ use crate::{PoolId, SnapId};
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::fmt;
-use std::ops::{Deref, Range};
+use std::ops::{Deref, Range, RangeInclusive};
 use std::sync::Arc;
 
 /// Bytes that are usually text: an object's name, an xattr's name, an omap key. Cheap to clone.
@@ -145,6 +145,11 @@ impl HObject {
     /// ones.
     pub fn older(&self) -> Range<HObject> {
         self.at_snap(SnapId(0))..self.clone()
+    }
+
+    /// Where this head and its clones stand in the order of objects: oldest first, the head last.
+    pub fn versions(&self) -> RangeInclusive<HObject> {
+        self.at_snap(SnapId(0))..=self.clone()
     }
 
     /// What is hashed: the locator key, or the name when there is none.

@@ -68,6 +68,12 @@ named! {
         DuplicateInFlight,
         /// a write was sent to a replica again, which has it already
         RepOpAgain,
+        /// an index of snapshots was looked into
+        SnapIndexLooked,
+        /// trimming had more to do than a turn may take
+        TrimGoesOn,
+        /// an object was counted for the sums of its PG
+        ObjectCounted,
         /// a request waited for an object that is missing here
         MissingWaited,
         /// an object was pulled from another copy

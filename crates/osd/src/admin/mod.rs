@@ -337,6 +337,7 @@ impl Daemon {
         self.limits = Limits::of(&self.admin.settings);
         self.places.set_number(self.limits.max_backfills);
         self.pacer.set_share(self.limits.recovery_share);
+        self.limit_receiving();
     }
 
     /// The mon says what the cluster's configuration database has for us.

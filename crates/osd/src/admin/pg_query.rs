@@ -193,7 +193,7 @@ fn stats_json(host: &PgHost) -> Value {
             "num_objects_missing_on_primary": pg.missing().len(),
             "num_objects_degraded": pg.degraded_count() + lacking,
             "num_objects_misplaced": misplaced,
-            "num_objects_unfound": pg.unfound().count(),
+            "num_objects_unfound": pg.unfound_count(),
             "num_whiteouts": sums.whiteouts,
             "num_read": host.io.reads,
             "num_read_kb": host.io.read_bytes.div_ceil(1024),

@@ -6,9 +6,10 @@ use crate::client::object;
 use crate::cluster::{Cluster, Options};
 use crate::scrub::scrub;
 use maps::OsdMapFlags;
+use pg::StateBits;
 use std::time::Duration;
 use types::testing::{Probe, hits_of, take_hits};
-use types::{HObject, OsdId};
+use types::{HObject, OsdId, PgId, PoolId};
 use wire::msg::OsdOp;
 use wire::msg::op::{Extent, OpCode};
 use wire::msg::op_data::xattr_op;
@@ -64,6 +65,52 @@ fn an_interval_ends_while_an_object_is_on_its_way() {
         c.wait_clean();
         assert!(usage(&mut c, 2).0 >= BYTES as u64);
     }
+}
+
+/// What is written now osd.0 alone has, which is down and no member any more; the two others lead PG 1.0 with its log.
+pub fn only_one_that_left_has(c: &mut Cluster, write: impl FnOnce(&mut Cluster)) {
+    let pgid = PgId::new(PoolId(1), 0);
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 1, 1));
+    c.wait_clean();
+    let acting = |c: &Cluster| c.mon.borrow().stats[&pgid].acting.len();
+    let is = |c: &Cluster, bit| StateBits(c.mon.borrow().stats[&pgid].state).has(bit);
+    stop(c, 1);
+    stop(c, 2);
+    write(c);
+    c.run_until(MINUTE, |c| acting(c) == 1 && is(c, StateBits::ACTIVE));
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
+    c.start(1);
+    c.start(2);
+    c.run_until(MINUTE, |c| acting(c) == 3 && is(c, StateBits::ACTIVE));
+    stop(c, 0);
+    c.run_until(MINUTE, |c| is(c, StateBits::RECOVERY_UNFOUND));
+    c.on_mon(|m| m.set_weight(OsdId(0), 0));
+    c.on_mon(|m| m.set_size(1, 2));
+    c.pass(Duration::from_secs(1));
+    c.run_until(MINUTE, |c| acting(c) == 2 && is(c, StateBits::RECOVERY_UNFOUND));
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NONE));
+}
+
+/// Who alone has an object, and is no member any more, goes down again half way. The interval goes on.
+#[test]
+fn a_source_that_is_no_member_goes_while_an_object_is_on_its_way() {
+    let mut c = Cluster::new(2, 3, &slow(&[]));
+    let target = object(1, "large");
+    only_one_that_left_has(&mut c, |c| {
+        assert_eq!(c.call(target.clone(), vec![write_full(&[1; BYTES])], true).result, 0);
+    });
+    c.start(0);
+    let primary = c.client.borrow().primary_of(&target).0 as usize;
+    c.run_until(MINUTE, |c| usage(c, primary).0 > 100_000);
+    assert!(usage(&mut c, primary).0 < BYTES as u64 / 2);
+    let interval = |c: &Cluster| c.mon.borrow().stats[&PgId::new(PoolId(1), 0)].mapping_epoch;
+    let since = interval(&c);
+    stop(&mut c, 0);
+    c.run_until(MINUTE, |c| usage(c, primary).0 < 10_000);
+    assert_eq!(interval(&c), since, "the same interval");
+    c.start(0);
+    c.wait_clean();
+    assert!(usage(&mut c, primary).0 >= BYTES as u64);
 }
 
 /// The copy itself is not wanted any more.

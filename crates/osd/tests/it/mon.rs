@@ -104,6 +104,13 @@ impl TestMon {
         self.next.new_pools.insert(PoolId(id), pool);
     }
 
+    /// From the next map on.
+    pub fn set_size(&mut self, id: i64, size: u8) {
+        let mut pool = self.pool_to_be(id);
+        pool.size = size;
+        self.next.new_pools.insert(PoolId(id), pool);
+    }
+
     /// Sets text options of a pool.
     pub fn set_pool_options(&mut self, id: i64, options: &[(&str, &str)]) {
         let known = self.next.new_pools.get(&PoolId(id)).or_else(|| self.map.pool(PoolId(id)));

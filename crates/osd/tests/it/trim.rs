@@ -160,3 +160,28 @@ fn a_copy_that_was_away_keeps_no_rows_of_what_was_trimmed() {
         c.run_until(PATIENCE, |c| (0..OBJECTS).all(|i| clones(c, i).is_empty()));
     }
 }
+
+/// An OSD starts, and tens of thousands of snapshots are removed, few of which hold anything. A turn does not go
+/// through all of them, and those that hold nothing cost nothing.
+#[test]
+fn many_snapshots_are_removed_at_once() {
+    const SNAPS: u64 = 20_000;
+    let mut c = Cluster::new(9, 2, &Options::new());
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+    c.wait_clean();
+    write_all(&mut c, &[]);
+    // One of those in between lives on.
+    for snaps in [&[1000][..], &[1001, 1000], &[2001, 1000], &[2 * SNAPS - 1, 1000]] {
+        write_all(&mut c, snaps);
+    }
+    take_hits();
+    c.on_mon(|m| (0..SNAPS).for_each(|i| m.remove_snap(1, SnapId(2 * i + 1))));
+    c.wait_trimmed(PoolId(1));
+    for i in 0..OBJECTS {
+        assert_eq!(clones(&mut c, i), [SnapId(1000)], "object {i}");
+    }
+    // Once through all indexes for each snapshot that holds something, and one look for each row.
+    let (looks, rows) = (hits_of(Probe::SnapIndexLooked), 3 * OBJECTS as u64);
+    assert!(looks < 6 * 300 + 2 * rows, "{looks} looks");
+    assert!(hits_of(Probe::TrimGoesOn) > 0);
+}

@@ -4,11 +4,12 @@
 use crate::basic::{read, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, Options, output};
-use crate::repair;
+use crate::{arriving, repair};
 use maps::OsdMapFlags;
 use pg::StateBits;
 use serde_json::Value;
 use std::time::Duration;
+use types::testing::{Probe, hits_of, take_hits};
 use types::{Errno, HObject, OsdId, PgId, SnapId};
 use wire::msg::op::{Extent, OpCode};
 use wire::msg::{MCommandReply, OsdOp, SnapContext};
@@ -130,6 +131,35 @@ fn unfound_objects_wait_and_are_found_when_their_osd_comes_back() {
         lost[2..].iter().for_each(|o| assert_reads(&mut c, o, "newer"));
         NAMES[8..].iter().for_each(|n| assert_reads(&mut c, &object(1, n), "while"));
     }
+}
+
+/// A PG's primary lacks many objects, and clients wait for all of them. What waits for one is not looked at again
+/// whenever another one comes.
+#[test]
+fn many_requests_wait_for_objects_that_come_one_by_one() {
+    const OBJECTS: usize = 300;
+    let mut c = Cluster::new(4, 3, &Options::new());
+    let all: Vec<HObject> = (0..OBJECTS).map(|i| object(1, &format!("o{i}"))).collect();
+    arriving::only_one_that_left_has(&mut c, |c| {
+        for target in &all {
+            c.on_client(|cl| cl.request(target.clone(), vec![write_full(b"new")], true));
+        }
+        c.run_until(60 * SECOND, |c| c.client.borrow().outstanding() == 0);
+    });
+    take_hits();
+    let before = c.world.now();
+    for target in &all {
+        c.on_client(|cl| cl.request(target.clone(), vec![read(0, 100)], false));
+    }
+    c.pass(SECOND);
+    assert_eq!(c.client.borrow().outstanding(), OBJECTS, "nobody has them");
+    c.start(0);
+    c.run_until(60 * SECOND, |c| c.client.borrow().outstanding() == 0);
+    assert_eq!(hits_of(Probe::Pulled), OBJECTS as u64);
+    // When it came, and with each tick.
+    let ticks = 2 * ((c.world.now() - before).as_secs() + 1);
+    let looks = hits_of(Probe::MissingWaited);
+    assert!(looks <= (ticks + 2) * OBJECTS as u64, "{looks} looks at {OBJECTS} requests");
 }
 
 /// Its objects are no longer missing in a PG that has been split off: what waits for one of them in the PG

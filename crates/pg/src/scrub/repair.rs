@@ -31,6 +31,7 @@ impl Pg {
             }
         }
         let mine = verdict.bad().any(|o| o == self.me) && verdict.source != Source::Deleted;
+        self.look_again(object);
         if !mine {
             return Some(Vec::new());
         }

@@ -84,6 +84,8 @@ pub enum ConnEvent {
     Message(Message),
     /// The peer received messages up to this one.
     Ack(u64),
+    /// A long message of so many bytes begins: it is read when there is [`Connection::give_room`].
+    WantsRoom(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,6 +229,21 @@ impl Connection {
         self.reader.wants_fill()
     }
 
+    /// See [`FrameReader::ask_for_room`].
+    pub fn ask_for_room(&mut self) {
+        self.reader.ask_for_room();
+    }
+
+    /// See [`FrameReader::give_room`].
+    pub fn give_room(&mut self) {
+        self.reader.give_room();
+    }
+
+    /// See [`FrameReader::has_room`].
+    pub fn has_room(&self) -> bool {
+        self.reader.has_room()
+    }
+
     /// Control frames to send, before any message.
     pub fn take_tx(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.tx)
@@ -261,7 +278,7 @@ impl Connection {
                 };
             }
             let Some(frame) = self.reader.next_frame()? else {
-                return Ok(None);
+                return Ok(self.reader.wants_room().map(ConnEvent::WantsRoom));
             };
             if let Some(event) = self.on_frame(&frame)? {
                 return Ok(Some(event));

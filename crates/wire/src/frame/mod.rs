@@ -224,6 +224,12 @@ impl Preamble {
         lens.fold(crc, |sum, &len| sum.saturating_add(len as usize))
     }
 
+    /// Bytes that are kept of it while it is received.
+    fn held_bytes(&self) -> usize {
+        let data = if self.data_left_out { 0 } else { self.data_and_after() };
+        self.before_data().saturating_add(data)
+    }
+
     /// Bytes on the wire behind segment 2: the data segment and the epilogue.
     fn data_and_after(&self) -> usize {
         let epilogue = if self.segments > 1 { EPILOGUE_BYTES } else { 0 };

@@ -150,6 +150,8 @@ enum State {
     },
     /// Hardly ever: see there.
     PassOver(Box<PassOver>),
+    /// A long frame is read when there is room for it. Whether that was said.
+    Room { preamble: Preamble, said: bool },
 }
 
 /// A data segment that is too large is passed over; then what is behind it is gathered.
@@ -177,6 +179,9 @@ pub struct FrameReader {
     state: State,
     chunk: Bytes,
     messages: bool,
+    asks_for_room: bool,
+    /// The frame it is in the middle of was given room.
+    has_room: bool,
 }
 
 impl Default for FrameReader {
@@ -186,6 +191,8 @@ impl Default for FrameReader {
             state: BETWEEN_FRAMES,
             chunk: Bytes::new(),
             messages: true,
+            asks_for_room: false,
+            has_room: false,
         }
     }
 }
@@ -207,6 +214,32 @@ impl FrameReader {
         self.messages = true;
     }
 
+    /// Long frames that are not there as a whole are read when there is room for them from now on.
+    pub fn ask_for_room(&mut self) {
+        self.asks_for_room = true;
+    }
+
+    /// Bytes of a long frame that waits for [`FrameReader::give_room`]; told once.
+    pub fn wants_room(&mut self) -> Option<usize> {
+        let State::Room { preamble, said } = &mut self.state else {
+            return None;
+        };
+        (!std::mem::replace(said, true)).then(|| preamble.held_bytes())
+    }
+
+    /// There is room for the frame that waits; [`FrameReader::next_frame`] goes on with it.
+    pub fn give_room(&mut self) {
+        if let State::Room { preamble, .. } = self.state {
+            self.has_room = true;
+            self.gather(preamble);
+        }
+    }
+
+    /// Whether the reader is in the middle of a frame that was given room.
+    pub fn has_room(&self) -> bool {
+        self.has_room
+    }
+
     /// How the bytes are protected.
     pub fn mode(&self) -> FrameMode {
         self.mode
@@ -218,8 +251,13 @@ impl FrameReader {
     /// When frames of the last piece were not all taken out, or a fill is under way: both are
     /// faults of the caller.
     pub fn feed(&mut self, data: Bytes) {
-        assert!(self.chunk.is_empty(), "received bytes are read up first");
         assert!(!self.is_lent(), "bytes past a fill that is under way");
+        if matches!(self.state, State::Room { .. }) && !self.chunk.is_empty() {
+            // They were on their way when nothing more was to be received.
+            self.chunk = [&self.chunk[..], &data[..]].concat().into();
+            return;
+        }
+        assert!(self.chunk.is_empty(), "received bytes are read up first");
         self.chunk = data;
     }
 
@@ -293,11 +331,13 @@ impl FrameReader {
                 State::Gather { .. } => self.read_gather(),
                 State::Data { .. } => self.read_data(),
                 State::PassOver(_) => self.pass_over(),
+                State::Room { .. } => Step::More,
             };
             match whole {
                 Step::More => return Ok(None),
                 Step::On => {}
                 Step::Frame(mut frame) => {
+                    self.has_room = false;
                     if frame.verify()? {
                         return Ok(Some(frame));
                     }
@@ -344,6 +384,17 @@ impl FrameReader {
         if self.chunk.len() >= all && !preamble.data_left_out {
             return Step::Frame(Frame::new(preamble, self.chunk.split_to(all), None));
         }
+        if self.asks_for_room && preamble.held_bytes() >= FILL_MIN_BYTES {
+            self.state = State::Room { preamble, said: false };
+        } else {
+            self.gather(preamble);
+        }
+        Step::On
+    }
+
+    /// A frame that is not here as a whole.
+    fn gather(&mut self, preamble: Preamble) {
+        let all = preamble.before_data().saturating_add(preamble.data_and_after());
         let large = preamble.tag == Tag::Message && preamble.len(DATA_SEGMENT) >= FILL_MIN_BYTES;
         let want = if large { preamble.before_data() } else { all };
         self.state = if large && self.chunk.len() >= want {
@@ -356,7 +407,6 @@ impl FrameReader {
                 want,
             }
         };
-        Step::On
     }
 
     fn read_gather(&mut self) -> Step {

@@ -62,7 +62,7 @@ impl Messenger {
         let wire = Connection::accept(self.me.entity, seen);
         // The real policy is known when the peer's kind is.
         let mut link = Link::new(id, Origin::Accepted(listen), Policy::stateless_server());
-        link.transport = Some(Transport { conn, connected: true, peer, wire });
+        link.transport = Some(Transport { conn, connected: true, peer, wire, is_stopped: false });
         mark_dirty(&mut self.dirty, &mut link);
         self.links.insert(id, link);
         self.conns.insert(conn, id);
@@ -306,6 +306,7 @@ impl Messenger {
         let Some(mut newcomer) = self.remove_link(from) else {
             return;
         };
+        self.leave_room(into);
         let Some(transport) = newcomer.transport.take() else {
             return;
         };

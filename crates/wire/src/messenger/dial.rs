@@ -88,7 +88,8 @@ impl Messenger {
             link.session.connect_seq = link.session.connect_seq.saturating_add(1);
         }
         link.state = State::Opening;
-        link.transport = Some(Transport { conn, connected: false, peer: Some(sock), wire });
+        link.transport =
+            Some(Transport { conn, connected: false, peer: Some(sock), wire, is_stopped: false });
         self.conns.insert(conn, id);
         self.set_life(id, Some(now.mono.after(HANDSHAKE_TIMEOUT)));
     }

@@ -18,6 +18,7 @@ impl Messenger {
                 self.give_up(now, id, why, fx, out);
             }
         }
+        self.tick_room(now, fx, out);
         while let Some((id, due)) = self.timers.pop(now.mono) {
             match due {
                 Due::Life => self.on_life(now, id, fx, out),
@@ -61,7 +62,7 @@ impl Messenger {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        if link.paused {
+        if link.transport.as_ref().is_some_and(|t| t.is_stopped) {
             // It is us who do not listen.
             link.last_recv = now.mono;
         }
@@ -99,14 +100,15 @@ impl Messenger {
         link.last_keepalive = now.mono;
         let next = link.next_check();
         mark_dirty(&mut self.dirty, link);
-        if let Some(conn) = link.transport.as_ref().map(|t| t.conn) {
-            if let Some(bytes) = link.policy.send_limit_bytes {
-                fx.net.push(NetOp::LimitSend { conn, bytes });
-            }
-            if link.paused {
-                fx.net.push(NetOp::PauseRecv { conn });
-            }
+        let conn = link.transport.as_ref().map(|t| t.conn);
+        if let (Some(conn), Some(bytes)) = (conn, link.policy.send_limit_bytes) {
+            fx.net.push(NetOp::LimitSend { conn, bytes });
         }
+        let shares = link.policy.shares_room;
+        if let Some(wire) = link.wire().filter(|_| shares) {
+            wire.ask_for_room();
+        }
+        link.sync_receiving(fx);
         self.set_life(id, next);
     }
 
@@ -263,11 +265,13 @@ impl Messenger {
         if !link.is_dialled() && !link.opened {
             self.handshakes = self.handshakes.saturating_sub(1);
         }
+        self.take_back(&link.room);
         Some(link)
     }
 
     /// Closes a link's connection if it has one.
     fn lose_transport(&mut self, id: LinkId, why: &CloseWhy, fx: &mut Effects) {
+        self.leave_room(id);
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };

@@ -1,6 +1,7 @@
 //! One link: a conversation with a peer, over one connection after the other.
 
 use super::policy::{BACKOFF_MIN, Dial, Policy};
+use super::room::Share;
 use super::session::Session;
 use super::{LinkId, MsgrEvent, PeerInfo};
 use crate::ProtocolError;
@@ -46,6 +47,8 @@ pub(super) struct Transport {
     pub connected: bool,
     pub peer: Option<SocketAddr>,
     pub wire: Connection,
+    /// Nothing is received from it.
+    pub is_stopped: bool,
 }
 
 #[derive(Debug)]
@@ -64,6 +67,8 @@ pub(super) struct Link {
     /// The owner was told of it by [`MsgrEvent::Open`].
     pub opened: bool,
     pub paused: bool,
+    /// What its long messages have of the memory for them.
+    pub room: Share,
     /// It is in the list of links to look after at the turn's end.
     pub dirty: bool,
     /// It is in the list of links to be given up.
@@ -93,6 +98,7 @@ impl Link {
             key: None,
             opened: false,
             paused: false,
+            room: Share::default(),
             dirty: false,
             doomed: false,
             tell: false,
@@ -154,6 +160,28 @@ impl Link {
                 Some(ConnEvent::Ack(seq)) => self.session.acked(seq)?,
                 other => return Ok(other),
             }
+        }
+    }
+
+    /// There is room for its long message.
+    pub fn read_on(&mut self) {
+        if let Some(wire) = self.wire() {
+            wire.give_room();
+        }
+    }
+
+    /// Tells the network whether to receive, if that changed: not from one that is paused, or waits for room.
+    pub fn sync_receiving(&mut self, fx: &mut Effects) {
+        let stop = self.paused || self.room.wants_bytes > 0;
+        if let Some(transport) = &mut self.transport
+            && transport.is_stopped != stop
+        {
+            transport.is_stopped = stop;
+            let conn = transport.conn;
+            fx.net.push(match stop {
+                true => NetOp::PauseRecv { conn },
+                false => NetOp::ResumeRecv { conn },
+            });
         }
     }
 

@@ -45,13 +45,15 @@
 //! **Order.** Events of a link come in order. Messages arrive in the order they were sent.
 //!
 //! **Faults.** Whatever a peer sends, at worst its own connection is closed, with one log line.
-//! Bounds: time of the handshake, number of handshakes, length of frames, queued messages.
+//! Bounds: time of the handshake, number of handshakes, length of frames, queued messages, and what
+//! messages that are being received take (`room`).
 
 mod accept;
 mod dial;
 mod life;
 mod link;
 mod policy;
+mod room;
 mod session;
 
 pub use policy::{
@@ -67,6 +69,7 @@ use crate::msg::{Message, OutMessage};
 use io::net::{CloseReason, ConnId, ListenAddr, ListenId, NetEvent, NetOp, PeerAddr};
 use io::{Effects, Now, Rng, Timers};
 use link::{Link, Origin, SessionKey, State, Transport};
+use room::Room;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -214,6 +217,7 @@ pub struct Messenger {
     dirty: Vec<LinkId>,
     /// Links whose queue went over its bounds, or that cannot be dialled.
     doomed: Vec<(LinkId, CloseWhy)>,
+    room: Room,
     /// Accepted links that are not open yet.
     handshakes: usize,
     last_link: u64,
@@ -242,6 +246,7 @@ impl Messenger {
             writer: FrameWriter::new(),
             dirty: Vec::new(),
             doomed: Vec::new(),
+            room: Room::default(),
             handshakes: 0,
             last_link: 0,
             global_seq: 0,
@@ -284,7 +289,14 @@ impl Messenger {
 
     /// When [`Messenger::tick`] is to be called.
     pub fn next_deadline(&self) -> Option<Mono> {
-        if self.doomed.is_empty() { self.timers.next() } else { Some(Mono::default()) }
+        if !self.doomed.is_empty() {
+            return Some(Mono::default());
+        }
+        let timers = self.timers.next();
+        match self.room.deadline() {
+            None => timers,
+            Some(at) => Some(timers.map_or(at, |timer| timer.min(at))),
+        }
     }
 
     // ---- mutators ----
@@ -357,14 +369,12 @@ impl Messenger {
             return;
         }
         link.paused = paused;
-        if let Some(conn) = link.transport.as_ref().map(|t| t.conn) {
-            fx.net.push(if paused {
-                NetOp::PauseRecv { conn }
-            } else {
-                NetOp::ResumeRecv { conn }
-            });
-        }
+        link.sync_receiving(fx);
         mark_dirty(&mut self.dirty, link);
+        if !paused {
+            let id = link.id;
+            self.stand_in_line(id);
+        }
     }
 
     /// Answers [`MsgrEvent::WantsGlobalId`]. Does nothing when the link ended meanwhile.
@@ -499,6 +509,12 @@ impl Messenger {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
+        if link.room.is_some() && link.wire().is_none_or(|wire| !wire.has_room()) {
+            self.leave_room(id);
+        }
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
         if link.session.must_tell() {
             link.tell = true;
         } else if link.session.has_untold() && link.ack_timer.is_none() {
@@ -533,6 +549,7 @@ impl Messenger {
             ConnEvent::SessionRetryGlobal(seq) => self.on_session_retry_global(id, seq)?,
             ConnEvent::ReconnectOk(seq) => self.on_reconnect_ok(now, id, seq, fx)?,
             ConnEvent::Wait => self.on_wait(now, id, fx)?,
+            ConnEvent::WantsRoom(bytes) => self.wants_room(now, id, bytes, fx),
             // Taken out by `Link::pump`.
             ConnEvent::Message(_) | ConnEvent::Ack(_) => {}
         }

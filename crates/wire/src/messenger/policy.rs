@@ -58,6 +58,9 @@ pub struct Policy {
     /// When more bytes than this wait to be sent, nothing is received from the peer until half of them
     /// have left.
     pub send_limit_bytes: Option<usize>,
+    /// Its long messages wait for room before they are received
+    /// ([`Messenger::limit_receiving`](super::Messenger::limit_receiving)).
+    pub shares_room: bool,
 }
 
 impl Policy {
@@ -71,6 +74,7 @@ impl Policy {
             max_queued_bytes: 256 << 20,
             max_queued_messages: 1 << 16,
             send_limit_bytes: None,
+            shares_room: false,
         }
     }
 
@@ -81,7 +85,8 @@ impl Policy {
 
     /// An OSD towards clients: `stateless_registered_server`.
     pub fn stateless_registered_server() -> Self {
-        Policy { registered: true, send_limit_bytes: Some(16 << 20), ..Self::lossy() }
+        let send_limit_bytes = Some(16 << 20);
+        Policy { registered: true, send_limit_bytes, shares_room: true, ..Self::lossy() }
     }
 
     /// A client towards OSDs: `lossy_client`.

@@ -7,6 +7,7 @@ mod lossless;
 mod messages;
 mod network;
 mod races;
+mod room;
 mod scripted;
 mod vectors;
 mod virtual_net;

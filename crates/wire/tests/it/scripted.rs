@@ -51,17 +51,17 @@ fn last_event(end: &mut Connection, bytes: Bytes) -> Option<ConnEvent> {
 }
 
 /// A daemon, and scripted diallers of it.
-struct Stage {
-    daemon: Victim,
+pub struct Stage {
+    pub daemon: Victim,
 }
 
 impl Stage {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Stage { daemon: Victim::osd() }
     }
 
     /// A peer of that kind that is authenticated and has to identify itself.
-    fn peer(&mut self, kind: EntityType) -> Connection {
+    pub fn peer(&mut self, kind: EntityType) -> Connection {
         let fx = &mut self.daemon.fx;
         let conn = fx.new_conn();
         let peer = PeerAddr::Tcp("127.0.0.1:45678".parse().unwrap());
@@ -91,7 +91,7 @@ impl Stage {
         }
     }
 
-    fn ident(&mut self, end: &mut Connection, ident: &ClientIdent) -> Option<ConnEvent> {
+    pub fn ident(&mut self, end: &mut Connection, ident: &ClientIdent) -> Option<ConnEvent> {
         end.client_ident(ident).unwrap();
         self.exchange(end)
     }
@@ -102,7 +102,7 @@ impl Stage {
     }
 
     /// What the daemon was told since the last call, in words.
-    fn story(&mut self) -> Vec<String> {
+    pub fn story(&mut self) -> Vec<String> {
         let word = |e: MsgrEvent| match e {
             MsgrEvent::Open { peer, .. } => format!("open {}", peer.name),
             MsgrEvent::Closed { why, .. } => format!("closed: {why}"),
@@ -123,11 +123,11 @@ impl Stage {
     }
 }
 
-fn write(w: &mut FrameWriter, m: &OutMessage, seq: u64, ack_seq: u64) {
+pub fn write(w: &mut FrameWriter, m: &OutMessage, seq: u64, ack_seq: u64) {
     w.message(&m.header(seq, ack_seq), &m.front, &m.middle, (&m.data, m.data_crc));
 }
 
-fn lossless_ident(global_seq: u64, cookie: u64) -> ClientIdent {
+pub fn lossless_ident(global_seq: u64, cookie: u64) -> ClientIdent {
     ClientIdent {
         addrs: AddrVec(vec![there()]),
         target: here(),
