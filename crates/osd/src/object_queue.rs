@@ -174,12 +174,13 @@ impl Daemon {
 
     /// Runs a request once.
     fn attempt(&mut self, id: OpId, pgid: PgId, fx: &mut Effects) -> Ran {
-        let writes = self.ops.get(&id).is_some_and(|op| op.class.writes);
+        let Some(op) = self.ops.get(&id) else { return Ran::Done };
+        let (writes, is_shut_out) = (op.class.writes, self.is_shut_out(op));
         if writes && self.answer_duplicate(id, pgid) {
             return Ran::Done;
         }
         // It may have been shut out while it waited: whoever took its lock relies on that.
-        if self.ops.get(&id).is_some_and(|op| self.is_shut_out(op)) {
+        if is_shut_out {
             self.refuse_op(id, Errno::EBLOCKLISTED);
             return Ran::Done;
         }
@@ -229,7 +230,7 @@ impl Daemon {
         let reader = Reader { store: &self.store, set: &op.reads };
         let ran = ops::run(reader, &scene, crate::host::sequencer(pgid));
         match ran {
-            Ok(finished) => self.op_finished(id, pgid, finished, fx),
+            Ok(finished) => self.op_finished((id, writes), pgid, finished, fx),
             Err(stop) => self.op_stopped(id, pgid, stop, fx),
         }
     }
@@ -309,20 +310,20 @@ impl Daemon {
     fn op_failed(&mut self, id: OpId, pgid: PgId, result: i32, fx: &mut Effects) -> Ran {
         let Some(op) = self.ops.get(&id) else { return Ran::Done };
         let ops = op.request.ops.iter().map(wire::msg::ReplyOp::from).collect();
+        let writes = op.class.writes;
         let finished =
             ops::Finished { result, ops, user_version: 0, effects: Vec::new(), change: None };
-        self.op_finished(id, pgid, finished, fx)
+        self.op_finished((id, writes), pgid, finished, fx)
     }
 
     fn op_finished(
         &mut self,
-        id: OpId,
+        (id, writes): (OpId, bool),
         pgid: PgId,
         finished: ops::Finished,
         fx: &mut Effects,
     ) -> Ran {
-        let Some(op) = self.ops.get(&id) else { return Ran::Done };
-        if !op.class.writes {
+        if !writes {
             self.finish_read(id, pgid, finished, fx);
             return Ran::Done;
         }

@@ -10,6 +10,7 @@ use io::Now;
 use serde_json::{Value, json};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::time::Duration;
 use types::{Epoch, HObject, Mono, OsdId, SnapId, SpgId, UTime};
 use wire::msg::{MOsdOp, OpCode, OsdOp};
@@ -176,9 +177,10 @@ pub fn tracked_text(request: &MOsdOp, sender: Sender, tid: u64, trace: &Trace) -
 struct Request {
     pgid: SpgId,
     object: HObject,
-    ops: First<OpText>,
+    ops: First<SmallVec<[OpText; 4]>>,
     snap_seq: SnapId,
-    snaps: First<SnapId>,
+    /// Hardly any request has some.
+    snaps: First<Vec<SnapId>>,
     flags: u32,
     epoch: Epoch,
 }
@@ -187,13 +189,13 @@ struct Request {
 const KEPT: usize = 16;
 
 /// The first of many.
-#[derive(Clone, Debug)]
-struct First<T> {
-    kept: SmallVec<[T; 4]>,
+#[derive(Clone, Debug, Default)]
+struct First<C> {
+    kept: C,
     more: usize,
 }
 
-impl<T> First<T> {
+impl<T, C: FromIterator<T> + Deref<Target = [T]>> First<C> {
     fn of(all: impl ExactSizeIterator<Item = T>) -> Self {
         First { more: all.len().saturating_sub(KEPT), kept: all.take(KEPT).collect() }
     }
@@ -260,7 +262,10 @@ impl Tracked {
             object: request.object.clone(),
             ops: First::of(request.ops.iter().map(OpText::of)),
             snap_seq: request.snapc.seq,
-            snaps: First::of(request.snapc.snaps.iter().copied()),
+            snaps: match request.snapc.snaps.as_slice() {
+                [] => First::default(),
+                snaps => First::of(snaps.iter().copied()),
+            },
             flags: request.flags,
             epoch: request.epoch,
         };

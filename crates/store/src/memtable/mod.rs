@@ -117,6 +117,12 @@ pub(crate) struct Long {
 }
 
 impl Long {
+    /// Whether there may be something long about a row.
+    #[inline]
+    fn may_be(key: usize, value: usize) -> bool {
+        key >= LONG_KEY_BYTES || value >= LONG_ROW_BYTES - LONG_KEY_BYTES
+    }
+
     /// Of one row.
     fn of(key: usize, value: usize) -> Long {
         let row = key.saturating_add(value);
@@ -128,6 +134,7 @@ impl Long {
         }
     }
 
+    #[inline]
     pub fn plus(self, other: Long) -> Long {
         Long {
             rows: self.rows + other.rows,
@@ -197,12 +204,16 @@ impl Memtable {
 
     fn count(&mut self, (key, value): (usize, usize)) {
         self.bytes += key + value + ROW_OVERHEAD_BYTES;
-        self.long = self.long.plus(Long::of(key, value));
+        if Long::may_be(key, value) {
+            self.long = self.long.plus(Long::of(key, value));
+        }
     }
 
     fn uncount(&mut self, (key, value): (usize, usize)) {
         self.bytes -= key + value + ROW_OVERHEAD_BYTES;
-        self.long.remove(Long::of(key, value));
+        if Long::may_be(key, value) {
+            self.long.remove(Long::of(key, value));
+        }
     }
 
     /// Changes something of a shard's row, here or in a layer below.

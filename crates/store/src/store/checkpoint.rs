@@ -377,6 +377,7 @@ impl Store {
     /// The commit made the checkpoint's tree the store's.
     pub(super) fn finish_checkpoint(&mut self, checkpoint: Checkpoint) {
         self.rows.tree = checkpoint.apply.new;
+        self.reserved_stretches = None;
         self.counters.checkpoints += 1;
         for ptr in checkpoint.apply.freed {
             self.old_page_blocks += u64::from(ptr.blocks);

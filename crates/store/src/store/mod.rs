@@ -175,6 +175,8 @@ pub struct Store {
     old_page_blocks: u64,
     /// Long nodes of what was submitted last would have found no place: free blocks are too scattered.
     in_pieces: bool,
+    /// Stretches of the reserve, if they were counted since the last checkpoint.
+    reserved_stretches: Option<u64>,
     /// Discards in flight.
     discarding: usize,
     /// Changes whenever blocks or log get free to be used again.
@@ -259,6 +261,7 @@ impl Store {
             old_pages: VecDeque::new(),
             old_page_blocks: 0,
             in_pieces: false,
+            reserved_stretches: None,
             discarding: 0,
             epoch: 0,
             announced,

@@ -32,6 +32,7 @@ impl Load {
         Load { rows, bytes, regions: 0, long: changes.long() }
     }
 
+    #[inline]
     fn plus(self, other: Load) -> Load {
         Load {
             rows: self.rows + other.rows,
@@ -61,6 +62,7 @@ impl Need {
         self.single + self.stretches() * STRETCH_BLOCKS
     }
 
+    #[inline]
     fn plus(self, other: Need) -> Need {
         Need {
             single: self.single + other.single,
@@ -129,6 +131,9 @@ fn long_need(tree: Tree, load: Load, changes: u64) -> Need {
     let (more, more_inner) = (tree.leaf_blocks - tree.leaves, inner_blocks - tree.inner);
     let (rows, row_bytes) = (load.long.rows as u64, load.long.row_bytes as u64);
     let key_bytes = load.long.key_bytes as u64;
+    if more + more_inner + rows + key_bytes == 0 {
+        return Need::default();
+    }
     let leaves = changes.min(more) + rows;
     let leaf_blocks = (longest * changes).min(2 * more) + row_bytes / BLOCK_BYTES as u64 + 2 * rows;
     let rewritten = (2 * u64::from(tree.level) * changes).min(more_inner);
@@ -228,10 +233,16 @@ impl Store {
     /// there are such, and is there for all that changes when no more are to be found; what is `long` itself
     /// uses up to half of it.
     fn has_stretches(&mut self, need: Need, purpose: Purpose, long: Long) -> bool {
+        let kept = self.alloc.kept_stretches();
+        if self.reserved_stretches.is_some_and(|reserved| kept >= need.stretches() + reserved) {
+            self.in_pieces = false;
+            return true;
+        }
         let spare = self.alloc.free_blocks().saturating_sub(need.blocks()).min(self.reserve());
         let reserve = (spare / STRETCHES_SHARE / STRETCH_BLOCKS).min(RESERVE_STRETCHES);
         if self.alloc.keep_stretches(need.stretches() + reserve) {
             self.in_pieces = false;
+            self.reserved_stretches = Some(reserve);
             return true;
         }
         let share = if long == Long::default() { REMOVALS_SHARE } else { STRETCHES_SHARE };
@@ -243,6 +254,7 @@ impl Store {
     /// Gives back for data what was kept for long nodes that will not be written; true when there was some.
     pub(super) fn give_up_stretches(&mut self) -> bool {
         let need = self.checkpoint_need(Load::default());
+        self.reserved_stretches = None;
         self.alloc.give_up_stretches(need.stretches())
     }
 

@@ -278,6 +278,9 @@ impl Store {
     /// Takes what was freed out of quarantine. True when there was something.
     fn end_quarantine(&mut self, fx: &mut Effects) -> bool {
         let mut freed = false;
+        if self.alloc.quarantine_len() == 0 {
+            return freed;
+        }
         for _ in 0..RELEASES_PER_TURN {
             // Whoever waits for space does not wait for discards.
             let discards = self.config.discard && !self.pressure;

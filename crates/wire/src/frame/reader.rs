@@ -252,13 +252,13 @@ impl FrameReader {
     /// faults of the caller.
     pub fn feed(&mut self, data: Bytes) {
         assert!(!self.is_lent(), "bytes past a fill that is under way");
-        if matches!(self.state, State::Room { .. }) && !self.chunk.is_empty() {
-            // They were on their way when nothing more was to be received.
-            self.chunk = [&self.chunk[..], &data[..]].concat().into();
+        if self.chunk.is_empty() {
+            self.chunk = data;
             return;
         }
-        assert!(self.chunk.is_empty(), "received bytes are read up first");
-        self.chunk = data;
+        assert!(matches!(self.state, State::Room { .. }), "received bytes are read up first");
+        // They were on their way when nothing more was to be received.
+        self.chunk = [&self.chunk[..], &data[..]].concat().into();
     }
 
     /// Takes back the buffer of [`FrameReader::take_fill`], now full.
@@ -393,6 +393,7 @@ impl FrameReader {
     }
 
     /// A frame that is not here as a whole.
+    #[inline]
     fn gather(&mut self, preamble: Preamble) {
         let all = preamble.before_data().saturating_add(preamble.data_and_after());
         let large = preamble.tag == Tag::Message && preamble.len(DATA_SEGMENT) >= FILL_MIN_BYTES;

@@ -509,12 +509,6 @@ impl Messenger {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        if link.room.is_some() && link.wire().is_none_or(|wire| !wire.has_room()) {
-            self.leave_room(id);
-        }
-        let Some(link) = self.links.get_mut(&id) else {
-            return;
-        };
         if link.session.must_tell() {
             link.tell = true;
         } else if link.session.has_untold() && link.ack_timer.is_none() {
@@ -523,6 +517,9 @@ impl Messenger {
         }
         if link.wants_turn() {
             mark_dirty(&mut self.dirty, link);
+        }
+        if link.room.is_some() && link.wire().is_none_or(|wire| !wire.has_room()) {
+            self.leave_room(id);
         }
     }
 
