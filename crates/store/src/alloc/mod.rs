@@ -316,27 +316,6 @@ impl Allocator {
         }
     }
 
-    /// The first free run of `want` blocks from region `from` on, wherever it is.
-    fn find_whole(&mut self, from: usize, want: u16) -> Option<Run> {
-        let count = self.regions.len();
-        let mut i = 0;
-        while i < count {
-            let region = (from + i) % count;
-            if let Some(n) = self.pass_over(region, |group| group.longest >= want) {
-                i += n;
-                continue;
-            }
-            i += 1;
-            if self.regions[region].bound() < want {
-                continue;
-            }
-            if let Some(run) = self.find_in(region, want).filter(|run| run.len >= want.into()) {
-                return Some(run);
-            }
-        }
-        None
-    }
-
     /// Takes just these blocks, if they are free.
     pub fn alloc_at(&mut self, start: u64, len: u64) -> Option<Run> {
         let limit = self.regions.len() as u64 * REGION_BLOCKS;

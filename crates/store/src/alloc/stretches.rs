@@ -75,6 +75,27 @@ impl Allocator {
         Some(run.start)
     }
 
+    /// The first free run of `want` blocks from region `from` on, wherever it is.
+    pub(super) fn find_whole(&mut self, from: usize, want: u16) -> Option<Run> {
+        let count = self.regions.len();
+        let mut i = 0;
+        while i < count {
+            let region = (from + i) % count;
+            if let Some(n) = self.pass_over(region, |group| group.longest >= want) {
+                i += n;
+                continue;
+            }
+            i += 1;
+            if self.regions[region].bound() < want {
+                continue;
+            }
+            if let Some(run) = self.find_in(region, want).filter(|run| run.len >= want.into()) {
+                return Some(run);
+            }
+        }
+        None
+    }
+
     /// A place for a node of `len` blocks for which there is no other; the blocks are those of nodes from now on.
     pub(super) fn place_in_stretch(&mut self, len: u64) -> Option<u64> {
         assert!((1..=STRETCH_BLOCKS).contains(&len), "a node has a bounded size");
