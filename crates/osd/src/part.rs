@@ -319,8 +319,8 @@ pub(crate) fn apply_part(txn: &mut Transaction, m: &Push, place: Place) -> Resul
             key
         }
     };
-    let first = m.from == PushCursor::default();
-    if first && (m.base == Eversion::ZERO || m.takes_from_another()) {
+    let is_first = matches!(place, Place::Object | Place::Begins(_));
+    if is_first && (m.base == Eversion::ZERO || m.takes_from_another()) {
         txn.remove(&to);
         txn.touch(&to);
         let base = m.object.at_snap(m.base_snap).to_key();

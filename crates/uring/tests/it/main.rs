@@ -32,11 +32,32 @@ impl<F: FnMut(Now, Event, &mut Effects)> Core for Script<F> {
 
 /// Runs a closure as a core and demands an orderly end.
 pub fn run(devices: Vec<uring::Device>, step: impl FnMut(Now, Event, &mut Effects)) {
+    run_with(devices, false, step);
+}
+
+fn run_with(
+    devices: Vec<uring::Device>,
+    handle_signals: bool,
+    step: impl FnMut(Now, Event, &mut Effects),
+) {
     let deadline = Mono::default().after(Duration::from_secs(20));
     let mut core = Script { step, deadline };
-    let options = uring::Options { handle_signals: false, ..uring::Options::default() };
+    let options = uring::Options { handle_signals, ..uring::Options::default() };
     let exit = uring::run(&mut core, devices, None, &options).unwrap();
     assert_eq!(exit.code, 0, "{}", exit.why);
+}
+
+/// For a test of something that is the whole process's: whether this is a process of its own. If not, the test has run in
+/// one by now, and is over.
+pub fn is_own_process(test: &str) -> bool {
+    const CHILD: &str = "URING_TEST_ALONE";
+    let alone = std::env::var_os(CHILD).is_some();
+    if !alone {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", test]).env(CHILD, "1");
+        assert!(child.status().unwrap().success());
+    }
+    alone
 }
 
 #[test]
@@ -71,25 +92,16 @@ fn the_core_is_told_of_more_buffers() {
 /// Somebody wants the end of a daemon that is just starting again.
 #[test]
 fn a_signal_between_two_runs_is_heard_by_the_second() {
-    const CHILD: &str = "URING_TEST_SIGNAL";
-    let name = "a_signal_between_two_runs_is_heard_by_the_second";
-    if std::env::var_os(CHILD).is_none() {
-        // In a process of its own: it is the process that is to end.
-        let this = std::env::current_exe().unwrap();
-        let mut child = std::process::Command::new(this);
-        child.args(["--exact", name]).env(CHILD, "1");
-        assert!(child.status().unwrap().success());
+    // It is the process that is to end.
+    if !is_own_process("a_signal_between_two_runs_is_heard_by_the_second") {
         return;
     }
     let life = |wanted: fn(&Event) -> bool| {
-        let step = move |_, event: Event, fx: &mut Effects| {
+        run_with(Vec::new(), true, move |_, event, fx| {
             if wanted(&event) {
                 fx.exit(0, "as it should be");
             }
-        };
-        let mut core = Script { step, deadline: Mono::default().after(Duration::from_secs(20)) };
-        let exit = uring::run(&mut core, Vec::new(), None, &uring::Options::default()).unwrap();
-        assert_eq!(exit.code, 0, "{}", exit.why);
+        });
     };
     life(|event| matches!(event, Event::Start));
     assert!(!uring::is_stop_wanted());

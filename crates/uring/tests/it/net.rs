@@ -436,13 +436,8 @@ impl io::Core for OutOfFiles {
 /// In a process of its own, as the limit is the process's.
 #[test]
 fn without_descriptors_connections_wait_and_the_log_has_one_line() {
-    const CHILD: &str = "URING_TEST_OUT_OF_FILES";
     let name = "net::without_descriptors_connections_wait_and_the_log_has_one_line";
-    if std::env::var_os(CHILD).is_none() {
-        let this = std::env::current_exe().unwrap();
-        let mut child = std::process::Command::new(this);
-        child.args(["--exact", name]).env(CHILD, "1");
-        assert!(child.status().unwrap().success());
+    if !crate::is_own_process(name) {
         return;
     }
     let some = rustix::process::Rlimit { current: Some(64), maximum: Some(256) };
