@@ -145,17 +145,19 @@ pub fn stop(layout: &Layout, daemon: DaemonId) -> Result<Ended, Failure> {
     };
     let what = || format!("cannot stop {daemon} (process {})", pid.as_raw_nonzero());
     let gone = || running(layout, daemon) != Some(pid);
-    match kill_process(pid, Signal::TERM) {
-        // It has just ended by itself.
-        Err(rustix::io::Errno::SRCH) => return Ok(Ended::Orderly),
-        signalled => signalled.context(what)?,
+    // False when it has just ended by itself.
+    let tell = |signal| match kill_process(pid, signal) {
+        Err(rustix::io::Errno::SRCH) => Ok(false),
+        told => told.map(|()| true).context(what),
+    };
+    if !tell(Signal::TERM)? {
+        return Ok(Ended::Orderly);
     }
     if Deadline::after(STOP_LIMIT).until(LOOK_EVERY, gone) {
         return Ok(Ended::Orderly);
     }
-    match kill_process(pid, Signal::KILL) {
-        Err(rustix::io::Errno::SRCH) => return Ok(Ended::Orderly),
-        signalled => signalled.context(what)?,
+    if !tell(Signal::KILL)? {
+        return Ok(Ended::Orderly);
     }
     if Deadline::after(KILL_LIMIT).until(LOOK_EVERY, gone) {
         return Ok(Ended::Killed);
