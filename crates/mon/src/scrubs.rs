@@ -59,7 +59,14 @@ struct Order {
     told: Option<Epoch>,
 }
 
-/// The orders that are not done yet: one for each PG at most.
+impl Order {
+    /// Whether a scrub like this was reported since.
+    fn is_done(&self, entry: Option<&PgEntry>) -> bool {
+        self.before.is_over(self.kind.last(entry))
+    }
+}
+
+/// The orders that are not done yet, as of the last look: one for each PG at most.
 #[derive(Debug, Default)]
 pub(crate) struct Scrubs {
     orders: BTreeMap<PgId, Order>,
@@ -68,9 +75,11 @@ pub(crate) struct Scrubs {
 }
 
 impl Scrubs {
-    /// Orders a scrub of a PG, beside what is ordered already.
+    /// Orders a scrub of a PG, beside what is ordered already and not done yet. (Done orders stand here until
+    /// somebody looks again: a light scrub behind a repair is not one more repair.)
     fn order(&mut self, pgid: PgId, kind: ScrubKind, entry: Option<&PgEntry>) {
-        let kind = self.orders.get(&pgid).map_or(kind, |o| o.kind.and(kind));
+        let open = self.orders.get(&pgid).filter(|o| !o.is_done(entry));
+        let kind = open.map_or(kind, |o| o.kind.and(kind));
         self.orders.insert(pgid, Order { kind, before: kind.last(entry), told: None });
         self.look = true;
     }
@@ -96,7 +105,7 @@ impl Cluster {
         }
         let (map, pgmap) = (self.map().clone(), &self.pgmap);
         let is_open = |pgid: &PgId, order: &mut Order| {
-            map.pg_exists(*pgid) && !order.before.is_over(order.kind.last(pgmap.get(*pgid)))
+            map.pg_exists(*pgid) && !order.is_done(pgmap.get(*pgid))
         };
         self.scrubs.orders.retain(is_open);
         let mut due = BTreeMap::<(OsdId, ScrubKind), Vec<PgId>>::new();
@@ -173,5 +182,27 @@ mod tests {
         bench.again();
         bench.c.scrubs.look_again();
         assert!(bench.c.scrub_orders().is_empty() && bench.c.scrubs.orders.is_empty());
+    }
+
+    #[test]
+    fn a_scrub_behind_a_repair_that_is_done_repairs_nothing() {
+        let mut bench = Bench::new();
+        bench.run(&json!({"prefix": "osd pool create", "pool": "a", "pg_num": 8}));
+        let pgid = PgId::new(bench.c.pool_id("a").unwrap(), 0);
+        (0..3).for_each(|id| _ = bench.c.osd_links.insert(OsdId(id), wire::LinkId(id as u64)));
+        let order = |bench: &mut Bench, word: &str| {
+            let prefix = format!("pg {word}");
+            assert_eq!(bench.run(&json!({"prefix": prefix, "pgid": pgid.to_string()})).0, 0);
+            let orders = bench.c.scrub_orders();
+            let [(_, order)] = orders.as_slice() else { panic!("{orders:?}") };
+            (order.deep, order.repair)
+        };
+        assert_eq!(order(&mut bench, "repair"), (false, true));
+        // One that is open counts on.
+        assert_eq!(order(&mut bench, "deep-scrub"), (true, true));
+        // It is done, and nobody has looked since.
+        (bench.deep_scrubs, bench.deep_scrubbed) = (1, bench.now().wall);
+        bench.again();
+        assert_eq!(order(&mut bench, "scrub"), (false, false));
     }
 }
