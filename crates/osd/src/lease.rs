@@ -20,8 +20,10 @@
 //! One promise serves all PGs of a pair of OSDs, and none is asked for without reads. (Ceph's leases
 //! are per PG, `osd/PeeringState.cc: calc_prior_readable_until_ub, proc_lease`.)
 //!
-//! Time is each OSD's own monotonic clock; only durations are told. The margin covers clocks that
-//! run at different speeds, up to 7 %.
+//! Time is each OSD's own monotonic clock, which counts what its machine sleeps (`uring`); only durations
+//! are told. The margin covers clocks that run at different speeds, up to 7 %. A virtual machine that is
+//! paused by its hypervisor has no clock that tells: what it reads in the rest of its promises, when it goes on,
+//! may be old.
 
 use maps::OsdMap;
 use smallvec::SmallVec;

@@ -1,5 +1,6 @@
 //! The loop.
 
+mod clock;
 mod disk;
 mod late;
 mod lone;
@@ -14,6 +15,7 @@ use crate::signals::{Signals, is_stop_wanted};
 use crate::slots::{Index, Slot, Slots};
 use crate::timer::{Timers, until};
 use bytes::Bytes;
+use clock::Clock;
 use disk::{Lazy, transferred};
 use io::disk::DiskDone;
 use io::kv::ClusterStore;
@@ -26,8 +28,8 @@ use slab::Slab;
 use sockets::is_to_be_repeated;
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use types::{HashMap, Mono, UTime};
+use std::time::Duration;
+use types::{HashMap, Mono};
 
 /// Entries of the submission queue for writes that nobody waits for.
 const LAZY_ENTRIES: u32 = 128;
@@ -135,7 +137,7 @@ struct Runner {
     /// Memory for short reads, if the kernel takes it.
     pool: Option<ReadPool>,
     slots: Slots,
-    clock: Instant,
+    clock: Clock,
     fx: Effects,
     /// Events that did not come through the ring.
     pending: VecDeque<Event>,
@@ -186,7 +188,7 @@ impl Runner {
             lone: Lone::default(),
             lateness: Lateness::default(),
             slots: Slots::default(),
-            clock: start_of_clock(),
+            clock: Clock::start(),
             fx: Effects::new(),
             pending: VecDeque::new(),
             listeners: Slab::new(),
@@ -205,12 +207,11 @@ impl Runner {
     }
 
     fn mono(&self) -> Mono {
-        Mono(self.clock.elapsed().as_nanos() as u64)
+        self.clock.mono()
     }
 
     fn now(&self) -> Now {
-        let mono = self.mono();
-        Now { mono, wall: UTime::from_unix(wall_clock()) }
+        self.clock.now()
     }
 
     fn run<C: Core + ?Sized>(&mut self, core: &mut C) -> Result<Exit, RunError> {
@@ -460,14 +461,4 @@ impl Runner {
             self.take_lazy(now, &mut done)?;
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "the one place that reads the clocks")]
-fn start_of_clock() -> Instant {
-    Instant::now()
-}
-
-#[expect(clippy::disallowed_methods, reason = "the one place that reads the clocks")]
-fn wall_clock() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
