@@ -251,7 +251,7 @@ impl Daemon {
         let mut taken = self.maps.take(m, from_mon);
         if let Some(why) = &taken.damaged {
             tracing::error!(
-                "osd.{}: the map after epoch {} cannot be taken in: {why}",
+                "osd.{}: the map after epoch {} cannot be taken in: {why}; the whole one is asked for",
                 self.cfg.id,
                 self.maps.epoch()
             );
@@ -259,6 +259,10 @@ impl Daemon {
         for txn in std::mem::take(&mut taken.txns) {
             self.submit_maps(txn, fx);
         }
+        // It does not come out of ours and an incremental: another version of the program may write more into it
+        // than this one knows.
+        self.mon.wants_full = taken.damaged.is_some();
+        self.ask_for_full_map();
         if taken.behind {
             self.mon.wants_map = true;
         }

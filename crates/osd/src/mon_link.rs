@@ -1,12 +1,16 @@
 //! The session with a mon: dialled anew when it ends, and everything said again.
 
+use crate::config::ASK_AGAIN_MS;
 use crate::daemon::Daemon;
 use io::Effects;
 use peer::{ImagesAsked, OsdHere, OsdRefusal, OsdWhoIsThere, PgCreates, RecoveryOrder, ScrubOrder};
+use std::time::Duration;
 use types::{AddrVec, EntityType, Epoch, Mono};
 use wire::LinkId;
 use wire::messenger::{Dial, Policy};
-use wire::msg::{MConfig, MMonSubscribe, MOsdMap, Message, OutMessage, Payload, Subscription};
+use wire::msg::{
+    MConfig, MMonGetOsdMap, MMonSubscribe, MOsdMap, Message, OutMessage, Payload, Subscription,
+};
 
 /// Orders of the mon that are kept until a map comes.
 const WAITING_ORDERS: usize = 1024;
@@ -24,6 +28,10 @@ pub struct MonLink {
     pub redial_at: Option<Mono>,
     /// Something newer than the subscription brings is needed at once.
     pub wants_map: bool,
+    /// The next map has to be asked for as a whole.
+    pub wants_full: bool,
+    /// Which was last asked for so, and when.
+    pub full_asked: (Epoch, Mono),
     /// Orders for a map that is not here yet.
     pub orders: Vec<Message>,
     /// PGs have new wishes.
@@ -44,6 +52,8 @@ impl MonLink {
             open: false,
             redial_at: Some(Mono::default()),
             wants_map: false,
+            wants_full: false,
+            full_asked: (Epoch::ZERO, Mono::default()),
             orders: Vec::new(),
             wishes_changed: false,
             asked_at: Mono::default(),
@@ -111,6 +121,19 @@ impl Daemon {
         m.what.insert("config".into(), Subscription { start: 0, flags: 0 });
         self.msgr.send(link, m.encode());
         self.mon.wants_map = false;
+    }
+
+    /// Asks for the next map as a whole, if that is needed, and at once or again.
+    pub(crate) fn ask_for_full_map(&mut self) {
+        let (now, next) = (self.now.mono, self.maps.epoch().next());
+        let (asked, at) = self.mon.full_asked;
+        let again = Duration::from_millis(ASK_AGAIN_MS);
+        if !self.mon.wants_full || (asked == next && now.since(at) < again) {
+            return;
+        }
+        self.mon.full_asked = (next, now);
+        let m = MMonGetOsdMap { full_first: next, full_last: next, ..MMonGetOsdMap::default() };
+        self.send_mon(m.encode());
     }
 
     /// Sends a message to the mon, if there is a session; else it is said again later.

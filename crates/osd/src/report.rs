@@ -63,6 +63,7 @@ impl Daemon {
         // A file keeps its blocks: what it gave back to its file system somebody else may take, and a
         // later write would have no space.
         self.store.set_discard(self.limits.discard && self.store.devices().data.is_block);
+        self.ask_for_full_map();
         self.look_at_space(fx);
         if !matches!(self.life, Life::Loading(_)) && self.listens() {
             self.dial_mon(fx);

@@ -164,6 +164,7 @@ const ALL: &[Check] = &[
     round_trip::<MMonGetMap>,
     round_trip::<MConfig>,
     round_trip::<MMonSubscribe>,
+    round_trip::<MMonGetOsdMap>,
     round_trip::<MMonGetVersion>,
     round_trip::<MMonGetVersionReply>,
     round_trip::<MMonCommand>,

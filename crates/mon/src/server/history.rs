@@ -40,6 +40,8 @@ pub(super) struct Asked {
 #[derive(Debug)]
 pub(super) struct Batch {
     pub link: LinkId,
+    /// It was asked for by itself: the subscription stays where it is.
+    pub is_asked: bool,
     /// Still to be found, in order.
     pub keys: VecDeque<MapKey>,
     pub found: BTreeMap<MapKey, Bytes>,
@@ -76,13 +78,15 @@ impl Server {
             batch.found.insert(*key, bytes.clone());
             batch.keys.pop_front();
         }
-        let link = batch.link;
+        let (link, is_asked) = (batch.link, batch.is_asked);
         let state = &self.cluster.state;
         let m = batch.message(state.fsid, state.first_epoch, state.osdmap.epoch);
         let Some(session) = self.cluster.sessions.get_mut(&link) else { return };
         session.is_reading = false;
-        let Some(last) = m.last() else { return };
-        session.sent_osdmap(last, state.osdmap.epoch);
+        if !is_asked {
+            let Some(last) = m.last() else { return };
+            session.sent_osdmap(last, state.osdmap.epoch);
+        }
         self.send(link, m.encode());
         self.serve(now, link);
     }

@@ -15,8 +15,8 @@ use types::{Epoch, Errno, Uuid};
 use wire::LinkId;
 use wire::msg::{
     MAuth, MAuthReply, MCommand, MGetPoolStats, MMgrCommand, MMgrCommandReply, MMonCommand,
-    MMonCommandAck, MMonGetMap, MMonGetVersion, MMonGetVersionReply, MMonSubscribe, MPing, MPoolOp,
-    MStatfs, Message, OutMessage, PaxosHeader, Payload, kind,
+    MMonCommandAck, MMonGetMap, MMonGetOsdMap, MMonGetVersion, MMonGetVersionReply, MMonSubscribe,
+    MPing, MPoolOp, MStatfs, Message, OutMessage, PaxosHeader, Payload, kind,
 };
 
 impl Server {
@@ -39,6 +39,7 @@ impl Server {
         match m.header.kind {
             MMonSubscribe::TYPE => self.subscribe(now, link, m.decode()?),
             MMonGetMap::TYPE => self.send_monmap(link),
+            MMonGetOsdMap::TYPE => self.get_osdmap(now, link, &m.decode()?),
             MMonGetVersion::TYPE => self.get_version(link, tid, &m.decode()?),
             MMonCommand::TYPE => self.on_command(now, link, tid, m.decode()?),
             MCommand::TYPE => {

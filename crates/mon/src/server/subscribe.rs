@@ -11,7 +11,9 @@ use maps::MgrMap;
 use std::collections::{BTreeMap, VecDeque};
 use types::Epoch;
 use wire::LinkId;
-use wire::msg::{MConfig, MMgrMap, MMonMap, MMonSubscribe, MOsdMap, PaxosHeader, Payload};
+use wire::msg::{
+    MConfig, MMgrMap, MMonGetOsdMap, MMonMap, MMonSubscribe, MOsdMap, PaxosHeader, Payload,
+};
 
 impl Server {
     pub(super) fn subscribe(&mut self, now: Now, link: LinkId, m: MMonSubscribe) {
@@ -156,7 +158,23 @@ impl Server {
         }
         let to = newest.0.min(from.0.saturating_add(MAPS_PER_MESSAGE - 1));
         keys.extend((from.0..=to).map(|e| MapKey::Incremental(Epoch(e))));
-        self.go_on(now, Batch { link, keys, found: BTreeMap::new() });
+        self.go_on(now, Batch { link, is_asked: false, keys, found: BTreeMap::new() });
+    }
+
+    /// Sends what there is of the maps that somebody names: an OSD that cannot make the next one of its own and of
+    /// an incremental. (Source: Ceph `OSDMonitor::preprocess_get_osdmap`.) While something is read for
+    /// the session already, the question is dropped: it comes again.
+    pub(super) fn get_osdmap(&mut self, now: Now, link: LinkId, m: &MMonGetOsdMap) {
+        let (oldest, newest) = self.cluster.kept_maps();
+        let Some(session) = self.cluster.sessions.get_mut(&link) else { return };
+        if std::mem::replace(&mut session.is_reading, true) {
+            return;
+        }
+        let there = |first: Epoch, last: Epoch| first.max(oldest).0..=last.min(newest).0;
+        let fulls = there(m.full_first, m.full_last).map(|e| MapKey::Full(Epoch(e)));
+        let incrementals = there(m.inc_first, m.inc_last).map(|e| MapKey::Incremental(Epoch(e)));
+        let keys = fulls.chain(incrementals).take(MAPS_PER_MESSAGE as usize).collect();
+        self.go_on(now, Batch { link, is_asked: true, keys, found: BTreeMap::new() });
     }
 }
 

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::Epoch;
 use wire::msg::{
-    MConfig, MMgrMap, MMonGetVersion, MMonGetVersionReply, MMonMap, MMonSubscribe, MOsdMap,
-    Payload, Subscription,
+    MConfig, MMgrMap, MMonGetOsdMap, MMonGetVersion, MMonGetVersionReply, MMonMap, MMonSubscribe,
+    MOsdMap, Payload, Subscription,
 };
 
 fn subscribe(what: &str, start: u64, flags: u8) -> MMonSubscribe {
@@ -343,4 +343,49 @@ fn who_says_nothing_for_long_is_disconnected() {
     assert_eq!(stopped.client.borrow().sessions, 2, "it is back");
     assert_eq!(c.on_client(|c| c.sessions), lives, "one that only listens is left alone");
     assert_eq!(c.json("osd stat")["num_up_osds"], 1);
+}
+
+/// As an OSD of Ceph asks that could not make a map of the one before and an incremental.
+#[test]
+fn whoever_names_maps_gets_these_and_its_subscription_goes_on() {
+    let mut c = Cluster::new(33, 1);
+    c.pass(Duration::from_secs(1));
+    turn_flags(&mut c, 60);
+    // So that they come out of the store.
+    c.world.crash(c.mon);
+    c.world.start(c.mon);
+    c.pass(Duration::from_secs(1));
+    let me = wire::Identity::client("x", 9);
+    let one = Subscriber::new(&mut c, me, subscribe("osdmap", 0, 0));
+    c.pass(Duration::from_millis(100));
+    let asks = |full_first, full_last, inc_first, inc_last| MMonGetOsdMap {
+        full_first: Epoch(full_first),
+        full_last: Epoch(full_last),
+        inc_first: Epoch(inc_first),
+        inc_last: Epoch(inc_last),
+        ..MMonGetOsdMap::default()
+    };
+    let get = |c: &mut Cluster, ask: MMonGetOsdMap| {
+        one.client.borrow_mut().heard.clear();
+        let said = c.world.with_core(one.node, |_, _, _| one.client.borrow_mut().say(ask.encode()));
+        said.expect("it runs");
+        c.pass(Duration::from_millis(100));
+        let mut all = one.osdmaps();
+        assert_eq!(all.len(), 1);
+        let m = all.remove(0);
+        (m.fulls, m.incrementals)
+    };
+    let (fulls, incrementals) = get(&mut c, asks(7, 8, 8, 9));
+    assert_eq!(fulls.keys().copied().collect::<Vec<_>>(), [Epoch(7), Epoch(8)]);
+    assert_eq!(incrementals.keys().copied().collect::<Vec<_>>(), [Epoch(8), Epoch(9)]);
+    let map: OsdMap = denc::decode(&fulls[&Epoch(8)]).expect("a map");
+    assert_eq!(map.epoch, Epoch(8));
+    assert_eq!(get(&mut c, asks(0, 0, 0, 0)), Default::default());
+    assert_eq!(get(&mut c, asks(1, u32::MAX, 1, u32::MAX)).0.len(), 40, "a bounded message");
+    // It was not moved.
+    one.client.borrow_mut().heard.clear();
+    turn_flags(&mut c, 1);
+    c.pass(Duration::from_millis(100));
+    let end = epoch(&mut c);
+    assert_eq!(one.osdmaps().iter().flat_map(|m| m.incrementals.keys()).max(), Some(&end));
 }

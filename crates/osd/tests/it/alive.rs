@@ -1,5 +1,6 @@
 //! OSDs that fall silent, and primaries that are cut off.
 
+use crate::admin::ask;
 use crate::basic;
 use crate::client::{TestClient, object};
 use crate::cluster::{Cluster, Options, output};
@@ -163,4 +164,24 @@ fn how_long_clients_wait_for_a_primary_that_goes() {
         let most = Duration::from_millis(if in_order { 300 } else { 1000 });
         assert!(took < most, "seed {seed}: {took:?} of {most:?}");
     }
+}
+
+/// In the middle of an upgrade, the mon's maps may have more in them than an OSD knows: what it makes of an
+/// incremental is not what the mon made of it.
+#[test]
+fn maps_of_a_newer_mon_are_followed_by_whole_ones() {
+    let mut c = cluster(11);
+    let before = c.mon.borrow().map.epoch;
+    c.on_mon(|m| m.is_of_tomorrow = true);
+    for round in 0..3 {
+        let wanted = c.mon.borrow().map.epoch.next();
+        c.on_mon(|m| m.set_min_size(1, 1 + round % 2));
+        c.run_until(20 * SECOND, |c| {
+            (0..3).all(|osd| ask(c, osd, "status")["newest_map"].as_u64() >= Some(wanted.0.into()))
+        });
+        assert_eq!(c.call(object(1, "a"), write("new"), true).result, 0);
+    }
+    // Each of them asks once for each map.
+    let mon = c.mon.borrow();
+    assert_eq!(mon.fulls_asked, 3 * (mon.map.epoch.0 - before.0));
 }

@@ -18,7 +18,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use types::{Epoch, Mono, OsdId, PgId, PoolId, SnapId, Uuid};
 use wire::messenger::ListenerConfig;
-use wire::msg::{MMonSubscribe, MOsdMap, Message, Payload};
+use wire::msg::{MMonGetOsdMap, MMonSubscribe, MOsdMap, Message, Payload};
 use wire::{Identity, LinkId, Messenger, MsgrEvent};
 
 pub struct TestMon {
@@ -47,6 +47,12 @@ pub struct TestMon {
     pub no_up: bool,
     /// Who has only older maps gets this one instead of what follows.
     pub oldest: Epoch,
+    /// Its maps come out otherwise than OSDs make them: so of a newer version of the program. Full ones are kept.
+    pub is_of_tomorrow: bool,
+    /// Those, while it is so.
+    fulls: BTreeMap<Epoch, Bytes>,
+    /// How often one of them was asked for.
+    pub fulls_asked: u32,
 }
 
 impl TestMon {
@@ -86,6 +92,9 @@ impl TestMon {
             notices_deaths: true,
             no_up: false,
             oldest: Epoch(1),
+            is_of_tomorrow: false,
+            fulls: BTreeMap::new(),
+            fulls_asked: 0,
         }
     }
 
@@ -379,6 +388,14 @@ impl TestMon {
                     self.subscribed.insert(link, self.map.epoch);
                 }
             }
+            MMonGetOsdMap::TYPE => {
+                let m: MMonGetOsdMap = message.decode().expect("a question");
+                self.fulls_asked += 1;
+                let wanted = self.fulls.range(m.full_first..=m.full_last);
+                let fulls = wanted.map(|(epoch, full)| (*epoch, full.clone())).collect();
+                let m = MOsdMap { fsid: self.map.fsid, fulls, ..MOsdMap::default() };
+                self.msgr.send(link, m.encode());
+            }
             OsdBoot::TYPE => {
                 let boot: OsdBoot = message.decode().expect("a boot");
                 self.osds.insert(link, boot.osd);
@@ -460,7 +477,11 @@ impl TestMon {
         inc.new_up_thru.retain(|osd, _| !inc.new_state.contains_key(osd));
         let mut map = self.map.clone();
         map.apply(&inc).expect("it applies");
-        inc.full_crc = map.encode_with_crc().1;
+        let (full, crc) = map.encode_with_crc();
+        inc.full_crc = crc ^ u32::from(self.is_of_tomorrow);
+        if self.is_of_tomorrow {
+            self.fulls.insert(map.epoch, full);
+        }
         self.incrementals.insert(inc.epoch, denc::encode(&inc));
         let old = std::mem::replace(&mut self.map, map);
         self.advance_newborn(&old);

@@ -33,8 +33,8 @@ pub use command::{MCommand, MCommandReply, MMgrCommand, MMgrCommandReply};
 pub use header::{HEADER_BYTES, HEADER_FLAGS, Header};
 pub use maps::{MFsMap, MFsMapUser, MMdsMap, MMgrMap, MMonMap, MOsdMap};
 pub use mon::{
-    MConfig, MMonCommand, MMonCommandAck, MMonGetMap, MMonGetVersion, MMonGetVersionReply,
-    MMonSubscribe, PaxosHeader, Subscription,
+    MConfig, MMonCommand, MMonCommandAck, MMonGetMap, MMonGetOsdMap, MMonGetVersion,
+    MMonGetVersionReply, MMonSubscribe, PaxosHeader, Subscription,
 };
 pub use op::{OpArgs, OpCode, OsdOp};
 pub use osd_op::{MAX_OPS, MOsdOp, Ops, flags};

@@ -4,7 +4,7 @@ use super::{PRIORITY_DEFAULT, PRIORITY_HIGH, kind, payload};
 use bytes::Bytes;
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use std::collections::BTreeMap;
-use types::Uuid;
+use types::{Epoch, Uuid};
 
 /// What a PaxosServiceMessage begins with: `u64 version, i16 -1, u64 0`, 18 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,6 +73,23 @@ pub struct MMonSubscribe {
 }
 
 payload!(MMonSubscribe, kind::MON_SUBSCRIBE, 3 / 1, PRIORITY_DEFAULT);
+
+/// MMonGetOSDMap (6): maps by their epochs: `paxos, u32 full_first, u32 full_last, u32 inc_first, u32 inc_last`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+pub struct MMonGetOsdMap {
+    /// Not used.
+    pub paxos: PaxosHeader,
+    /// The first full map that is wanted.
+    pub full_first: Epoch,
+    /// And the last one; none if it is less.
+    pub full_last: Epoch,
+    /// The same of incrementals.
+    pub inc_first: Epoch,
+    /// The same of incrementals.
+    pub inc_last: Epoch,
+}
+
+payload!(MMonGetOsdMap, kind::MON_GET_OSDMAP, 1 / 1, PRIORITY_DEFAULT);
 
 /// MMonGetVersion (19): `u64 handle, str what`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]

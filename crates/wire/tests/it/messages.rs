@@ -63,6 +63,7 @@ fn check_of(kind: u16) -> Option<fn(&Message)> {
         kind::PING => same::<MPing>,
         kind::MON_MAP => same::<MMonMap>,
         kind::MON_GET_MAP => same::<MMonGetMap>,
+        kind::MON_GET_OSDMAP => same::<MMonGetOsdMap>,
         kind::STATFS => same::<MStatfs>,
         kind::STATFS_REPLY => same::<MStatfsReply>,
         kind::MON_SUBSCRIBE => same::<MMonSubscribe>,
