@@ -29,6 +29,7 @@ use crate::reserve::Places;
 use crate::scrub::Scrubs;
 use crate::space::{Injected, Space};
 use crate::tracker::History;
+use crate::trim::Trimming;
 use crate::watch::Expired;
 use crate::write_room::WriteRoom;
 use io::disk::DiskDone;
@@ -125,7 +126,7 @@ pub struct Daemon {
     /// PGs we lead of which unfound objects are given up.
     pub(crate) giving_up: BTreeSet<PgId>,
     /// PGs we lead that have snapshots to trim.
-    pub(crate) trimming: BTreeSet<PgId>,
+    pub(crate) trimming: Trimming,
     /// Trimming or counting goes on in the next turn: this one's share was not enough.
     pub(crate) goes_on: bool,
     pub(crate) scrubs: Scrubs,
@@ -226,7 +227,7 @@ impl Daemon {
             held: VecDeque::new(),
             paced_pulls: false,
             giving_up: BTreeSet::new(),
-            trimming: BTreeSet::new(),
+            trimming: Trimming::default(),
             goes_on: false,
             scrubs: Scrubs::default(),
             recounting: BTreeSet::new(),
@@ -329,7 +330,7 @@ impl Daemon {
             || self.read_room.is_due()
             || self.may_recover()
             || self.scrubs.has_work()
-            || !self.trimming.is_empty()
+            || self.trimming.has_work(self.limits.trim_pgs)
             || !self.recounting.is_empty()
     }
 

@@ -6,9 +6,10 @@ use io::Effects;
 use maps::OsdMap;
 use peer::{PgCreate, PgCreates, PgPeering, View, mapping, pool_rules};
 use pg::{Body, Lack, Loaded, Notice, Notify, PastIntervals, Pg, PgInfo, PgMsg, PoolRules, Query};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use types::testing::{Probe, hit};
-use types::{Epoch, OsdId, PgId};
+use types::{Epoch, OsdId, PgId, PoolId};
 use wire::msg::Payload;
 
 impl Daemon {
@@ -17,6 +18,10 @@ impl Daemon {
         self.restore_ahead(new, fx);
         self.gates_due = true;
         let pgids: Vec<_> = self.pgs.keys().copied().collect();
+        let snaps = [old, new].map(|map| &map.removed_snaps_queue);
+        let is_other = |pool: &&PoolId| snaps[0].get(pool) != snaps[1].get(pool);
+        let others: BTreeSet<PoolId> =
+            snaps.into_iter().flat_map(|s| s.keys()).filter(is_other).copied().collect();
         for pgid in pgids {
             if new.pool(pgid.pool).is_none() {
                 self.begin_removal(pgid, fx);
@@ -34,7 +39,9 @@ impl Daemon {
             } else {
                 self.advance_pg(pgid, old, new, fx);
             }
-            [pgid].into_iter().chain(children).for_each(|p| self.note_trimming(p));
+            if others.contains(&pgid.pool) || !children.is_empty() || !sources.is_empty() {
+                [pgid].into_iter().chain(children).for_each(|p| self.note_trimming(p));
+            }
         }
     }
 
@@ -324,6 +331,8 @@ impl Daemon {
             // The copies must hear that it has no place now.
             self.give_back(pgid, fx);
             self.give_up_all_parts(pgid, fx);
+            // So must those who take part in its scrub: their interval goes on.
+            self.release_members(pgid, fx);
             self.requeue_ops(pgid);
         }
         self.run_pg(pgid, fx, |pg, ctx, out| pg.restart(ctx, out));

@@ -74,11 +74,11 @@ impl Daemon {
             &mut self.recovered,
             &mut self.urgent,
             &mut self.giving_up,
-            &mut self.trimming,
             &mut self.recounting,
         ] {
             pgs.remove(&pgid);
         }
+        self.trimming.remove(pgid);
         self.scrubs.forget(pgid);
         self.leases.forget(pgid);
         host

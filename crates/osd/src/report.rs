@@ -64,6 +64,7 @@ impl Daemon {
         // later write would have no space.
         self.store.set_discard(self.limits.discard && self.store.devices().data.is_block);
         self.ask_for_full_map();
+        self.trimming.look_again();
         self.look_at_space(fx);
         if !matches!(self.life, Life::Loading(_)) && self.listens() {
             self.dial_mon(fx);

@@ -36,6 +36,9 @@ const SLACK_BYTES: u64 = 64 << 10;
 /// The same for a small one.
 const SMALL_SLACK_BYTES: u64 = 4096;
 
+/// Transactions that the store was too busy for take less than this of the disk: they stand in memory.
+const QUEUED_AT_MOST_BYTES: u64 = 1 << 30;
+
 /// Whether there is space for data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Space {
@@ -153,8 +156,8 @@ impl Daemon {
             true => (SMALL_LEAVE_PERCENT, SMALL_SLACK_BYTES),
             false => (LARGE_LEAVE_PERCENT, SLACK_BYTES),
         };
-        let queued = self.queued_bytes();
-        self.store.spare_bytes(kept_percent) < bytes + slack + queued
+        let (spare, wanted) = (self.store.spare_bytes(kept_percent), bytes + slack);
+        spare < wanted + QUEUED_AT_MOST_BYTES && spare < wanted + self.queued_bytes()
     }
 
     /// What transactions will take for which the store was too busy yet.
@@ -162,6 +165,7 @@ impl Daemon {
         if self.blocked.is_empty() && self.fetches.is_empty() {
             return 0;
         }
+        hit(Probe::QueuesSummed);
         self.pgs.values().map(|h| h.queue.bytes()).sum()
     }
 

@@ -24,7 +24,7 @@ use bytes::Bytes;
 use io::Effects;
 use maps::{PgIdExt, SnapSet};
 use pg::{Readiness, StateBits};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use store::{Miss, ObjectIx, OmapRange, Op, ReadSet, Store, StoreError, SubmitError, Transaction};
 use types::testing::{Probe, hit};
@@ -183,6 +183,49 @@ pub struct Trimmer {
     not_before: Mono,
 }
 
+/// Which PGs have something to trim.
+#[derive(Debug, Default)]
+pub(crate) struct Trimming {
+    /// These are at work: as many as may at once.
+    active: BTreeSet<PgId>,
+    /// Others may follow them.
+    line: BTreeSet<PgId>,
+    /// They cannot now, since they are not clean, or something could not be read. From time to time they
+    /// come into the line again.
+    aside: BTreeSet<PgId>,
+}
+
+impl Trimming {
+    fn insert(&mut self, pgid: PgId) {
+        if !self.active.contains(&pgid) {
+            self.aside.remove(&pgid);
+            self.line.insert(pgid);
+        }
+    }
+
+    /// It has nothing to do, or is not here any more.
+    pub fn remove(&mut self, pgid: PgId) {
+        for pgs in [&mut self.active, &mut self.line, &mut self.aside] {
+            pgs.remove(&pgid);
+        }
+    }
+
+    fn put_aside(&mut self, pgid: PgId) {
+        self.remove(pgid);
+        self.aside.insert(pgid);
+    }
+
+    /// Those that could not go on may again.
+    pub fn look_again(&mut self) {
+        self.line.append(&mut self.aside);
+    }
+
+    /// Whether one is at work, or may be.
+    pub fn has_work(&self, at_once: usize) -> bool {
+        !self.active.is_empty() || (at_once > 0 && !self.line.is_empty())
+    }
+}
+
 /// The rows of one snapshot.
 #[derive(Debug)]
 struct At {
@@ -211,10 +254,14 @@ impl Trimmer {
         Some(snap)
     }
 
-    /// Others are removed, perhaps before the one it is at, or between that and the next one with rows.
-    fn begin_anew(&mut self, removed: &SnapSet) {
+    /// Others are removed, perhaps before the one it is at, or between that and the next one with rows. Whether
+    /// there is one to begin with.
+    fn begin_anew(&mut self, removed: &SnapSet) -> bool {
         self.done.intersect(removed);
         (self.from, self.at, self.reads) = (SnapId::default(), None, ReadSet::new());
+        let next = self.next(removed);
+        self.from = next.unwrap_or(SnapId::HEAD);
+        next.is_some()
     }
 
     /// Nothing is left of the snapshot it is at, nor of those up to the next one with rows.
@@ -286,6 +333,10 @@ impl At {
 }
 
 impl PgHost {
+    fn may_trim(&self) -> bool {
+        self.pg.is_primary() && self.pg.state().has(StateBits::CLEAN) && self.pg.accepts_io()
+    }
+
     /// What trimming adds to the state: at work, or waiting to be.
     pub fn trim_bits(&self, queue: Option<&SnapSet>) -> StateBits {
         let left = || queue.is_some_and(|q| self.trimmer.next(q).is_some());
@@ -329,45 +380,54 @@ impl Daemon {
     pub(crate) fn note_trimming(&mut self, pgid: PgId) {
         let map = self.maps.current().clone();
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        hit(Probe::TrimLookedAtPg);
         let none = SnapSet::new();
         let removed = map.removed_snaps_queue.get(&pgid.pool).unwrap_or(&none);
-        host.trimmer.begin_anew(removed);
-        if host.started && host.pg.is_primary() && host.trimmer.next(removed).is_some() {
+        if host.trimmer.begin_anew(removed) && host.started && host.pg.is_primary() {
             self.trimming.insert(pgid);
         }
     }
 
     /// Goes on with trimming, as far as the limits allow.
     pub(crate) fn trim(&mut self, fx: &mut Effects) {
-        if self.trimming.is_empty() || !self.is_up() {
+        if !self.is_up() {
             return;
         }
-        let pgids: Vec<PgId> = self.trimming.iter().copied().collect();
-        let is_active = |pgid: &&PgId| self.pgs.get(pgid).is_some_and(|h| h.trimmer.active);
-        let mut active = pgids.iter().filter(is_active).count();
-        let mut looks = LOOKS_PER_TURN;
-        for pgid in pgids {
-            let Some(host) = self.pgs.get_mut(&pgid) else {
-                self.trimming.remove(&pgid);
-                continue;
-            };
-            let may = host.pg.state().has(StateBits::CLEAN) && host.pg.accepts_io();
-            if !may {
-                host.trimmer.active = false;
-                continue;
-            }
-            if !host.trimmer.active {
-                if active >= self.limits.trim_pgs || host.trimmer.not_before > self.now.mono {
-                    continue;
-                }
-                active += 1;
-                host.trimmer.active = true;
-                host.dirty = true;
-                self.report_soon();
-            }
-            while let Step::More = self.trim_step(pgid, &mut looks, fx) {}
-            self.goes_on |= looks == 0;
+        while self.trimming.active.len() < self.limits.trim_pgs
+            && let Some(pgid) = self.trimming.line.pop_first()
+        {
+            hit(Probe::TrimLookedAtPg);
+            self.begin_trimming(pgid);
         }
+        let mut looks = LOOKS_PER_TURN;
+        for pgid in self.trimming.active.clone() {
+            hit(Probe::TrimLookedAtPg);
+            match self.pgs.get_mut(&pgid) {
+                Some(host) if host.trimmer.active && host.may_trim() => {
+                    while let Step::More = self.trim_step(pgid, &mut looks, fx) {}
+                }
+                Some(host) => {
+                    host.trimmer.active = false;
+                    self.trimming.put_aside(pgid);
+                }
+                None => self.trimming.remove(pgid),
+            }
+        }
+        self.goes_on |= looks == 0;
+    }
+
+    /// One that is its turn, if it may.
+    fn begin_trimming(&mut self, pgid: PgId) {
+        // Whoever leads it now looks after it.
+        let leads = |h: &&mut PgHost| h.pg.is_primary();
+        let Some(host) = self.pgs.get_mut(&pgid).filter(leads) else { return };
+        if !host.may_trim() || host.trimmer.not_before > self.now.mono {
+            self.trimming.put_aside(pgid);
+            return;
+        }
+        (host.trimmer.active, host.dirty) = (true, true);
+        self.trimming.active.insert(pgid);
+        self.report_soon();
     }
 
     fn trim_step(&mut self, pgid: PgId, looks: &mut usize, fx: &mut Effects) -> Step {
@@ -407,7 +467,7 @@ impl Daemon {
         if let Some(host) = self.pgs.get_mut(&pgid) {
             (host.trimmer.active, host.dirty) = (false, true);
         }
-        self.trimming.remove(&pgid);
+        self.trimming.remove(pgid);
         self.report_soon();
         Step::Over
     }

@@ -70,6 +70,10 @@ named! {
         RepOpAgain,
         /// an index of snapshots was looked into
         SnapIndexLooked,
+        /// a PG was looked at for whether it has something to trim, or went on with it
+        TrimLookedAtPg,
+        /// what the transactions of all PGs that wait will take was added up
+        QueuesSummed,
         /// trimming had more to do than a turn may take
         TrimGoesOn,
         /// an object was counted for the sums of its PG

@@ -366,19 +366,25 @@ impl Daemon {
 
     /// Ends a scrub as the primary: members are released, and writes that waited go on.
     fn end_scrub(&mut self, pgid: PgId, fx: &mut Effects) -> Option<Box<Scrub>> {
-        let epoch = self.maps.epoch();
+        self.release_members(pgid, fx);
         let host = self.pgs.get_mut(&pgid)?;
         let scrub = host.scrub.running.take()?;
         host.scrub.scan = None;
         host.dirty = true;
-        let interval = host.interval();
-        for osd in scrub.others() {
-            let release = ScrubReserve { pgid, epoch, interval, what: Reserve::Release };
-            self.send_peer(osd, release.encode(), fx);
-        }
         self.release_writes(pgid, scrub.chunk(), fx);
         self.report_soon();
         Some(scrub)
+    }
+
+    /// Tells those who take part in a scrub of ours that it is over.
+    pub(crate) fn release_members(&mut self, pgid: PgId, fx: &mut Effects) {
+        let Some(host) = self.pgs.get(&pgid) else { return };
+        let Some(scrub) = host.scrub.running.as_deref() else { return };
+        let (epoch, interval) = (self.maps.epoch(), host.interval());
+        for osd in scrub.others().collect::<Vec<_>>() {
+            let release = ScrubReserve { pgid, epoch, interval, what: Reserve::Release };
+            self.send_peer(osd, release.encode(), fx);
+        }
     }
 
     /// Reservations of primaries that are silent, and scrubs of ours that do not go on: these come again later.

@@ -517,3 +517,30 @@ fn a_request_of_many_short_writes_is_taken() {
         }
     }
 }
+
+/// What waits in the PGs is added up only where space is scarce: each copy of each write would.
+#[test]
+fn on_disks_with_space_nobody_counts_what_waits() {
+    let mut c = Cluster::with_disks(49, &[4 << 30; 2], &Options::default());
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 8));
+    c.wait_clean();
+    for i in 0..20 {
+        let data = vec![i; 64 << 10];
+        assert_eq!(c.call(object(1, &format!("o{i}")), vec![write_full(&data)], true).result, 0);
+    }
+    // So that reads go to the disk, and are under way while writes come.
+    for osd in [0, 1] {
+        c.crash(osd);
+        c.start(osd);
+    }
+    c.wait_clean();
+    take_hits();
+    for round in 0..20 {
+        c.on_client(|client| {
+            client.request(object(1, &format!("o{round}")), vec![read(0, 64 << 10)], false);
+            client.request(object(1, &format!("n{round}")), vec![write_full(b"new")], true);
+        });
+        c.run_until(PATIENCE, |c| c.client.borrow().outstanding() == 0);
+    }
+    assert_eq!(hits_of(Probe::QueuesSummed), 0);
+}

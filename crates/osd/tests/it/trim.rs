@@ -185,3 +185,40 @@ fn many_snapshots_are_removed_at_once() {
     assert!(looks < 6 * 300 + 2 * rows, "{looks} looks");
     assert!(hits_of(Probe::TrimGoesOn) > 0);
 }
+
+/// PGs that cannot be trimmed now, or not here any more, cost no turn anything.
+#[test]
+fn pgs_that_are_not_to_be_trimmed_are_not_looked_at() {
+    const PGS: u64 = 8;
+    let mut c = Cluster::new(10, 3, &Options::new());
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 1, PGS as u32));
+    c.wait_clean();
+    write_all(&mut c, &[]);
+    write_all(&mut c, &[1]);
+    // Others lead its PGs, which are degraded.
+    c.crash(0);
+    c.pass(Duration::from_secs(2));
+    c.on_mon(|m| m.remove_snap(1, SnapId(1)));
+    c.run_until(PATIENCE, |c| c.mon.borrow().map.removed_snaps_queue.contains_key(&PoolId(1)));
+    take_hits();
+    for i in 0..200 {
+        let reply = c.call(object(1, &format!("new{i}")), vec![write_full(b"data")], true);
+        assert_eq!(reply.result, 0);
+    }
+    assert!(hits_of(Probe::TrimLookedAtPg) <= 4 * PGS, "{}", hits_of(Probe::TrimLookedAtPg));
+    // Maps in which nothing else was removed.
+    take_hits();
+    for i in 0..10 {
+        c.on_mon(|m| m.set_min_size(1, 1 + i % 2));
+        c.pass(Duration::from_millis(20));
+    }
+    assert!(hits_of(Probe::TrimLookedAtPg) <= 4 * PGS, "{}", hits_of(Probe::TrimLookedAtPg));
+    c.start(0);
+    c.wait_clean();
+    c.wait_trimmed(PoolId(1));
+    c.pass(Duration::from_secs(2));
+    assert_eq!(clones(&mut c, 1), []);
+    take_hits();
+    c.pass(Duration::from_secs(10));
+    assert_eq!(hits_of(Probe::TrimLookedAtPg), 0);
+}
