@@ -305,6 +305,11 @@ impl PgHost {
         }
     }
 
+    /// Adds only those that were put off.
+    pub fn put_backlog(&mut self, txn: &mut Transaction) {
+        put_meta(txn, &self.key, self.backlog.drain(..));
+    }
+
     /// A transaction of this PG.
     pub fn transaction(&self) -> Transaction {
         let mut txn = Transaction::new(sequencer(self.pg.pgid()));

@@ -114,7 +114,7 @@ impl Transfers {
 
 /// What is on its way of an object, to or from each OSD: found without a look at all others, of which there may be
 /// as many as clients wait for.
-fn for_each_of<T>(
+pub(crate) fn for_each_of<T>(
     all: &mut BTreeMap<(OsdId, HObject), T>,
     object: &HObject,
     mut each: impl FnMut(OsdId, &mut T),

@@ -249,3 +249,37 @@ fn many_large_maps_at_once_are_stored() {
     c.run_until(MINUTE, |c| c.mon.borrow().map.is_up(away));
     c.wait_clean();
 }
+
+/// It had grown while a copy was away, and nobody writes any more. So it is when a setting makes all logs shorter.
+#[test]
+fn a_log_is_trimmed_when_its_bound_moves_though_no_write_comes() {
+    const ENTRIES: u32 = 2_200;
+    let mut c = cluster(1, &[]);
+    let entries = |c: &mut Cluster| {
+        let query = serde_json::json!({ "prefix": "query", "pgid": ONLY_PG.to_string() });
+        let of = |osd| crate::admin::tell(c, osd, &query).2["info"]["stats"]["log_size"].as_u64();
+        (0..3).map(of).map(|n| n.expect("a number")).collect::<Vec<_>>()
+    };
+    leave(&mut c);
+    change_all(&mut c, (0..ENTRIES).map(|i| format!("{}", i % 10)), || write_full(b"content"));
+    c.start(AWAY);
+    c.pass(Duration::from_secs(1));
+    c.wait_clean();
+    c.pass(Duration::from_secs(2));
+    assert_eq!(entries(&mut c), [2_000; 3]);
+    for osd in 0..3 {
+        let (var, val) = ("osd_target_pg_log_entries_per_osd", "300");
+        let set = serde_json::json!({ "prefix": "config set", "var": var, "val": [val] });
+        assert_eq!(crate::admin::tell(&mut c, osd, &set).0, 0);
+    }
+    c.pass(Duration::from_secs(2));
+    assert_eq!(entries(&mut c), [300; 3]);
+    // So it is on the disks.
+    for osd in 0..3 {
+        c.crash(osd);
+        c.start(osd);
+    }
+    c.pass(Duration::from_secs(5));
+    c.wait_clean();
+    assert_eq!(entries(&mut c), [300; 3]);
+}
