@@ -27,6 +27,7 @@ mod compress;
 mod config;
 mod copy;
 mod daemon;
+mod deleted;
 mod disk_bench;
 mod early;
 mod effects;

@@ -13,6 +13,11 @@ use wire::msg::Payload;
 /// one, with as much of what it misses, and of what is deleted.
 const LOG_SHARE_OF_TRANSACTION: u64 = 8;
 
+/// What is not committed everywhere is not trimmed. A log that weighs so many times what it may takes no more writes
+/// until some of it is: else a copy that takes it over, with what it misses by it and what it has to remove, could not
+/// write that in one transaction.
+const FULL_LOG_TIMES: usize = 2;
+
 /// Logs that are trimmed in one tick without a write: when many PGs become clean at once, each may have thousands
 /// of entries too many.
 const LOGS_AT_ONCE: usize = 4;
@@ -26,6 +31,16 @@ impl Daemon {
             let ops = host.pg.trim(to);
             host.backlog.extend(ops);
             host.trim_to = to;
+        }
+        let most = limits.bytes.saturating_mul(FULL_LOG_TIMES);
+        host.log_is_full = host.pg.log().entries_bytes() > most;
+    }
+
+    /// Some writes are committed: a log that was full may take more.
+    pub(crate) fn relieve_log(&mut self, pgid: PgId, fx: &mut Effects) {
+        self.trim_log(pgid);
+        if self.pgs.get(&pgid).is_some_and(|host| !host.must_wait_for_log()) {
+            self.queue_empty(pgid, fx);
         }
     }
 

@@ -233,7 +233,9 @@ impl Daemon {
         if !host.started || host.interval() != m.interval {
             return;
         }
-        if !host.queue.is_empty() {
+        self.remove_first(m.pgid, &m.object.head(), fx);
+        let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
+        if !host.is_settled_for(&m.object.head()) {
             // It may be written by what waits there.
             let (pgid, empty) = (m.pgid, host.transaction());
             self.submit(pgid, empty, [Then::Pull(from, Box::new(m))], fx);

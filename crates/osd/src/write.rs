@@ -174,6 +174,7 @@ impl Daemon {
         let Ready { entries, mut txn, sums, user_version, object, meta, log_only } = ready;
         let pg_num = host.pg.rules().pg_num;
         assert!(pgid.contains_hash(object.hash, pg_num), "pg {pgid} of {pg_num} writes {object}");
+        assert!(!host.has_deleted(&txn), "pg {pgid}: a write of what is still to be removed");
         txn.account = account(pgid);
         host.write_beside_push(&object, &txn);
         let targets = host.pg.targets(&object);
@@ -267,7 +268,9 @@ impl Daemon {
     /// Answers what every member has in its log, and enough of them as a whole.
     pub(crate) fn commit(&mut self, pgid: PgId, fx: &mut Effects) {
         let mut touched: SmallVec<[HObject; 4]> = SmallVec::new();
+        let mut log_is_full = false;
         if let Some(host) = self.pgs.get_mut(&pgid) {
+            log_is_full = host.log_is_full;
             let pg = &host.pg;
             host.in_flight.release(|write, at, committed| pg.is_safe(&write.object, at, committed));
         }
@@ -285,6 +288,9 @@ impl Daemon {
         }
         if touched.is_empty() {
             return;
+        }
+        if log_is_full {
+            self.relieve_log(pgid, fx);
         }
         for object in touched {
             self.pump_object(pgid, &object, fx);

@@ -44,6 +44,10 @@ named! {
         AttrsDivided,
         /// a scrub that did not go on gave its places back
         ScrubPutOff,
+        /// what a copy still had to remove was made anew
+        DeletedMadeAnew,
+        /// what a copy still had to remove was looked at
+        DeletedLookedAt,
         /// more than may be waited for a newer map
         EarlyTooMuch,
         /// a log was trimmed
