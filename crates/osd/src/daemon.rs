@@ -10,6 +10,7 @@ use crate::boot::Loading;
 use crate::config::OsdConfig;
 use crate::copy::Copies;
 use crate::disk_bench::DiskBench;
+use crate::early::Early;
 use crate::heartbeat::Heartbeats;
 use crate::host::{Hosts, OpId, Thens};
 use crate::image_io::ImagesIo;
@@ -38,7 +39,6 @@ use io::{Effects, Event, Now, Rng};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{Miss, ReadSet, Store, StoreError, StoreEvent, TxnId};
 use types::{AddrVec, Epoch, HObject, HashMap, Mono, OsdId, PgId};
-use wire::msg::Message;
 use wire::{Identity, LinkId, Messenger, MsgrEvent};
 
 /// Where the OSD stands in its life.
@@ -144,7 +144,7 @@ pub struct Daemon {
     pub(crate) read_room: ReadRoom,
     /// Requests and messages that name a map we have not got.
     pub(crate) waiting_ops: Vec<OpId>,
-    pub(crate) waiting_peer: VecDeque<(OsdId, Epoch, Message)>,
+    pub(crate) early: Early,
     pub(crate) fetches: HashMap<u64, Waiter>,
     pub(crate) last_fetch: u64,
     pub(crate) durable: HashMap<TxnId, Thens>,
@@ -240,7 +240,7 @@ impl Daemon {
             in_hand: InHand::default(),
             read_room: ReadRoom::default(),
             waiting_ops: Vec::new(),
-            waiting_peer: VecDeque::new(),
+            early: Early::default(),
             fetches: HashMap::default(),
             last_fetch: 0,
             durable: HashMap::default(),

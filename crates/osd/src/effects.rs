@@ -121,7 +121,7 @@ impl Daemon {
         let (object, key) = (&expired.object, expired.key);
         let usable = host.pg.accepts_io()
             && host.pg.readiness(object) == pg::Readiness::Ready
-            && host.queue.is_empty()
+            && host.is_settled()
             && !host.scrub.holds(object)
             && host.watches.is_expired(&expired);
         if !usable {

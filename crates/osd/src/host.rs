@@ -16,7 +16,7 @@ use bytes::Bytes;
 use peer::{BackfillProgressAck, IoCounts, Pull, RepAck};
 use pg::{InFlight, MetaOp, Need, Pg, PgMsg};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{ReadSet, Transaction, TxnId};
 use types::{Epoch, Eversion, HObject, HashMap, Mono, ObjectKey, OsdId, PgId, UTime};
 
@@ -81,6 +81,8 @@ pub struct Queued {
     pub rows_dropped: bool,
     /// The same in several, one after the other, if it is too much for one.
     pub apart: Vec<Transaction>,
+    /// It removes what the log has deleted, and does nothing else.
+    pub removes: bool,
 }
 
 impl Queued {
@@ -88,7 +90,8 @@ impl Queued {
     #[inline]
     pub fn of(txn: Transaction) -> Self {
         let (reads, then, births) = (ReadSet::new(), Thens::new(), Vec::new());
-        Queued { txn, reads, then, births, rows_dropped: false, apart: Vec::new() }
+        let (rows_dropped, apart, removes) = (false, Vec::new(), false);
+        Queued { txn, reads, then, births, rows_dropped, apart, removes }
     }
 
     /// One that changes all these objects, and may as well change one after the other.
@@ -176,6 +179,10 @@ pub struct PgHost {
     pub objects: HashMap<HObject, ObjectQueue>,
     /// Objects whose requests wait for the PG's transactions, in the order they came.
     pub behind_queue: Vec<HObject>,
+    /// The log weighs more than may be, and nothing of it is to be trimmed before more writes are committed.
+    pub log_is_full: bool,
+    /// What the log has deleted, and is still in the store (see [`crate::deleted`]).
+    pub deleted: BTreeSet<HObject>,
     /// Requests that wait for the PG to go active.
     pub waiting: VecDeque<OpId>,
     /// Earlier primaries that may still serve reads.
@@ -242,6 +249,8 @@ impl PgHost {
             in_flight: InFlight::default(),
             objects: HashMap::default(),
             behind_queue: Vec::new(),
+            log_is_full: false,
+            deleted: BTreeSet::new(),
             waiting: VecDeque::new(),
             priors: Priors::default(),
             watches: Watches::default(),
@@ -291,6 +300,12 @@ impl PgHost {
         self.unborn > 0 || self.queue.iter().any(|q| !q.births.is_empty())
     }
 
+    /// Whether writes wait until others are committed.
+    #[inline]
+    pub fn must_wait_for_log(&self) -> bool {
+        self.log_is_full && !self.in_flight.is_empty()
+    }
+
     /// First epoch of the current interval.
     pub fn interval(&self) -> Epoch {
         self.pg.info().history.same_interval_since
@@ -303,6 +318,11 @@ impl PgHost {
         if ops.peek().is_some() {
             put_meta(txn, &self.key, self.backlog.drain(..).chain(ops));
         }
+    }
+
+    /// Adds only those that were put off.
+    pub fn put_backlog(&mut self, txn: &mut Transaction) {
+        put_meta(txn, &self.key, self.backlog.drain(..));
     }
 
     /// A transaction of this PG.

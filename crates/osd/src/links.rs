@@ -8,8 +8,9 @@ use denc::DecodeError;
 use io::Effects;
 use io::net::{ListenAddr, ListenId};
 use peer::{
-    BackfillProgress, BackfillProgressAck, Hurry, LeaseAsk, LeaseGrant, PgPeering, Pull, Push,
-    PushAck, RecoveryPlace, RepAck, RepOp, Scan, ScanReply, ScrubAsk, ScrubList, ScrubReserve,
+    BackfillProgress, BackfillProgressAck, Hurry, LeaseAsk, LeaseGrant, PgPeering, PgTrim, Pull,
+    Push, PushAck, RecoveryPlace, RepAck, RepOp, Scan, ScanReply, ScrubAsk, ScrubList,
+    ScrubReserve,
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -33,8 +34,6 @@ pub const HB_FRONT: ListenId = ListenId(5);
 
 /// Messages that wait for a connection to another OSD, at most, in bytes.
 const PENDING_PEER_BYTES: usize = 256 << 20;
-/// Messages that wait for a newer map, at most.
-const WAITING_PEER_MESSAGES: usize = 65_536;
 
 /// A client.
 #[derive(Clone, Debug)]
@@ -78,8 +77,26 @@ struct PeerLink {
     link: Option<LinkId>,
     pending: VecDeque<OutMessage>,
     pending_bytes: usize,
+    /// There were more of them than may be, and all are gone.
+    has_lost: bool,
     /// It dialled us from an address that our map does not know yet.
     is_ahead: bool,
+}
+
+impl PeerLink {
+    /// Keeps a message until there is a connection. When there are too many, that begins with PGs that do all of it
+    /// again: without some of what they said they would wait for ever.
+    fn keep(&mut self, message: OutMessage) {
+        self.pending_bytes += message.len();
+        self.pending.push_back(message);
+        if self.pending_bytes > PENDING_PEER_BYTES {
+            self.has_lost = true;
+        }
+        if self.has_lost {
+            self.pending.clear();
+            self.pending_bytes = 0;
+        }
+    }
 }
 
 /// All other OSDs. Of two, the one with the smaller id dials.
@@ -269,6 +286,7 @@ impl Daemon {
         if !self.is_up() {
             return;
         }
+        let mut lost = Vec::new();
         for (osd, peer) in &mut self.peers.all {
             if self.cfg.id < *osd && peer.link.is_none() {
                 let dial = Dial::new(peer.addrs.clone(), EntityType::OSD, Policy::lossless_peer())
@@ -276,9 +294,10 @@ impl Daemon {
                 let link = self.msgr.dial(self.now, dial, fx);
                 peer.link = Some(link);
                 self.peers.by_link.insert(link, *osd);
-                flush_pending(&mut self.msgr, peer);
+                lost.extend(flush_pending(&mut self.msgr, peer).then_some(*osd));
             }
         }
+        lost.into_iter().for_each(|osd| self.session_lost(osd, fx));
     }
 
     /// Another OSD dialled us, or answered.
@@ -305,7 +324,9 @@ impl Daemon {
             self.msgr.close(old, fx);
         }
         self.peers.by_link.insert(link, osd);
-        flush_pending(&mut self.msgr, peer);
+        if flush_pending(&mut self.msgr, peer) {
+            self.session_lost(osd, fx);
+        }
     }
 
     /// A session with another OSD is over though the OSD goes on: messages may be lost, and what
@@ -318,6 +339,21 @@ impl Daemon {
         }
         tracing::warn!("osd.{}: the session with osd.{osd} was lost", self.cfg.id);
         self.perf.lost_sessions += 1;
+        self.session_lost(osd, fx);
+    }
+
+    /// Ends the session with another OSD, of which something is lost: it hears of that, as it would if the OSD had
+    /// started again.
+    pub(crate) fn break_session(&mut self, osd: OsdId, why: &str, fx: &mut Effects) {
+        let Some(peer) = self.peers.all.get_mut(&osd) else { return };
+        tracing::warn!("osd.{}: the session with osd.{osd} ends: {why}", self.cfg.id);
+        self.perf.lost_sessions += 1;
+        if let Some(link) = peer.link.take() {
+            self.peers.by_link.remove(&link);
+            self.msgr.close(link, fx);
+        }
+        self.forget_early(osd);
+        self.dial_peers(fx);
         self.session_lost(osd, fx);
     }
 
@@ -334,18 +370,13 @@ impl Daemon {
         match peer.link {
             Some(link) => self.msgr.send(link, message),
             None => {
-                peer.pending_bytes += message.len();
-                peer.pending.push_back(message);
-                while peer.pending_bytes > PENDING_PEER_BYTES {
-                    let Some(first) = peer.pending.pop_front() else { break };
-                    peer.pending_bytes -= first.len();
-                }
+                peer.keep(message);
                 self.dial_peers(fx);
             }
         }
     }
 
-    fn on_peer_message(&mut self, from: OsdId, message: &Message, fx: &mut Effects) {
+    pub(crate) fn on_peer_message(&mut self, from: OsdId, message: &Message, fx: &mut Effects) {
         tracing::trace!("osd.{} <- osd.{from}: {:#x}", self.cfg.id, message.header.kind);
         if message.header.kind == MOsdMap::TYPE {
             self.on_map_message(false, message, fx);
@@ -366,6 +397,11 @@ impl Daemon {
             RepOp::TYPE => message.decode().map(|m: RepOp| {
                 if self.has_map(from, m.epoch, message) {
                     self.on_rep_op(from, m, fx);
+                }
+            }),
+            PgTrim::TYPE => message.decode().map(|m: PgTrim| {
+                if self.has_map(from, m.epoch, message) {
+                    self.on_pg_trim(from, &m, fx);
                 }
             }),
             RepAck::TYPE => message.decode().map(|m: RepAck| self.on_rep_ack(from, m, fx)),
@@ -406,6 +442,7 @@ impl Daemon {
             }),
             _ => self.on_recovery_message(from, message, fx),
         };
+        self.bound_early(fx);
         if let Err(why) = result {
             let kind = message.header.kind;
             tracing::error!("osd.{}: osd.{from} sent a bad message {kind:#x}: {why}", self.cfg.id);
@@ -443,36 +480,12 @@ impl Daemon {
             _ => Ok(()),
         }
     }
-
-    /// Whether our map is at least the sender's; if not, the message waits for it.
-    fn has_map(&mut self, from: OsdId, epoch: Epoch, message: &Message) -> bool {
-        if epoch <= self.maps.epoch() {
-            return true;
-        }
-        self.mon.wants_map = true;
-        self.waiting_peer.push_back((from, epoch, message.clone()));
-        if self.waiting_peer.len() > WAITING_PEER_MESSAGES {
-            self.waiting_peer.pop_front();
-            self.perf.odd_messages += 1;
-        }
-        false
-    }
-
-    /// A new map is here: what waited for it goes on, in the order it came.
-    pub(crate) fn release_waiting(&mut self, fx: &mut Effects) {
-        self.release_ops(fx);
-        for (from, _, message) in std::mem::take(&mut self.waiting_peer) {
-            self.on_peer_message(from, &message, fx);
-        }
-        for message in std::mem::take(&mut self.mon.orders) {
-            self.on_mon_message(&message, fx);
-        }
-    }
 }
 
-fn flush_pending(msgr: &mut wire::Messenger, peer: &mut PeerLink) {
-    if let Some(link) = peer.link {
-        peer.pending.drain(..).for_each(|m| msgr.send(link, m));
-        peer.pending_bytes = 0;
-    }
+/// Whether something of it is lost.
+fn flush_pending(msgr: &mut wire::Messenger, peer: &mut PeerLink) -> bool {
+    let Some(link) = peer.link else { return false };
+    peer.pending.drain(..).for_each(|m| msgr.send(link, m));
+    peer.pending_bytes = 0;
+    std::mem::take(&mut peer.has_lost)
 }

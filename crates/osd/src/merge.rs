@@ -45,8 +45,11 @@ impl Daemon {
         for source in sources {
             gone.extend(self.forget_pg(*source, fx).map(|host| (*source, host)));
         }
+        let at_once = self.deletes_at_once();
+        gone.iter_mut().for_each(|(_, host)| host.queue_all_removals(at_once));
         let versions = old.and_then(|_| merged_versions(sources, new));
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        host.queue_all_removals(at_once);
         let source = gone.first().map(|(_, host)| &host.pg).filter(|_| sources.len() == 1);
         let meta = host.pg.merge(source, versions);
         take_in(&mut host.pg, old, new);

@@ -29,7 +29,11 @@ impl Daemon {
     /// Runs the reads for COPY_FROM that stand aside of the queue.
     pub(crate) fn pump_urgent(&mut self, pgid: PgId, head: &HObject, fx: &mut Effects) {
         while let Some(host) = self.pgs.get_mut(&pgid) {
-            let is_settled = host.queue.is_empty();
+            if host.has_deleted_of(head) {
+                self.remove_first(pgid, head, fx);
+                continue;
+            }
+            let is_settled = host.is_settled_for(head);
             let Some(queue) = host.objects.get_mut(head).filter(|_| is_settled) else { return };
             if queue.writing > 0 {
                 return;
@@ -78,11 +82,21 @@ impl Daemon {
         true
     }
 
+    /// Runs them when what the log has deleted of the object is gone.
+    fn look_after_removal(&mut self, pgid: PgId, head: &HObject, fx: &mut Effects) {
+        self.remove_first(pgid, head, fx);
+        self.pump_object(pgid, head, fx);
+    }
+
     /// Runs the requests on an object as far as they may.
     pub(crate) fn pump_object(&mut self, pgid: PgId, head: &HObject, fx: &mut Effects) {
         loop {
             let somebody_is_full = self.has_full_member(pgid);
             let Some(host) = self.pgs.get_mut(&pgid) else { return };
+            if host.has_deleted_of(head) {
+                return self.look_after_removal(pgid, head, fx);
+            }
+            let (is_settled, log_is_full) = (host.is_settled_for(head), host.must_wait_for_log());
             let Some(queue) = host.objects.get_mut(head) else { return };
             if queue.is_idle() {
                 host.objects.remove(head);
@@ -114,10 +128,11 @@ impl Daemon {
                 queue.writing > 0 && !planted(Bug::ReadOfUncommitted)
             };
             let (now, settings) = (self.now.mono, &self.limits.scrub);
-            let held = op.class.writes && host.scrub.holds(head);
-            let held = held && !host.scrub.give_way(now, settings);
-            if blocked || held || !host.queue.is_empty() {
-                if !host.queue.is_empty() && !std::mem::replace(&mut queue.behind_queue, true) {
+            let holds = op.class.writes && host.scrub.holds(head);
+            let held = holds && !host.scrub.give_way(now, settings);
+            let may_run = is_settled && !(log_is_full && op.class.writes);
+            if blocked || held || !may_run {
+                if !may_run && !std::mem::replace(&mut queue.behind_queue, true) {
                     host.behind_queue.push(head.clone());
                 }
                 self.mark_op(id, Mark::WaitingForObject);

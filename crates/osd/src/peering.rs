@@ -149,7 +149,7 @@ impl Daemon {
         }
         let pg = Pg::restore(self.cfg.id, loaded, mapping(map, pgid), rules);
         self.pgs.insert(pgid, PgHost::new(pg));
-        self.remove_deleted(pgid, &deleted, fx);
+        self.remove_deleted(pgid, deleted, fx);
     }
 
     /// The OSD is in the map: all PGs take up their roles.

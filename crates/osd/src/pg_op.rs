@@ -16,7 +16,7 @@ impl Daemon {
         if self.pg_read_must_wait(id, pgid, fx) || self.must_answer_later(id) {
             return;
         }
-        if let Some(host) = self.pgs.get_mut(&pgid).filter(|h| !h.queue.is_empty()) {
+        if let Some(host) = self.pgs.get_mut(&pgid).filter(|h| !h.is_settled()) {
             // What the log says is not all in the store yet. The tick tries again.
             host.waiting.push_back(id);
             self.leases.waiting_pgs.insert(pgid);

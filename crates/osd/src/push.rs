@@ -16,6 +16,7 @@ use crate::ops::Reader;
 use crate::options::Limits;
 use crate::pace::{Held, STEP_BYTES, Step};
 use crate::part::{Part, PartError, read_changes, read_part};
+use crate::recover::for_each_of;
 use crate::share::base_for;
 use bytes::Bytes;
 use io::{BLOCK_BYTES, Effects};
@@ -175,10 +176,10 @@ impl PgHost {
             return true;
         }
         let (mut wait, mut put_off) = (!self.pg.may_put_off(object), false);
-        for (_, push) in self.transfers.sending.iter().filter(|((_, o), _)| o == object) {
+        for_each_of(&mut self.transfers.sending, object, |_, push| {
             wait |= push.way() == Way::Wait;
             put_off |= push.way() == Way::PutOff;
-        }
+        });
         if put_off && !wait {
             self.put_off(object);
         }
@@ -190,17 +191,24 @@ impl PgHost {
         if !self.pg.is_on_its_way(object) {
             return;
         }
-        let sending = &mut self.transfers.sending;
-        let mut pushes = sending.iter_mut().filter(|((_, o), s)| o == object && !s.pulled);
-        let alone = txn.objects().iter().all(|key| *key == object.to_key());
-        if !alone || !pushes.all(|(_, push)| push.note_write(txn)) {
+        let mut comes_later = txn.objects().iter().all(|key| *key == object.to_key());
+        for_each_of(&mut self.transfers.sending, object, |_, push| {
+            comes_later = comes_later && (push.pulled || push.note_write(txn));
+        });
+        if !comes_later {
             self.put_off(object);
         }
     }
 
     fn put_off(&mut self, object: &HObject) {
         self.pg.put_off(object);
-        self.transfers.sending.retain(|(_, o), s| o != object || s.pulled);
+        let mut ended = Vec::new();
+        for_each_of(&mut self.transfers.sending, object, |to, push| {
+            ended.extend((!push.pulled).then_some(to));
+        });
+        for to in ended {
+            self.transfers.sending.remove(&(to, object.clone()));
+        }
     }
 }
 
@@ -225,7 +233,9 @@ impl Daemon {
         if !host.started || host.interval() != m.interval {
             return;
         }
-        if !host.queue.is_empty() {
+        self.remove_first(m.pgid, &m.object.head(), fx);
+        let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
+        if !host.is_settled_for(&m.object.head()) {
             // It may be written by what waits there.
             let (pgid, empty) = (m.pgid, host.transaction());
             self.submit(pgid, empty, [Then::Pull(from, Box::new(m))], fx);

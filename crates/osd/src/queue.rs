@@ -3,24 +3,20 @@
 use crate::arriving::is_temporary;
 use crate::boot::EXIT_REPAIR;
 use crate::daemon::{Daemon, Waiter};
-use crate::host::{Queued, Then, Thens, account, put_meta};
+use crate::host::{Queued, Then, Thens, account};
 use crate::trim::drop_left_rows;
 use io::{BLOCK_BYTES, Effects};
 use maps::OsdMap;
 use peer::PgPeering;
-use pg::{Ctx, Fx, Notice, Pg, forget_deleted, put_deleted};
+use pg::{Ctx, Fx, Notice, Pg, put_deleted};
 use std::collections::VecDeque;
 use store::{Invalid, ReadSet, StoreError, SubmitError, Transaction};
+use types::PgId;
 use types::testing::{Probe, hit};
-use types::{HObject, PgId};
 use wire::msg::Payload;
 
 /// What a small transaction takes beside its data, at most mostly.
 const SLACK_BYTES: u64 = 4096;
-
-/// Objects that the log has deleted, in one transaction: of large ones that share blocks with clones each may
-/// leave a MiB of rows.
-const DELETES_AT_ONCE: usize = 8;
 
 /// Transactions of a PG that wait, in order, and the space they will take.
 #[derive(Debug, Default)]
@@ -51,7 +47,7 @@ impl TxnQueue {
     }
 
     /// All of them, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &Queued> {
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Queued> {
         self.queue.iter()
     }
 
@@ -78,7 +74,7 @@ impl TxnQueue {
         let Some(mut all) = self.pop_front() else { return };
         let apart = std::mem::take(&mut all.apart).into_iter().map(|mut txn| {
             txn.account = all.txn.account;
-            Queued::of(txn)
+            Queued { removes: all.removes, ..Queued::of(txn) }
         });
         let mut apart: Vec<_> = apart.collect();
         if let Some(last) = apart.last_mut() {
@@ -161,7 +157,7 @@ impl Daemon {
         }
         host.dirty = true;
         self.submit(pgid, txn, then, fx);
-        self.remove_deleted(pgid, &out.remove, fx);
+        self.remove_deleted(pgid, out.remove, fx);
         for (to, msg) in out.send {
             let readers = self.prior_readers(pgid);
             self.send_peer(to, PgPeering { msg, readers }.encode(), fx);
@@ -171,26 +167,6 @@ impl Daemon {
         }
         self.note_recovering(pgid);
         self.report_soon();
-    }
-
-    /// How many objects are removed in one transaction.
-    pub(crate) fn deletes_at_once(&self) -> usize {
-        self.limits.remove_objects.clamp(1, DELETES_AT_ONCE)
-    }
-
-    /// Removes objects that the PG's log has deleted, a few at a time, in order with its other transactions.
-    /// Whatever looks at objects in the store waits for that (the PG's queue).
-    pub(crate) fn remove_deleted(&mut self, pgid: PgId, deleted: &[HObject], fx: &mut Effects) {
-        for some in deleted.chunks(self.deletes_at_once()) {
-            let Some(host) = self.pgs.get(&pgid) else { return };
-            let remove = |some: &[HObject]| {
-                let mut txn = host.transaction();
-                some.iter().for_each(|object| _ = txn.remove(&object.to_key()));
-                put_meta(&mut txn, &host.key, some.iter().map(forget_deleted));
-                txn
-            };
-            self.enqueue(pgid, Queued::divisible(some, remove), fx);
-        }
     }
 
     fn on_notice(&mut self, pgid: PgId, notice: Notice, fx: &mut Effects) {
@@ -232,6 +208,7 @@ impl Daemon {
     pub(crate) fn enqueue(&mut self, pgid: PgId, mut queued: Queued, fx: &mut Effects) {
         queued.txn.account = account(pgid);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        host.queue_removals_for(&queued.txn);
         host.queue.push_back(queued);
         if !host.queue_stalled {
             self.pump_queue(pgid, fx);
@@ -239,8 +216,14 @@ impl Daemon {
     }
 
     pub(crate) fn pump_queue(&mut self, pgid: PgId, fx: &mut Effects) {
+        let at_once = self.deletes_at_once();
         while let Some(host) = self.pgs.get_mut(&pgid).filter(|h| h.unborn == 0) {
-            let Some(first) = host.queue.front_mut() else { break };
+            let Some(first) = host.queue.front_mut() else {
+                if !self.go_on_behind_queue(pgid, at_once, fx) {
+                    return;
+                }
+                continue;
+            };
             if first.txn.is_empty() {
                 let then = std::mem::take(&mut first.then);
                 host.queue.pop_front();
@@ -276,11 +259,16 @@ impl Daemon {
                 }
             }
         }
+    }
+
+    /// Nothing is in the queue. Whether that has changed.
+    fn go_on_behind_queue(&mut self, pgid: PgId, at_once: usize, fx: &mut Effects) -> bool {
         if self.pgs.get(&pgid).is_some_and(|h| h.doomed && !h.is_splitting()) {
             self.begin_removal(pgid, fx);
-            return;
+            return false;
         }
         self.queue_empty(pgid, fx);
+        self.pgs.get_mut(&pgid).is_some_and(|host| host.queue_next_removals(at_once))
     }
 
     fn queue_stopped(&mut self, pgid: PgId, stop: SubmitError, fx: &mut Effects) {
@@ -397,7 +385,7 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::ObjectKey;
+    use types::{HObject, ObjectKey};
 
     #[test]
     fn what_is_too_much_at_once_is_done_one_by_one() {

@@ -55,7 +55,7 @@ impl PgHost {
     }
 
     fn can_be_counted(&self) -> bool {
-        let ready = self.pg.accepts_io() && self.pg.missing().is_empty() && self.queue.is_empty();
+        let ready = self.pg.accepts_io() && self.pg.missing().is_empty() && self.is_settled();
         ready && self.recount.as_ref().is_none_or(|c| !c.waiting)
     }
 }

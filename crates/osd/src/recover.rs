@@ -114,7 +114,7 @@ impl Transfers {
 
 /// What is on its way of an object, to or from each OSD: found without a look at all others, of which there may be
 /// as many as clients wait for.
-fn for_each_of<T>(
+pub(crate) fn for_each_of<T>(
     all: &mut BTreeMap<(OsdId, HObject), T>,
     object: &HObject,
     mut each: impl FnMut(OsdId, &mut T),
@@ -162,7 +162,7 @@ impl Daemon {
             loop {
                 let now = self.now.mono;
                 let Some(host) = self.pgs.get_mut(&pgid) else { break };
-                if !host.queue.is_empty() {
+                if !host.only_removes() {
                     break;
                 }
                 let urgent = host.pg.next_urgent(host.transfers.may_push_more());
@@ -492,7 +492,7 @@ impl Daemon {
     fn list_for(&mut self, pgid: PgId, target: OsdId, fx: &mut Effects) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let Some(request) = host.transfers.listings.get(&target) else { return };
-        if !host.queue.is_empty() {
+        if !host.is_settled() {
             // What the log says is not all in the store yet: the tick tries again.
             return;
         }
@@ -555,7 +555,7 @@ impl Daemon {
         let waiting: Vec<_> = self
             .pgs
             .iter()
-            .filter(|(_, h)| h.queue.is_empty())
+            .filter(|(_, h)| h.is_settled())
             .flat_map(|(p, h)| h.transfers.listings.keys().map(|t| (*p, *t)).collect::<Vec<_>>())
             .collect();
         for (pgid, target) in waiting {

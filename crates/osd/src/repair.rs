@@ -13,6 +13,7 @@
 use crate::daemon::Daemon;
 use crate::object::ObjectMeta;
 use crate::push::Sending;
+use crate::recover::for_each_of;
 use io::Effects;
 use peer::Push;
 use store::StoreError;
@@ -120,21 +121,26 @@ impl Daemon {
         if host.pg.missing().contains(object) && !host.pg.is_unfound(object) {
             return;
         }
-        let sending = &mut host.transfers.sending;
-        sending.retain(|(_, o), s| o != object || !s.waits_for_repair);
-        host.pg.pushed_in_vain(object);
+        let mut ended = Vec::new();
+        for_each_of(&mut host.transfers.sending, object, |to, sending| {
+            ended.extend(sending.waits_for_repair.then_some(to));
+        });
+        for to in &ended {
+            host.transfers.sending.remove(&(*to, object.clone()));
+        }
+        // Others may have come by what is damaged here already.
+        host.pg.pushed_in_vain(object, &ended);
     }
 
     /// A good copy of an object is here: pushes that waited for it begin.
     pub(crate) fn begin_waiting_pushes(&mut self, pgid: PgId, object: &HObject, fx: &mut Effects) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let sending = &mut host.transfers.sending;
-        let waiting = sending.iter_mut().filter(|((_, o), s)| o == object && s.waits_for_repair);
         let mut targets = Vec::new();
-        for ((to, _), sending) in waiting {
-            sending.waits_for_repair = false;
-            targets.push(*to);
-        }
+        for_each_of(&mut host.transfers.sending, object, |to, sending| {
+            if std::mem::take(&mut sending.waits_for_repair) {
+                targets.push(to);
+            }
+        });
         for to in targets {
             self.push_part(pgid, to, object.clone(), fx);
         }

@@ -89,6 +89,7 @@ impl Daemon {
         self.begin_scrubs(fx);
         self.stop_filling_when_full(fx);
         self.gates_due = true;
+        self.trim_idle_logs(fx);
         self.keep_records_fresh(fx);
         self.trim_maps(fx);
     }

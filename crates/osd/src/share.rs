@@ -108,8 +108,9 @@ impl Daemon {
     /// told, and if it must be looked for, the part waits.
     pub(crate) fn find_base(&mut self, from: OsdId, m: Push, fx: &mut Effects) -> Option<Push> {
         let pgid = m.pgid;
+        self.remove_first(pgid, &m.object.head(), fx);
         let host = self.pgs.get(&pgid)?;
-        let waits_for = match host.queue.is_empty() {
+        let waits_for = match host.is_settled_for(&m.object.head()) {
             true => match has_base(&self.store, host, &m) {
                 Ok(true) => return Some(m),
                 Ok(false) => {

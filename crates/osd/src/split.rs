@@ -50,7 +50,9 @@ impl Daemon {
             self.note_interval_end(pgid, old);
         }
         let share = self.store.max_transaction_bytes() / SHARE_OF_TRANSACTION;
+        let at_once = self.deletes_at_once();
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        host.queue_all_removals(at_once);
         host.priors.retain_alive(new);
         let pg_num = pool_rules(new, pgid.pool).pg_num;
         let home = |hash| PgId::new(pgid.pool, stable_mod(hash, pg_num, pg_num_mask(pg_num)));

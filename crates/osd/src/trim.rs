@@ -433,8 +433,9 @@ impl Daemon {
     fn trim_step(&mut self, pgid: PgId, looks: &mut usize, fx: &mut Effects) -> Step {
         let map = self.maps.current().clone();
         let Some(host) = self.pgs.get_mut(&pgid) else { return Step::Over };
+        let is_settled = host.is_settled();
         let trimmer = &mut host.trimmer;
-        if trimmer.waiting || trimmer.busy >= self.limits.trim_objects || !host.queue.is_empty() {
+        if trimmer.waiting || trimmer.busy >= self.limits.trim_objects || !is_settled {
             return Step::Wait;
         }
         let removed = map.removed_snaps_queue.get(&pgid.pool);

@@ -185,7 +185,7 @@ impl Daemon {
                 self.giving_up.remove(&pgid);
                 continue;
             };
-            if host.giving_up.fetching || !host.queue.is_empty() || !host.pg.may_give_up() {
+            if host.giving_up.fetching || !host.is_settled() || !host.pg.may_give_up() {
                 continue;
             }
             let mut after = None;

@@ -13,7 +13,7 @@ use io::Effects;
 use maps::PgIdExt;
 use peer::{RepAck, RepOp};
 use pg::{
-    EntryKind, LogEntry, LogLimits, LogRecord, MetaOp, MissingItem, ObjectSums, OpReturn, log_key,
+    EntryKind, LogEntry, LogRecord, MetaOp, MissingItem, Need, ObjectSums, OpReturn, log_key,
 };
 use smallvec::SmallVec;
 use store::{Invalid, ReadSet, SubmitError, Transaction};
@@ -21,9 +21,6 @@ use types::testing::{Probe, hit};
 use types::{Epoch, Errno, Eversion, HObject, OsdId, PgId, ReqId, UTime};
 use wire::msg::{MOsdOpReply, Payload, Pieces, ReplyOps, flags};
 
-/// Part of the largest transaction that a PG's log may weigh: a copy that takes it over writes it in
-/// one, with as much of what it misses, and of what is deleted.
-const LOG_SHARE_OF_TRANSACTION: u64 = 8;
 /// Of the largest transaction one part of so many is left to what goes with a value.
 const VALUE_SHARE: u64 = 4;
 
@@ -160,7 +157,7 @@ impl Daemon {
     }
 
     /// The largest transaction that we, who take this one, and all that we ask for heartbeats take.
-    fn least_transaction_bytes(&self, own: u64) -> u64 {
+    pub(crate) fn least_transaction_bytes(&self, own: u64) -> u64 {
         self.heartbeats.txn_bytes().map_or(own, |theirs| own.min(theirs))
     }
 
@@ -177,6 +174,7 @@ impl Daemon {
         let Ready { entries, mut txn, sums, user_version, object, meta, log_only } = ready;
         let pg_num = host.pg.rules().pg_num;
         assert!(pgid.contains_hash(object.hash, pg_num), "pg {pgid} of {pg_num} writes {object}");
+        assert!(!host.has_deleted(&txn), "pg {pgid}: a write of what is still to be removed");
         txn.account = account(pgid);
         host.write_beside_push(&object, &txn);
         let targets = host.pg.targets(&object);
@@ -230,32 +228,6 @@ impl Daemon {
         Ok(())
     }
 
-    /// Trims a PG's log when it has grown; the record changes go with the next write.
-    fn trim_log(&mut self, pgid: PgId) {
-        let limits = self.log_limits();
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        if let Some(to) = host.pg.trim_target(&limits, host.in_flight.committed()) {
-            let ops = host.pg.trim(to);
-            host.backlog.extend(ops);
-            host.trim_to = to;
-        }
-    }
-
-    /// How long logs may be, by how many PGs there are.
-    fn log_limits(&self) -> LogLimits {
-        let l = self.limits;
-        let share = l.log_entries / self.pgs.len().max(1);
-        let most = LogLimits::default();
-        let between = |most: usize| share.min(most).max(l.min_log_entries);
-        let transaction = self.least_transaction_bytes(self.store.max_transaction_bytes());
-        LogLimits {
-            clean_entries: between(most.clean_entries),
-            degraded_entries: between(most.degraded_entries),
-            batch_entries: l.log_trim_entries,
-            bytes: (transaction / LOG_SHARE_OF_TRANSACTION) as usize,
-        }
-    }
-
     /// An OSD (or this one) has every write up to `version` durable.
     pub(crate) fn durable_on(
         &mut self,
@@ -296,7 +268,9 @@ impl Daemon {
     /// Answers what every member has in its log, and enough of them as a whole.
     pub(crate) fn commit(&mut self, pgid: PgId, fx: &mut Effects) {
         let mut touched: SmallVec<[HObject; 4]> = SmallVec::new();
+        let mut log_is_full = false;
         if let Some(host) = self.pgs.get_mut(&pgid) {
+            log_is_full = host.log_is_full;
             let pg = &host.pg;
             host.in_flight.release(|write, at, committed| pg.is_safe(&write.object, at, committed));
         }
@@ -315,11 +289,18 @@ impl Daemon {
         if touched.is_empty() {
             return;
         }
+        if log_is_full {
+            self.relieve_log(pgid, fx);
+        }
         for object in touched {
             self.pump_object(pgid, &object, fx);
         }
-        if self.pgs.get(&pgid).is_some_and(|h| h.pg.awaits_clean()) {
+        let Some(host) = self.pgs.get(&pgid) else { return };
+        if host.pg.awaits_clean() {
             self.run_pg(pgid, fx, |pg, _, out| pg.recovered(out));
+            self.note_recovering(pgid);
+        } else if host.pg.is_backfilling() && host.need == Need::Nothing {
+            // What a copy could not be brought may have been written anew.
             self.note_recovering(pgid);
         }
     }

@@ -20,7 +20,8 @@ pub use mon::{
 };
 pub use osd::{
     BackfillProgress, BackfillProgressAck, Heartbeat, Hurry, LeaseAsk, LeaseGrant, PartFate,
-    PgPeering, PriorReader, Pull, Push, PushAck, PushCursor, RepAck, RepOp, Scan, ScanReply,
+    PgPeering, PgTrim, PriorReader, Pull, Push, PushAck, PushCursor, RepAck, RepOp, Scan,
+    ScanReply,
 };
 pub use recovery::{Place, RecoveryOrder, RecoveryPlace};
 pub use scrub::{Reserve, ScrubAsk, ScrubList, ScrubOrder, ScrubReserve};

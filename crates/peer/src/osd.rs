@@ -94,6 +94,21 @@ impl Payload for RepOp {
     }
 }
 
+/// Primary to replica: the log is trimmed, without a write that would say so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct PgTrim {
+    /// Which PG.
+    pub pgid: PgId,
+    /// The primary's map.
+    pub epoch: Epoch,
+    /// First epoch of the interval.
+    pub interval: Epoch,
+    /// Up to here.
+    pub to: Eversion,
+}
+payload!(PgTrim, 30);
+
 /// Replica to primary: every write up to `version` is durable here.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
 #[denc(v = 3, compat = 1)]

@@ -95,8 +95,12 @@ pub struct Backfill {
     /// changed beside.
     again: BTreeMap<HObject, Option<Eversion>>,
     moving: BTreeMap<HObject, Option<Eversion>>,
+    /// The same of what nobody can read, and of heads that have such a clone, in all ranges since `complete`.
+    in_vain: BTreeMap<HObject, Option<Eversion>>,
     range_end: HObject,
     reported: Option<HObject>,
+    /// Up to where the target has noted that it is.
+    complete: HObject,
     pushed: u64,
     /// Objects of ours in ranges that are done, and in the current one.
     done: u64,
@@ -108,12 +112,14 @@ impl Backfill {
     pub(crate) fn starting_at(at: HObject) -> Self {
         Backfill {
             front: Front { object: at.clone(), inclusive: false },
-            begin: at,
+            begin: at.clone(),
+            complete: at,
             here: (Side::Wanted, Listing::default()),
             there: (Side::Wanted, Listing::default()),
             todo: BTreeMap::new(),
             again: BTreeMap::new(),
             moving: BTreeMap::new(),
+            in_vain: BTreeMap::new(),
             range_end: HObject::min(),
             reported: None,
             pushed: 0,
@@ -132,10 +138,15 @@ impl Backfill {
         self.moving.contains_key(object)
     }
 
+    /// The version here, at least, of an object that is on its way.
+    pub(crate) fn version_of_moving(&self, object: &HObject) -> Option<Eversion> {
+        *self.moving.get(object)?
+    }
+
     /// Whether the target has this object already.
     pub(crate) fn has_passed(&self, object: &HObject) -> bool {
-        let open = self.again.contains_key(object) || self.moving.contains_key(object);
-        self.is_behind_front(object) && !open
+        let lists = [&self.again, &self.moving, &self.in_vain];
+        self.is_behind_front(object) && !lists.iter().any(|list| list.contains_key(object))
     }
 
     fn is_behind_front(&self, object: &HObject) -> bool {
@@ -149,6 +160,32 @@ impl Backfill {
         }
     }
 
+    /// Nobody has the object, which is on its way, in a state that can be read.
+    pub(crate) fn give_up(&mut self, object: &HObject) {
+        if let Some((object, version)) = self.moving.remove_entry(object) {
+            self.in_vain.insert(object, version);
+        }
+    }
+
+    /// The object may be readable again, or is gone.
+    pub(crate) fn try_again(&mut self, object: &HObject) {
+        if self.in_vain.is_empty() {
+            return;
+        }
+        let all: Vec<_> =
+            self.in_vain.range(object.head().versions()).map(|(o, _)| o.clone()).collect();
+        for object in all {
+            self.again.extend(self.in_vain.remove_entry(&object));
+        }
+    }
+
+    /// The object was changed without its data, on the target too.
+    pub(crate) fn bring_again(&mut self, object: &HObject, version: Eversion) {
+        if self.complete <= *object && self.has_passed(object) {
+            self.again.insert(object.clone(), Some(version));
+        }
+    }
+
     /// The objects that a write of `head` has changed, with their versions now, if the target was only
     /// told of it.
     pub(crate) fn note_write(
@@ -156,7 +193,7 @@ impl Backfill {
         head: &HObject,
         changed: impl Iterator<Item = (HObject, Option<Eversion>)>,
     ) {
-        if self.has_passed(head) || self.here.0 != Side::Have {
+        if self.has_passed(head) {
             return;
         }
         for (object, now) in changed {
@@ -168,7 +205,7 @@ impl Backfill {
                 if object < self.range_end {
                     self.todo.insert(object, now);
                 }
-            } else if object < self.here.1.end {
+            } else if self.here.0 == Side::Have && object < self.here.1.end {
                 match now {
                     Some(v) => self.here.1.objects.insert(object, v),
                     None => self.here.1.objects.remove(&object),
@@ -181,26 +218,39 @@ impl Backfill {
     fn next_object(&mut self, unreadable: &Unreadable) -> Option<(HObject, Option<Eversion>)> {
         while let Some((object, version)) = self.todo.pop_first() {
             self.front = Front { object: object.clone(), inclusive: true };
-            if !self.has_older_before(&object, unreadable) {
-                self.moving.insert(object.clone(), version);
+            if self.has_older_before(&object) {
+                self.again.insert(object, version);
+            } else if self.may_come(&object, version, unreadable) {
                 return Some((object, version));
             }
-            self.again.insert(object, version);
         }
-        let object = self.again.keys().find(|o| !self.has_older_before(o, unreadable))?.clone();
-        let next = self.again.remove_entry(&object)?;
-        self.moving.insert(object, next.1);
-        Some(next)
+        while let Some(object) = self.again.keys().find(|o| !self.has_older_before(o)).cloned() {
+            let (object, version) = self.again.remove_entry(&object)?;
+            if self.may_come(&object, version, unreadable) {
+                return Some((object, version));
+            }
+        }
+        None
     }
 
-    /// Whether an older clone of the same object is on its way, or waits for it. One that nobody can read stays on its
-    /// way for ever: for that only the head waits.
-    fn has_older_before(&self, object: &HObject, unreadable: &Unreadable) -> bool {
-        let counts = |clone: &HObject| object.is_head() || !unreadable.contains_key(clone);
-        let has = |objects: &BTreeMap<HObject, Option<Eversion>>| {
-            objects.range(object.older()).any(|(clone, _)| counts(clone))
-        };
-        has(&self.moving) || has(&self.again)
+    /// Whether the object can be brought; it is on its way then. Of an object with a clone that nobody can read the
+    /// other clones come, and the head waits.
+    fn may_come(
+        &mut self,
+        object: &HObject,
+        version: Option<Eversion>,
+        unreadable: &Unreadable,
+    ) -> bool {
+        let has_such_a_clone = object.is_head() && has_any(&self.in_vain, object);
+        let may_come = !has_such_a_clone && !unreadable.contains_key(object);
+        let list = if may_come { &mut self.moving } else { &mut self.in_vain };
+        list.insert(object.clone(), version);
+        may_come
+    }
+
+    /// Whether an older clone of the same object is on its way, or waits for it.
+    fn has_older_before(&self, object: &HObject) -> bool {
+        has_any(&self.moving, object) || has_any(&self.again, object)
     }
 
     /// Objects were made or deleted in a write of `object`.
@@ -214,9 +264,15 @@ impl Backfill {
 
     /// How many objects of ours the target has.
     fn filled(&self) -> u64 {
-        let lacking = self.todo.values().chain(self.again.values()).filter(|v| v.is_some());
+        let lists = [&self.todo, &self.again, &self.in_vain];
+        let lacking = lists.into_iter().flat_map(BTreeMap::values).filter(|v| v.is_some());
         let open = lacking.count() + self.moving.len();
         self.done + self.in_range.saturating_sub(open as u64)
+    }
+
+    /// Whether something of the range is still to be brought, and can be.
+    fn is_open(&self) -> bool {
+        !(self.todo.is_empty() && self.again.is_empty() && self.moving.is_empty())
     }
 
     fn begin_range(&mut self, begin: HObject) {
@@ -240,6 +296,11 @@ impl Backfill {
             self.todo.pop_first();
         }
     }
+}
+
+/// Whether an older clone of the same object is among these.
+fn has_any(objects: &BTreeMap<HObject, Option<Eversion>>, object: &HObject) -> bool {
+    objects.range(object.older()).next().is_some()
 }
 
 impl Pg {
@@ -275,16 +336,44 @@ impl Pg {
                 None => BackfillWork::Remove { target, object },
             });
         }
-        let open = !(b.todo.is_empty() && b.again.is_empty() && b.moving.is_empty());
-        // What it has left out since: it does not know of what was written then, and would count as complete.
-        let missing = self.peers.get(&target).and_then(|p| p.missing.as_ref());
-        let lacks = missing.and_then(|m| m.from(&b.begin).next()).is_some_and(|o| *o < b.range_end);
-        if open || lacks || b.reported.as_ref() == Some(&b.range_end) {
+        if b.is_open() || b.reported.as_ref() == Some(&b.range_end) {
             return None;
         }
-        b.front = Front { object: b.range_end.clone(), inclusive: false };
-        b.reported = Some(b.range_end.clone());
-        Some(BackfillWork::Progress { target, to: b.range_end.clone() })
+        let lacks = self.lacks_before_end(target);
+        if lacks && (self.moving_count() > 0 || self.next_to_move().is_some()) {
+            return None;
+        }
+        let b = self.backfills.get_mut(&target)?;
+        let to = b.range_end.clone();
+        if !lacks && b.in_vain.is_empty() {
+            b.front = Front { object: to.clone(), inclusive: false };
+            b.reported = Some(to.clone());
+            return Some(BackfillWork::Progress { target, to });
+        }
+        if to.max {
+            return None;
+        }
+        b.front = Front { object: to.clone(), inclusive: false };
+        b.begin_range(to);
+        self.step(target, room)
+    }
+
+    /// Whether the target has left out something in what would be reported next: it does not know of what was written
+    /// then, and would count as complete.
+    fn lacks_before_end(&self, target: OsdId) -> bool {
+        let Some(b) = self.backfills.get(&target) else { return false };
+        let missing = self.peers.get(&target).and_then(|p| p.missing.as_ref());
+        missing.and_then(|m| m.from(&b.complete).next()).is_some_and(|o| *o < b.range_end)
+    }
+
+    /// Whether something can be brought to a copy that is being filled, when there is nothing to recover: some have all
+    /// but what nobody can read.
+    pub(crate) fn can_backfill(&self) -> bool {
+        let is_stuck = |(osd, b): (&OsdId, &Backfill)| {
+            let at_end = b.there.0 == Side::Have && b.here.0 == Side::Have && b.range_end.max;
+            at_end && !b.is_open() && (!b.in_vain.is_empty() || self.lacks_before_end(*osd))
+        };
+        !self.backfills.iter().all(is_stuck)
     }
 
     /// A listing came: of our own objects, or of the target's.
@@ -337,12 +426,18 @@ impl Pg {
             self.check_clean(fx);
             self.flush_info(fx);
         } else {
+            b.complete = to.clone();
             b.begin_range(to.clone());
         }
         if !self.missing.is_empty() {
             // It may be here that it has what we lack.
             self.look_at_all_again();
         }
+    }
+
+    /// The object was changed without its data, everywhere.
+    pub(crate) fn bring_again_everywhere(&mut self, object: &HObject, version: Eversion) {
+        self.backfills.values_mut().for_each(|b| b.bring_again(object, version));
     }
 
     /// Objects brought so far to targets that are being filled.
@@ -376,5 +471,149 @@ impl Pg {
     /// Whether anything is being filled.
     pub fn is_backfilling(&self) -> bool {
         !self.backfills.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::LogEntry;
+    use crate::info::ObjectSums;
+    use crate::left_out::{at, copy, peer};
+    use crate::missing::Missing;
+    use crate::recovery::Need;
+    use crate::status::StateBits;
+    use types::{ByteString, PoolId, SnapId};
+
+    const TARGET: OsdId = OsdId(2);
+    const ROOM: usize = 2;
+
+    fn object(i: u32) -> HObject {
+        let name: ByteString = format!("o{i}").as_str().into();
+        let hash = i.reverse_bits();
+        HObject { pool: PoolId(1), hash, name, snap: SnapId::HEAD, ..HObject::min() }
+    }
+
+    /// Where a listing may end.
+    fn behind(i: u32) -> HObject {
+        HObject { snap: SnapId(0), ..object(i + 1) }
+    }
+
+    /// osd.1 leads, and fills osd.2.
+    fn filling() -> Pg {
+        let mut pg = copy(Stage::Active, &[1]);
+        pg.backfills.insert(TARGET, Backfill::starting_at(HObject::min()));
+        peer(&mut pg, 2, Missing::default());
+        pg
+    }
+
+    /// Both list what is up to here; the target has nothing.
+    fn list(pg: &mut Pg, objects: std::ops::Range<u32>, end: &HObject) {
+        let here: BTreeMap<_, _> = objects.map(|i| (object(i), at(5, 1 + u64::from(i)))).collect();
+        for _ in 0..2 {
+            let (begin, is_here) = match pg.next_backfill(ROOM) {
+                Some(BackfillWork::ListHere { begin, .. }) => (begin, true),
+                Some(BackfillWork::ListThere { begin, .. }) => (begin, false),
+                other => panic!("{other:?}"),
+            };
+            let objects = if is_here { here.clone() } else { BTreeMap::new() };
+            pg.backfill_listed(TARGET, is_here, Listing { begin, end: end.clone(), objects });
+        }
+    }
+
+    /// Brings what comes, except what nobody can read. Gives the numbers.
+    fn bring_all(pg: &mut Pg, is_bad: impl Fn(u32) -> bool) -> Vec<u32> {
+        let mut brought = Vec::new();
+        loop {
+            if !pg.backfills[&TARGET].is_open() {
+                return brought;
+            }
+            let o = match pg.next_backfill(ROOM) {
+                Some(BackfillWork::Push { object, .. }) => object,
+                other => panic!("{other:?}: {:?}", pg.backfills),
+            };
+            let i = (0..100).find(|i| object(*i) == o).expect("there are no others");
+            if is_bad(i) {
+                pg.cannot_read(&o);
+                pg.pushed_in_vain(&o, &[TARGET]);
+            } else {
+                pg.backfill_moved(TARGET, &o);
+                brought.push(i);
+            }
+        }
+    }
+
+    fn write(pg: &mut Pg, i: u32, version: u64) {
+        let entry = LogEntry::of(object(i), at(5, version));
+        pg.append(vec![entry], ObjectSums::default(), 1);
+    }
+
+    /// Each of them kept one of the places for ever, so that the backfill soon stood still, and the PG kept the OSD's.
+    #[test]
+    fn a_backfill_goes_on_past_what_nobody_can_read() {
+        let mut pg = filling();
+        let is_bad = |i: u32| i.is_multiple_of(3) && i < 20;
+        let is_good = |i: &u32| !is_bad(*i);
+        list(&mut pg, 0..10, &behind(9));
+        assert_eq!(bring_all(&mut pg, is_bad), (0..10).filter(is_good).collect::<Vec<_>>());
+        assert!(!pg.targets(&object(3))[0].with_data && pg.targets(&object(4))[0].with_data);
+        list(&mut pg, 10..30, &HObject::max());
+        assert_eq!(bring_all(&mut pg, is_bad), (10..30).filter(is_good).collect::<Vec<_>>());
+        // It is not complete, and waits without a place.
+        assert_eq!((pg.next_backfill(ROOM), pg.need()), (None, Need::Nothing));
+        assert!(pg.state().has(StateBits::BACKFILL_UNFOUND));
+        let [lacking, version] = [7, 31];
+        pg.info.sums.objects = 30;
+        assert_eq!(pg.copies_lacking(), (lacking + 30, 0));
+        // They are written anew, one after the other.
+        let mut bad = (0..20).filter(|i| is_bad(*i)).collect::<Vec<_>>();
+        while let Some(i) = bad.pop() {
+            write(&mut pg, i, version + 20 - bad.len() as u64);
+            assert_eq!(pg.need(), Need::Backfill);
+            assert_eq!(bring_all(&mut pg, |_| false), [i]);
+        }
+        let to = HObject::max();
+        assert_eq!(pg.next_backfill(ROOM), Some(BackfillWork::Progress { target: TARGET, to }));
+    }
+
+    /// What it was to note of a write while it compares nothing, it would never bring.
+    #[test]
+    fn what_was_passed_over_is_brought_though_it_is_written_while_others_are_listed() {
+        let mut pg = filling();
+        list(&mut pg, 0..2, &behind(1));
+        assert_eq!(bring_all(&mut pg, |i| i == 0), [1]);
+        assert!(matches!(pg.next_backfill(ROOM), Some(BackfillWork::ListHere { .. })));
+        write(&mut pg, 0, 11);
+        // It becomes unfound and goes back to something older.
+        pg.bring_again_everywhere(&object(1), at(5, 12));
+        let end = HObject::max();
+        let begin = behind(1);
+        let _ = pg.next_backfill(ROOM);
+        for is_here in [true, false] {
+            let listing =
+                Listing { begin: begin.clone(), end: end.clone(), objects: BTreeMap::new() };
+            pg.backfill_listed(TARGET, is_here, listing);
+        }
+        assert_eq!(bring_all(&mut pg, |_| false), [0, 1]);
+        assert!(matches!(pg.next_backfill(ROOM), Some(BackfillWork::Progress { .. })));
+    }
+
+    /// It left out the newest write of it, which nobody can read now.
+    #[test]
+    fn a_backfill_goes_on_past_what_its_target_left_out_and_nobody_can_read() {
+        let mut pg = filling();
+        list(&mut pg, 0..2, &behind(1));
+        assert_eq!(bring_all(&mut pg, |_| false), [0, 1]);
+        write(&mut pg, 0, 11);
+        pg.taken_without_data(TARGET, &[at(5, 11)]);
+        assert_eq!((pg.next_backfill(ROOM), pg.need()), (None, Need::Recovery));
+        assert!(pg.next_recovery().is_some());
+        pg.cannot_read(&object(0));
+        pg.pushed_in_vain(&object(0), &[TARGET]);
+        assert_eq!(pg.need(), Need::Backfill);
+        list(&mut pg, 2..4, &HObject::max());
+        assert_eq!(bring_all(&mut pg, |_| false), [2, 3]);
+        assert_eq!((pg.next_backfill(ROOM), pg.need()), (None, Need::Nothing));
+        assert!(pg.state().has(StateBits::BACKFILL_UNFOUND));
     }
 }

@@ -260,7 +260,7 @@ mod tests {
         assert_eq!([next(&mut pg), next(&mut pg)], [Some(snap(4)), None]);
         // Neither here nor elsewhere.
         pg.recovery.unreadable.insert(snap(4), at(5, 4));
-        pg.pushed_in_vain(&snap(4));
+        pg.pushed_in_vain(&snap(4), &[OTHER]);
         for id in [6, 9] {
             assert_eq!([next(&mut pg), next(&mut pg)], [Some(snap(id)), None]);
             pg.backfill_moved(OTHER, &snap(id));

@@ -278,7 +278,7 @@ impl Pg {
         if self.moving_count() > 0 || self.next_to_move().is_some() {
             return Need::Recovery;
         }
-        if self.missing.is_empty() && self.is_backfilling() {
+        if self.missing.is_empty() && self.can_backfill() {
             return Need::Backfill;
         }
         Need::Nothing
@@ -385,7 +385,7 @@ impl Pg {
             // Others that turned out to be damaged as well wait for no turn.
             self.hurry(object);
         }
-        self.recovery.unreadable.remove(object);
+        self.is_readable_again(object);
         self.check_clean(fx);
         self.flush_info(fx);
     }
@@ -419,13 +419,23 @@ impl Pg {
         self.look_again(object);
     }
 
-    /// As the primary: nobody has what was to be pushed. A backfill that had come to an unfound object
-    /// brings it, or its removal, when that is decided; one that nobody can read stays on its way.
-    pub fn pushed_in_vain(&mut self, object: &HObject) {
-        if self.missing.contains(object) {
-            self.backfills.values_mut().for_each(|b| b.put_off(object));
+    /// As the primary: nobody has what was to be pushed to these. A backfill that had come to an unfound object brings
+    /// it, or its removal, when that is decided; one that nobody can read it passes over.
+    pub fn pushed_in_vain(&mut self, object: &HObject, to: &[OsdId]) {
+        let is_unfound = self.missing.contains(object);
+        for (_, backfill) in self.backfills.iter_mut().filter(|(osd, _)| to.contains(osd)) {
+            match is_unfound {
+                true => backfill.put_off(object),
+                false => backfill.give_up(object),
+            }
         }
-        self.give_up(object, None);
+        if let Some(pushing) = self.recovery.pushing.get_mut(object) {
+            pushing.retain(|osd| !to.contains(osd));
+            if pushing.is_empty() {
+                self.recovery.pushing.remove(object);
+            }
+        }
+        self.look_again(object);
     }
 
     /// As the primary: our copy of `object`, in version `have`, turned out to be damaged. It counts
@@ -454,7 +464,8 @@ impl Pg {
     /// It is not pushed to those who miss it, until something changes.
     pub fn cannot_read(&mut self, object: &HObject) {
         let needs = self.peers.values().filter_map(|p| p.missing.as_ref()?.get(object));
-        if let Some(need) = needs.map(|item| item.need).max()
+        let here = self.backfills.values().filter_map(|b| b.version_of_moving(object));
+        if let Some(need) = needs.map(|item| item.need).chain(here).max()
             && !self.missing.contains(object)
         {
             self.recovery.unreadable.entry(object.clone()).or_insert(need);
@@ -479,6 +490,8 @@ impl Pg {
             if self.recovery.unreadable.contains_key(&entry.object) {
                 self.forget_failures(&entry.object);
             }
+            // It may have become unfound meanwhile, and was given up.
+            self.backfills.values_mut().for_each(|b| b.try_again(&entry.object));
         }
     }
 
@@ -493,10 +506,15 @@ impl Pg {
         }
     }
 
+    fn is_readable_again(&mut self, object: &HObject) {
+        self.recovery.unreadable.remove(object);
+        self.backfills.values_mut().for_each(|b| b.try_again(object));
+    }
+
     /// As the primary: what copies of `object` turned out not to have or not to be readable before
     /// does not count any more.
     pub(crate) fn forget_failures(&mut self, object: &HObject) {
-        self.recovery.unreadable.remove(object);
+        self.is_readable_again(object);
         for peer in self.peers.values_mut() {
             peer.lacks.remove(object);
         }

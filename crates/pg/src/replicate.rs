@@ -16,7 +16,7 @@ use types::{Epoch, Eversion, HObject, OsdId};
 pub struct LogLimits {
     /// Kept while every copy is complete.
     pub clean_entries: usize,
-    /// Kept while some copy is away, so that it can catch up from the log.
+    /// Kept while some copy is away, so that it can catch up from the log. No fewer.
     pub degraded_entries: usize,
     /// Trimmed at once, so that trimming costs little per write.
     pub batch_entries: usize,
@@ -97,6 +97,10 @@ impl Pg {
     /// Where the log should be trimmed to now, if at all. `committed` is the newest version that all
     /// members have durable ([`InFlight::committed`]): what may still turn out divergent stays.
     pub fn trim_target(&self, limits: &LogLimits, committed: Eversion) -> Option<Eversion> {
+        let fewest = limits.clean_entries.saturating_add(limits.batch_entries.max(1));
+        if self.log.len() < fewest && self.log.entries_bytes() <= limits.bytes {
+            return None;
+        }
         let full = self.acting_count() >= self.rules.size as usize;
         let calm = full && self.backfills.is_empty() && self.is_recovered();
         let keep = if calm { limits.clean_entries } else { limits.degraded_entries };
@@ -188,7 +192,9 @@ impl Pg {
         }
         self.look_again(&entry.object);
         let luv = self.info.last_user_version;
+        let (object, version) = (entry.object.clone(), entry.version);
         self.append(vec![entry], sums, luv);
+        self.bring_again_everywhere(&object, version);
     }
 
     /// The record changes for entries whose objects this copy misses.

@@ -125,6 +125,7 @@ impl Pg {
             *bits |= self.recovery_bit();
         } else if self.is_backfilling() {
             *bits |= match self.gate() {
+                _ if !self.can_backfill() => StateBits::BACKFILL_UNFOUND,
                 Gate::Open => StateBits::BACKFILLING,
                 Gate::Wait => StateBits::BACKFILL_WAIT,
                 Gate::TooFull => StateBits::BACKFILL_TOOFULL,
@@ -136,9 +137,10 @@ impl Pg {
         }
     }
 
-    /// Unfound objects show when they are all that is left.
+    /// Unfound objects show when they are all that is left, and so do those that nobody can read.
     fn recovery_bit(&self) -> StateBits {
-        let unfound = self.need() == Need::Nothing && self.unfound().next().is_some();
+        let none_comes = || self.unfound_count() > 0 || !self.recovery.unreadable.is_empty();
+        let unfound = self.need() == Need::Nothing && none_comes();
         match self.gate() {
             _ if unfound && self.is_backfilling() => StateBits::BACKFILL_UNFOUND,
             _ if unfound => StateBits::RECOVERY_UNFOUND,

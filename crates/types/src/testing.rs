@@ -44,8 +44,16 @@ named! {
         AttrsDivided,
         /// a scrub that did not go on gave its places back
         ScrubPutOff,
+        /// what a copy still had to remove was made anew
+        DeletedMadeAnew,
+        /// what a copy still had to remove was looked at
+        DeletedLookedAt,
+        /// more than may be waited for a newer map
+        EarlyTooMuch,
         /// a log was trimmed
         LogTrimmed,
+        /// a log was trimmed without a write
+        IdleLogTrimmed,
         /// an acting set other than the up set was asked for
         PgTempWanted,
         /// a holder that came when the PG was active already was asked for

@@ -52,7 +52,7 @@ impl Daemon {
     fn choose_chunk(&mut self, pgid: PgId, fx: &mut Effects) -> bool {
         let (keys, now, settings) = (self.keys_of(pgid), self.now.mono, self.limits.scrub);
         let Some(host) = self.pgs.get_mut(&pgid) else { return false };
-        if host.scrub.choosing.is_some() || !host.queue.is_empty() || !host.pg.is_recovered() {
+        if host.scrub.choosing.is_some() || !host.is_settled() || !host.pg.is_recovered() {
             return false;
         }
         let Some(scrub) = &mut host.scrub.running else { return false };
@@ -277,7 +277,7 @@ impl Daemon {
 /// Whether earlier writes of the chunk's objects are all committed, and applied here.
 fn is_drained(host: &PgHost, scrub: &Scrub) -> bool {
     let writing = host.objects.iter().any(|(o, q)| q.writing > 0 && scrub.holds(o));
-    !writing && host.queue.is_empty() && host.pg.is_recovered()
+    !writing && host.is_settled() && host.pg.is_recovered()
 }
 
 /// Where a chunk from `from` on ends: behind so many objects or bytes. `None` when a key makes no

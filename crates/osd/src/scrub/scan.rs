@@ -219,7 +219,7 @@ impl Daemon {
         let now = self.now.mono;
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         // What the log says is not all in the store while something is in the queue.
-        let ready = host.queue.is_empty();
+        let ready = host.is_settled();
         let Some(scan) = host.scrub.scan.as_mut().filter(|s| s.fetching.is_none() && ready) else {
             return;
         };

@@ -7,6 +7,7 @@ use crate::cluster::{Cluster, Options};
 use crate::scrub::scrub;
 use maps::OsdMapFlags;
 use pg::StateBits;
+use std::collections::BTreeSet;
 use std::time::Duration;
 use types::testing::{Probe, hits_of, take_hits};
 use types::{HObject, OsdId, PgId, PoolId};
@@ -65,6 +66,32 @@ fn an_interval_ends_while_an_object_is_on_its_way() {
         c.wait_clean();
         assert!(usage(&mut c, 2).0 >= BYTES as u64);
     }
+}
+
+/// Objects that go to the child, and one that stays: their parts gather with the parent.
+#[test]
+fn a_pg_splits_while_an_object_is_on_its_way() {
+    let mut homes = BTreeSet::new();
+    for seed in 0..6 {
+        let mut c = Cluster::new(seed, 3, &slow(&[]));
+        let target = object(1, &format!("{seed}"));
+        half_way(&mut c, &target);
+        take_hits();
+        c.on_mon(|m| m.set_pg_num(1, 2, 1));
+        c.pass(Duration::from_secs(1));
+        homes.insert(c.client.borrow().pg_of(&target));
+        c.wait_clean();
+        assert!(hits_of(Probe::PartsGivenUp) > 0, "seed {seed}");
+        let (bytes, _) = usage(&mut c, 2);
+        assert!((BYTES as u64..BYTES as u64 + 100_000).contains(&bytes), "seed {seed}: {bytes}");
+        for off in [0, 1] {
+            stop(&mut c, off);
+        }
+        c.on_mon(|m| m.set_min_size(1, 1));
+        let got = c.call(target, vec![crate::basic::read(0, 0)], false);
+        assert!(crate::cluster::output(&got, 0) == vec![1; BYTES], "seed {seed}");
+    }
+    assert_eq!(homes.len(), 2);
 }
 
 /// What is written now osd.0 alone has, which is down and no member any more; the two others lead PG 1.0 with its log.

@@ -7,7 +7,8 @@ use crate::cluster::{Cluster, Options, output};
 use std::time::Duration;
 use types::testing::{Probe, hits_of, take_hits};
 use types::{OsdId, PgId, PoolId, SnapId};
-use wire::msg::op::{Extent, OpCode};
+use wire::msg::op::{Extent, OpCode, Pgls};
+use wire::msg::op_data::PgnlsOut;
 use wire::msg::{OsdOp, SnapContext};
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -100,6 +101,80 @@ fn reads_do_not_wait_until_all_that_was_deleted_is_removed() {
     c.world.set_slow_disks(node, 1);
     c.wait_clean();
     c.run_until(MINUTE, |c| objects(c) < Some(100));
+}
+
+/// Nor does who writes, or asks when it leads. What is still to be removed is not found, and what is made anew under its
+/// name stays.
+#[test]
+fn writes_and_peering_do_not_wait_until_all_that_was_deleted_is_removed() {
+    const OBJECTS: u32 = 300;
+    let mut c = cluster(1, &[]);
+    let name = |i: u32| object(1, &format!("{i}{}", "x".repeat(1000)));
+    let names = |n: std::ops::Range<u32>| n.map(|i| format!("{i}{}", "x".repeat(1000)));
+    change_all(&mut c, names(0..OBJECTS), || write_full(&[1; 10_000]));
+    c.off[AWAY] = true;
+    let node = c.osds[AWAY];
+    c.world.stop(node);
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(AWAY as i32)));
+    change_all(&mut c, names(1..OBJECTS), delete);
+    c.world.set_slow_disks(node, 3000);
+    take_hits();
+    c.start(AWAY);
+    c.run_until(10 * MINUTE, |c| {
+        c.client.borrow().map.pg_to_up_acting(ONLY_PG).acting.contains(&OsdId(AWAY as i32))
+    });
+    for i in [0, 280, 290] {
+        assert_eq!(c.call(name(i), vec![write_full(b"anew")], true).result, 0);
+    }
+    (0..2).for_each(|osd| c.on_mon(|m| m.set_affinity(OsdId(osd), 0)));
+    c.on_mon(|m| m.set_affinity(OsdId(AWAY as i32), 0x10000));
+    c.run_until(MINUTE, |c| c.client.borrow().primary_of(&name(0)) == OsdId(AWAY as i32));
+    for i in [0, 280, 290] {
+        let got = c.call(name(i), vec![read(0, 0)], false);
+        assert_eq!((got.result, &output(&got, 0)[..]), (0, &b"anew"[..]));
+    }
+    assert_eq!(c.call(name(270), vec![read(0, 0)], false).result, -types::Errno::ENOENT.0);
+    let objects = |c: &mut Cluster| ask(c, AWAY as i32, "store usage")["objects"].as_u64();
+    let left = objects(&mut c).expect("a number");
+    assert!(left > 100, "{left} objects are left");
+    assert!(hits_of(Probe::DeletedMadeAnew) > 0 && hits_of(Probe::DeletedLookedAt) > 0);
+    // A listing waits for all of it: it would name what is gone.
+    let all = OsdOp::new(OpCode::PGNLS, Pgls { count: 1000, start_epoch: 0 });
+    let all = all.with_indata(denc::encode(&types::HObject::min()));
+    let listing = c.on_client(|cl| cl.request_of_pg(ONLY_PG, all));
+    c.pass(Duration::from_secs(1));
+    assert!(!c.client.borrow().done.contains_key(&listing));
+    c.world.set_slow_disks(node, 1);
+    let listed = c.wait_for(listing);
+    let listed: PgnlsOut = denc::decode(&output(&listed, 0)).expect("a listing");
+    assert_eq!(listed.entries.len(), 3);
+    c.wait_clean();
+    c.run_until(MINUTE, |c| objects(c) < Some(100));
+    crate::scrub::scrub(&mut c, ONLY_PG, true, false);
+    assert_eq!(hits_of(Probe::ScrubFoundError), 0);
+}
+
+/// What is in flight is not trimmed, and a copy takes all of a log over in one transaction.
+#[test]
+fn a_log_takes_no_more_writes_than_a_copy_can_take_over() {
+    const WRITES: u32 = 2_000;
+    let mut c = Cluster::new(1, 3, &Options::new());
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 1));
+    c.wait_clean();
+    let leader = c.client.borrow().primary_of(&object(1, "0")).0;
+    let slow = c.osds[(leader as usize + 1) % 3];
+    c.world.set_slow_disks(slow, 3_000);
+    for i in 0..WRITES {
+        let name = format!("{i}{}", "x".repeat(1000));
+        c.on_client(|cl| cl.request(object(1, &name), vec![write_full(b"content")], true));
+    }
+    c.pass(Duration::from_millis(200));
+    let query = serde_json::json!({ "prefix": "query", "pgid": ONLY_PG.to_string() });
+    let log = crate::admin::tell(&mut c, leader, &query).2["info"]["stats"]["log_size"].as_u64();
+    assert!(matches!(log, Some(50..700)), "{log:?} entries");
+    c.world.set_slow_disks(slow, 1);
+    c.run_until(MINUTE, |c| c.client.borrow().outstanding() == 0);
+    assert!(c.client.borrow().done.values().all(|reply| reply.result == 0));
 }
 
 /// Each of them removes thousands of rows of snapshot indexes with it.
@@ -248,4 +323,43 @@ fn many_large_maps_at_once_are_stored() {
     c.start(AWAY);
     c.run_until(MINUTE, |c| c.mon.borrow().map.is_up(away));
     c.wait_clean();
+}
+
+/// It had grown while a copy was away, and nobody writes any more. So it is when a setting makes all logs shorter.
+#[test]
+fn a_log_is_trimmed_when_its_bound_moves_though_no_write_comes() {
+    const ENTRIES: u32 = 2_200;
+    let mut c = cluster(1, &[]);
+    let entries = |c: &mut Cluster| {
+        let leader = c.client.borrow().primary_of(&object(1, "0")).0;
+        let query = serde_json::json!({ "prefix": "query", "pgid": ONLY_PG.to_string() });
+        let query = crate::admin::tell(c, leader, &query).2;
+        // Entries and what is remembered of those before.
+        let all = [0, 1, 2]
+            .map(|osd| ask(c, osd, "dump_mempools")["mempool"]["by_pool"]["osd_pglog"].clone());
+        assert!(all.iter().all(|one| *one == all[0]), "{all:?}");
+        query["info"]["stats"]["log_size"].as_u64().expect("a number")
+    };
+    leave(&mut c);
+    change_all(&mut c, (0..ENTRIES).map(|i| format!("{}", i % 10)), || write_full(b"content"));
+    c.start(AWAY);
+    c.pass(Duration::from_secs(1));
+    c.wait_clean();
+    c.pass(Duration::from_secs(2));
+    assert_eq!(entries(&mut c), 2_000);
+    for osd in 0..3 {
+        let (var, val) = ("osd_target_pg_log_entries_per_osd", "300");
+        let set = serde_json::json!({ "prefix": "config set", "var": var, "val": [val] });
+        assert_eq!(crate::admin::tell(&mut c, osd, &set).0, 0);
+    }
+    c.pass(Duration::from_secs(2));
+    assert_eq!(entries(&mut c), 300);
+    // So it is on the disks.
+    for osd in 0..3 {
+        c.crash(osd);
+        c.start(osd);
+    }
+    c.pass(Duration::from_secs(5));
+    c.wait_clean();
+    assert_eq!(entries(&mut c), 300);
 }

@@ -13,6 +13,7 @@ mod cluster;
 mod compress;
 mod copy;
 mod disk_bench;
+mod early;
 mod full;
 mod load;
 mod memory;

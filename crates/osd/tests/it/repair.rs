@@ -297,3 +297,45 @@ fn what_cannot_be_looked_up_is_not_pushed_without_end() {
     c.pass(Duration::from_secs(1));
     c.wait_clean();
 }
+
+/// More of them than may be on their way at once. Each kept one of these places for ever, and the PG those of its
+/// OSDs.
+#[test]
+fn a_backfill_goes_on_past_what_nobody_can_read() {
+    const OBJECTS: u8 = 40;
+    const DAMAGED: u8 = 9;
+    let options = [("osd_recovery_max_active", "3"), ("osd_max_backfills", "1")];
+    let options = options.map(|(name, value)| (name.to_string(), value.to_string())).into();
+    let mut c = Cluster::new(1, 2, &options);
+    c.on_mon(|m| m.set_weight(OsdId(1), 0));
+    c.on_mon(|m| m.create_pool(1, "rbd", 1, 1, 1));
+    c.wait_clean();
+    let name = |i: u8| object(1, &format!("o{i}"));
+    for i in 0..OBJECTS {
+        assert_eq!(c.call(name(i), vec![write_full(&content(100 + i))], true).result, 0);
+    }
+    c.pass(MINUTE);
+    (0..DAMAGED).for_each(|i| damage(&mut c, 0, 100 + i, 3));
+    c.on_mon(|m| m.set_weight(OsdId(0), 0));
+    c.on_mon(|m| m.set_weight(OsdId(1), 0x10000));
+    let states = |c: &Cluster| c.mon.borrow().states();
+    c.run_until(MINUTE, |c| states(c).contains("backfill_unfound"));
+    let objects = ask(&mut c, 1, "store usage")["objects"].as_u64().expect("a number");
+    assert!(objects >= u64::from(OBJECTS - DAMAGED), "{objects} came");
+    for osd in 0..2 {
+        let places = ask(&mut c, osd, "dump_recovery_reservations").to_string();
+        assert!(!places.contains("1.0"), "{places}");
+    }
+    assert_reads(&mut c, &name(DAMAGED), &content(100 + DAMAGED));
+    let got = c.call(name(0), vec![read(0, 0)], false);
+    assert_eq!(got.result, -Errno::EIO.0);
+    for i in 0..DAMAGED {
+        assert_eq!(c.call(name(i), vec![write_full(&content(i))], true).result, 0);
+    }
+    c.wait_clean();
+    assert_eq!(c.client.borrow().primary_of(&name(0)), OsdId(1));
+    for i in 0..OBJECTS {
+        let mark = if i < DAMAGED { i } else { 100 + i };
+        assert_reads(&mut c, &name(i), &content(mark));
+    }
+}

@@ -34,6 +34,8 @@ impl World {
         let full_one_in = rng.choice([2, 3, 5, 50]).unwrap();
         let mut all: Vec<_> = (0..osds).map(|id| Osd::new(id, rng.fork(), full_one_in)).collect();
         all.iter_mut().for_each(|o| o.boot(std::slice::from_ref(&map)));
+        let unreadable_one_in = rng.choice([0, 0, 3, 10, 50]).unwrap();
+        all.iter_mut().for_each(|o| o.unreadable_one_in = unreadable_one_in);
         World {
             rng,
             maps: vec![map],
@@ -93,7 +95,8 @@ impl World {
         self.osds[i].map as usize == self.maps.len() && primary == Some(OsdId(i as i32))
     }
 
-    /// What is acknowledged, and a clone that was made with it, is on enough disks. (Unless it was changed since.)
+    /// What is acknowledged, and a clone that was made with it, is on enough disks. (Unless it was changed since, or the
+    /// clone cannot be read: nobody waits for it.)
     fn check_is_safe(&self, i: usize, n: u32, version: Eversion) {
         let mem = self.osds[i].contents();
         let (head, map) = (object(n), self.maps.last().unwrap());
@@ -102,8 +105,11 @@ impl World {
         }
         let acting = map.mapping().acting;
         let enough = (map.min_size.max(map.size.min(2)) as usize).min(acting.len());
+        let all_read = self.osds[i].unreadable_one_in == 0;
         let with_it = |(o, s): &(&HObject, &State)| {
-            o.head() == head && s.version.version + 1 >= version.version
+            o.head() == head
+                && (all_read || o.is_head())
+                && s.version.version + 1 >= version.version
         };
         for (o, state) in mem.iter().filter(with_it) {
             let disk = |osd: &OsdId| &self.osds[osd.0 as usize].disk.objects;
@@ -319,14 +325,19 @@ impl World {
         current && quiet && primary.pg.as_ref().is_some_and(|p| p.state().has(pg::StateBits::CLEAN))
     }
 
-    /// All that is left to do is what nobody has, nor has heard of: here nobody takes it back or gives it up.
+    /// All that is left to do is what nobody has, nor has heard of: here nobody takes it back or gives it up. Or it is
+    /// what the primary could not read once, and is in nobody else's copy.
     fn is_only_unfound(&self) -> bool {
         let primary = self.maps.last().unwrap().mapping().acting_primary.unwrap();
-        let Some(pg) = &self.osds[primary.0 as usize].pg else { return false };
+        let leader = &self.osds[primary.0 as usize];
+        let Some(pg) = &leader.pg else { return false };
         let bits = [pg::StateBits::RECOVERY_UNFOUND, pg::StateBits::BACKFILL_UNFOUND];
         let heard = |o: &HObject| self.clients.heard_of(number_of(o));
         let unheard = |o: &HObject| heard(o) < pg.missing().get(o).unwrap().need;
-        bits.iter().any(|bit| pg.state().has(*bit)) && pg.unfound().all(unheard)
+        let need = |o: &HObject| pg.missing().get(o).map(|item| item.need);
+        let was_bad = |o: &HObject| leader.mem.get(o).map(|state| state.version) == need(o);
+        let counts = |o: &HObject| unheard(o) || was_bad(o);
+        bits.iter().any(|bit| pg.state().has(*bit)) && pg.unfound().all(counts)
     }
 
     fn heal(&mut self, seed: u64) -> bool {
@@ -335,6 +346,14 @@ impl World {
                 self.revive(i);
                 self.collect(i);
             }
+        }
+        // Everything can be read again: who leads begins anew.
+        self.osds.iter_mut().for_each(|o| o.unreadable_one_in = 0);
+        if let Some(leads) = self.maps.last().and_then(|map| map.mapping().acting_primary) {
+            let i = leads.0 as usize;
+            self.kill(i);
+            self.revive(i);
+            self.collect(i);
         }
         for _ in 0..200_000 {
             self.step(false);

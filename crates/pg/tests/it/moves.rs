@@ -51,8 +51,9 @@ impl Osd {
         if pulled {
             let need = pg.missing().get(&object).map(|m| m.need);
             if need != Some(version) {
-                let record = pg.source_failed(&object, from);
-                assert_eq!(record, None, "nothing is damaged here");
+                // What could not be read, and is nowhere else, is here as it was.
+                let meta: Vec<_> = pg.source_failed(&object, from).into_iter().collect();
+                self.submit(Txn { meta, ..Txn::default() });
                 return;
             }
         }
@@ -136,6 +137,9 @@ impl Osd {
                 return;
             }
             Some(Work::Push { object, to, .. }) => {
+                if self.cannot_read(&object, &to) {
+                    return;
+                }
                 to.into_iter().for_each(|osd| self.send_object(osd, &object, false));
                 return;
             }
@@ -151,6 +155,9 @@ impl Osd {
             }
             Some(BackfillWork::Push { target, object, .. })
             | Some(BackfillWork::Remove { target, object }) => {
+                if self.cannot_read(&object, &[target]) {
+                    return;
+                }
                 self.send_object(target, &object, false);
             }
             Some(BackfillWork::Progress { target, to }) => {
@@ -158,6 +165,17 @@ impl Osd {
             }
             None => {}
         }
+    }
+
+    /// Whether an object that is here cannot be read, nor anywhere else.
+    fn cannot_read(&mut self, object: &HObject, to: &[OsdId]) -> bool {
+        let fails = self.unreadable_one_in > 0 && self.rng.u8(..self.unreadable_one_in) == 0;
+        let Some(pg) = self.pg.as_mut().filter(|_| fails && self.mem.contains_key(object)) else {
+            return false;
+        };
+        pg.cannot_read(object);
+        pg.pushed_in_vain(object, to);
+        true
     }
 
     /// Sends an object, or begins to read it: what has much to be read overtakes nothing.

@@ -20,6 +20,8 @@ pub struct Osd {
     pub rng: fastrand::Rng,
     /// Of so many writes replicas leave one out.
     pub full_one_in: u64,
+    /// Of so many objects that it is to bring to others it cannot read one. 0: it can.
+    pub unreadable_one_in: u8,
     pub disk: Disk,
     queue: VecDeque<Txn>,
     pub pg: Option<Pg>,
@@ -66,6 +68,7 @@ impl Osd {
             id,
             rng,
             full_one_in,
+            unreadable_one_in: 0,
             disk: Disk::default(),
             queue: VecDeque::new(),
             pg: None,
