@@ -96,6 +96,8 @@ named! {
         WriteBesidePush,
         /// parts of objects that were not to be made whole any more were removed
         PartsGivenUp,
+        /// a PG came back while its old copy was being removed
+        RemovalGaveWay,
         /// Objects to be removed were too much for one transaction.
         RemovalDivided,
         /// An object was sent whole: another version that it shares something with cannot be read.
