@@ -156,6 +156,8 @@ pub struct Daemon {
     /// Who waits for space is to try again: there is a new map.
     pub(crate) retry_blocked: bool,
     pub(crate) space: Space,
+    /// Data and all of what was pulled and did not fit, in bytes.
+    pub(crate) unfitting_pull: Option<(u64, u64)>,
     pub(crate) injected: Injected,
     pub(crate) map_queue: VecDeque<crate::host::Queued>,
     pub(crate) map_queue_stalled: bool,
@@ -248,6 +250,7 @@ impl Daemon {
             peer_space_changed: false,
             retry_blocked: false,
             space: Space::default(),
+            unfitting_pull: None,
             injected: Injected::default(),
             map_queue: VecDeque::new(),
             map_queue_stalled: false,

@@ -158,6 +158,7 @@ impl Daemon {
         let room = self.limits.recovery_objects.min(most);
         let count = |p| self.pgs.get(p).map_or(0, |h: &PgHost| h.pg.moving_count());
         let mut moving: usize = working.iter().map(count).sum();
+        let may_pull = self.may_pull();
         for pgid in working {
             loop {
                 let now = self.now.mono;
@@ -165,8 +166,11 @@ impl Daemon {
                 if !host.queue.is_empty() {
                     break;
                 }
-                let urgent = host.pg.next_urgent(host.transfers.may_push_more());
+                let urgent = host.pg.next_urgent(may_pull, host.transfers.may_push_more());
                 let is_urgent = urgent.is_some();
+                if !is_urgent && !may_pull && !host.pg.missing().is_empty() {
+                    break;
+                }
                 if !is_urgent && host.pg.gate() == Gate::Open && !self.pacer.may_begin(now) {
                     self.paced_pulls = true;
                     break;
@@ -368,7 +372,7 @@ impl Daemon {
     /// Whether a part may be put into the store; if not, the sender, or another one, is told.
     fn is_usable(&mut self, from: OsdId, m: &Push, goes_back: bool, fx: &mut Effects) -> bool {
         let pgid = m.pgid;
-        let no_room = !m.pulled && self.must_leave_out(m.data.len() as u64, m.bytes());
+        let no_room = self.must_leave_out(m.data.len() as u64, m.bytes());
         let Some(host) = self.pgs.get_mut(&pgid) else { return false };
         if goes_back && !host.giving_up.wants_version(&m.object, m.version, m.exists) {
             self.nothing_to_go_back_to(pgid, from, &m.object);
@@ -386,7 +390,10 @@ impl Daemon {
             return false;
         }
         if no_room {
-            self.refuse_part(from, m, fx);
+            match m.pulled {
+                true => self.pull_later(from, m, goes_back),
+                false => self.refuse_part(from, m, fx),
+            }
             return false;
         }
         if !host.transfers.continues(from, m) {
@@ -449,6 +456,22 @@ impl Daemon {
         self.lacks_space(m.bytes());
         let ack = self.answer_to(m, PartFate::NoSpace);
         self.send_peer(from, ack.encode(), fx);
+    }
+
+    /// The same where we asked for it: what waits for the object waits for space.
+    fn pull_later(&mut self, from: OsdId, m: &Push, goes_back: bool) {
+        self.pull_did_not_fit(m.data.len() as u64, m.bytes());
+        let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
+        if goes_back {
+            host.giving_up.fetch_later(&m.object, from, m.version);
+            return;
+        }
+        let urgent = host.transfers.is_urgent(from, &m.object);
+        host.pg.give_up(&m.object, None);
+        if urgent {
+            self.hurry(m.pgid, &m.object);
+        }
+        self.note_recovering(m.pgid);
     }
 
     pub(crate) fn pulled_durable(

@@ -71,6 +71,11 @@ impl GivingUp {
         self.steps.insert(object.clone(), Step::Log);
     }
 
+    /// There was no space for it.
+    pub(crate) fn fetch_later(&mut self, object: &HObject, from: OsdId, version: Eversion) {
+        self.set(object, Some(Step::Fetch(from, version)));
+    }
+
     /// The next step for an object; `None`: that was the last one, and nothing of it is remembered.
     fn set(&mut self, object: &HObject, step: Option<Step>) {
         if let Some(step) = step {
@@ -177,6 +182,7 @@ impl Daemon {
     /// Goes on with what is given up, a bounded number of objects a turn.
     pub(crate) fn go_on_giving_up(&mut self, fx: &mut Effects) {
         let mut left = AT_ONCE;
+        let may_fetch = self.may_pull();
         for pgid in self.giving_up.iter().copied().collect::<Vec<_>>() {
             if self.pgs.get_mut(&pgid).is_some_and(|h| std::mem::take(&mut h.giving_up.asks)) {
                 self.run_pg(pgid, fx, |pg, ctx, out| pg.ask_for_unfound(ctx.map, out));
@@ -201,7 +207,11 @@ impl Daemon {
                     self.set_step(pgid, &object, None);
                     continue;
                 }
-                let waits = matches!(step, Step::Fetching(_) | Step::Logged(_));
+                let waits = match step {
+                    Step::Fetching(_) | Step::Logged(_) => true,
+                    Step::Fetch(..) => !may_fetch,
+                    _ => false,
+                };
                 left -= usize::from(!waits);
                 if !waits && !self.give_up_step(pgid, object, step, fx) {
                     break;

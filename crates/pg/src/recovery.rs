@@ -226,7 +226,7 @@ impl Pg {
     /// The next object to move. It counts as under way until [`Pg::pulled`], [`Pg::pushed`] or
     /// [`Pg::give_up`].
     pub fn next_recovery(&mut self) -> Option<Work> {
-        self.next_urgent(true).or_else(|| self.next_in_turn())
+        self.next_urgent(true, true).or_else(|| self.next_in_turn())
     }
 
     /// The next one when nobody waits for another.
@@ -250,12 +250,14 @@ impl Pg {
     }
 
     /// The next object that a client waits for, of so many at once: thousands of them would be in memory together.
-    /// Whether one may be pushed the host says, who knows which pushes wait for what is pulled.
-    pub fn next_urgent(&mut self, may_push: bool) -> Option<Work> {
+    /// Whether one may be pulled or pushed the host says, who knows whether there is space, and which pushes wait for
+    /// what is pulled.
+    pub fn next_urgent(&mut self, may_pull: bool, may_push: bool) -> Option<Work> {
         if self.stage != Stage::Active {
             return None;
         }
-        while self.recovery.pulling.len() < URGENT_AT_ONCE
+        while may_pull
+            && self.recovery.pulling.len() < URGENT_AT_ONCE
             && let Some(object) = self.recovery.urgent_pulls.pop()
         {
             if let Some(work) = self.work_on(&object) {

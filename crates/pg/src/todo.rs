@@ -266,11 +266,11 @@ pub(crate) mod tests {
         }
         for i in (0..OBJECTS).filter(|i| !unfound(*i)) {
             // What is not known to be on its way is asked for again.
-            let work = pg.next_urgent(true).expect("somebody waits");
+            let work = pg.next_urgent(true, true).expect("somebody waits");
             assert!(matches!(work, Work::Pull { object: o, .. } if o == object(i)));
             pg.give_up(&object(i), None);
         }
-        assert!(pg.next_urgent(true).is_none() && !pg.has_urgent());
+        assert!(pg.next_urgent(true, true).is_none() && !pg.has_urgent());
         let (mut steps, mut fx) = (0, Fx::default());
         while ask(&mut pg) == Need::Recovery {
             steps += 1;
@@ -302,13 +302,13 @@ pub(crate) mod tests {
         pg.missing = missing(half);
         peer(&mut pg, 2, missing(|i| !half(i)));
         (0..OBJECTS).rev().for_each(|i| pg.hurry(&object(i)));
-        let pulls = std::iter::from_fn(|| pg.next_urgent(false)).count();
+        let pulls = std::iter::from_fn(|| pg.next_urgent(true, false)).count();
         assert_eq!(pulls, URGENT_AT_ONCE);
         assert!(pg.next_in_turn().is_none(), "these go first");
-        assert!(matches!(pg.next_urgent(true), Some(Work::Push { .. })));
+        assert!(matches!(pg.next_urgent(true, true), Some(Work::Push { .. })));
         let pulled = pg.pulling().next().map(|(o, _)| o.clone()).expect("they are");
         pg.pulled(&pulled, &mut Fx::default());
-        assert!(matches!(pg.next_urgent(false), Some(Work::Pull { .. })));
+        assert!(matches!(pg.next_urgent(true, false), Some(Work::Pull { .. })));
     }
 
     /// Recovery waits for its turn, while an object that a copy lacks is written again and again.

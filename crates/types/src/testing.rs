@@ -92,6 +92,8 @@ named! {
         WholeWanted,
         /// there was no space for an object that was pushed
         PushRefused,
+        /// there was no space for an object that a primary had pulled
+        PullRefused,
         /// a write came with the push that it met
         WriteBesidePush,
         /// parts of objects that were not to be made whole any more were removed
