@@ -114,6 +114,8 @@ pub struct Daemon {
     pub(crate) gates_due: bool,
     /// PGs of which a client waits for objects.
     pub(crate) urgent: BTreeSet<PgId>,
+    /// Objects on their way, of all PGs we lead.
+    pub(crate) moving: usize,
     /// Who may recover.
     pub(crate) places: Places,
     /// How fast.
@@ -223,6 +225,7 @@ impl Daemon {
             recovered: BTreeSet::new(),
             gates_due: false,
             urgent: BTreeSet::new(),
+            moving: 0,
             places: Places::new(limits.max_backfills),
             pacer: Pacer::new(limits.recovery_share),
             held: VecDeque::new(),

@@ -16,7 +16,7 @@ use peer::{
     BackfillProgress, BackfillProgressAck, PartFate, Pull, Push, PushAck, PushCursor, Scan,
     ScanReply,
 };
-use pg::{BackfillWork, Fx, Gate, Listing, Need, URGENT_AT_ONCE, Work};
+use pg::{BackfillWork, Fx, Gate, Listing, Need, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use store::{ReadSet, StoreError};
@@ -88,13 +88,6 @@ impl Transfers {
         }
     }
 
-    /// Whether one more object may be pushed because a client waits for it. One that waits for a good copy, to be
-    /// pulled first, is in nobody's way.
-    fn may_push_more(&self) -> bool {
-        let under_way = self.sending.values().filter(|sending| !sending.waits_for_repair);
-        under_way.take(URGENT_AT_ONCE).count() < URGENT_AT_ONCE
-    }
-
     /// A client waits for an object. Gives those who hold a part of it, or will, and do not know.
     pub(crate) fn hurry(&mut self, object: &HObject) -> BTreeSet<OsdId> {
         let mut unaware = BTreeSet::new();
@@ -162,11 +155,10 @@ impl Daemon {
         for pgid in working {
             loop {
                 let now = self.now.mono;
+                let Some(host) = self.pgs.get(&pgid).filter(|h| h.queue.is_empty()) else { break };
+                let (more_pulls, more_pushes) = self.may_hurry(host);
                 let Some(host) = self.pgs.get_mut(&pgid) else { break };
-                if !host.queue.is_empty() {
-                    break;
-                }
-                let urgent = host.pg.next_urgent(may_pull, host.transfers.may_push_more());
+                let urgent = host.pg.next_urgent(may_pull && more_pulls, more_pushes);
                 let is_urgent = urgent.is_some();
                 if !is_urgent && !may_pull && !host.pg.missing().is_empty() {
                     break;
@@ -185,6 +177,7 @@ impl Daemon {
                     self.pacer.begins(now, Step::Write);
                 }
                 self.do_work(pgid, work, is_urgent, fx);
+                self.count_moving(pgid);
             }
             while let Some(host) = self.pgs.get_mut(&pgid)
                 && let Some(work) = host.pg.next_backfill(room)
@@ -223,6 +216,7 @@ impl Daemon {
 
     /// Keeps the list of PGs that have something to recover.
     pub(crate) fn note_recovering(&mut self, pgid: PgId) {
+        self.count_moving(pgid);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let leads = host.started && host.pg.is_primary();
         let before = host.need;
@@ -355,8 +349,9 @@ impl Daemon {
         if let Then::Part(held, ..) = &then
             && let Held::Pull(_, pull) = &**held
             && (urgent || !self.pacer.clients_work(self.now.mono))
+            && self.pgs.get(&pgid).is_some_and(|h| h.queue.is_empty())
         {
-            // The next part is asked for at once; the store keeps the order.
+            // The next part is asked for at once, as the store keeps up; it keeps the order.
             let pull = pull.clone();
             self.submit(pgid, txn, Vec::new(), fx);
             self.send_peer(from, pull.encode(), fx);

@@ -78,6 +78,7 @@ impl Daemon {
     pub(crate) fn forget_pg(&mut self, pgid: PgId, fx: &mut Effects) -> Option<PgHost> {
         self.drop_ops(pgid);
         let host = self.pgs.remove(&pgid);
+        self.moving -= host.as_ref().map_or(0, |h| h.moving);
         self.forget_places(pgid, fx);
         for pgs in [
             &mut self.recovering,
