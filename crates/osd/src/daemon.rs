@@ -115,6 +115,8 @@ pub struct Daemon {
     pub(crate) gates_due: bool,
     /// PGs of which a client waits for objects.
     pub(crate) urgent: BTreeSet<PgId>,
+    /// Objects on their way, of all PGs we lead.
+    pub(crate) moving: usize,
     /// Who may recover.
     pub(crate) places: Places,
     /// How fast.
@@ -157,6 +159,8 @@ pub struct Daemon {
     /// Who waits for space is to try again: there is a new map.
     pub(crate) retry_blocked: bool,
     pub(crate) space: Space,
+    /// Data and all of what was pulled and did not fit, in bytes.
+    pub(crate) unfitting_pull: Option<(u64, u64)>,
     pub(crate) injected: Injected,
     pub(crate) map_queue: VecDeque<crate::host::Queued>,
     pub(crate) map_queue_stalled: bool,
@@ -222,6 +226,7 @@ impl Daemon {
             recovered: BTreeSet::new(),
             gates_due: false,
             urgent: BTreeSet::new(),
+            moving: 0,
             places: Places::new(limits.max_backfills),
             pacer: Pacer::new(limits.recovery_share),
             held: VecDeque::new(),
@@ -249,6 +254,7 @@ impl Daemon {
             peer_space_changed: false,
             retry_blocked: false,
             space: Space::default(),
+            unfitting_pull: None,
             injected: Injected::default(),
             map_queue: VecDeque::new(),
             map_queue_stalled: false,

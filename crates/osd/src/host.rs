@@ -195,6 +195,8 @@ pub struct PgHost {
     pub course: Course,
     /// Objects on their way.
     pub transfers: Transfers,
+    /// How many of them count for the bound of all PGs ([`crate::urgent`]).
+    pub moving: usize,
     /// Removed snapshots.
     pub trimmer: Trimmer,
     /// Scrubs.
@@ -257,6 +259,7 @@ impl PgHost {
             need: Need::Nothing,
             course: Course::default(),
             transfers: Transfers::default(),
+            moving: 0,
             trimmer: Trimmer::default(),
             scrub: Scrubbing::default(),
             recount: None,

@@ -22,6 +22,13 @@ pub(crate) struct Leftovers {
     reads: ReadSet,
 }
 
+impl Leftovers {
+    /// One more that nobody needs.
+    pub fn note(&mut self, object: HObject) {
+        self.objects.push(object);
+    }
+}
+
 impl Daemon {
     /// Begins to remove what was found.
     pub(crate) fn begin_with_leftovers(&mut self, objects: Vec<HObject>, fx: &mut Effects) {

@@ -70,6 +70,7 @@ mod split;
 mod tracker;
 mod trim;
 mod unfound;
+mod urgent;
 mod watch;
 mod write;
 mod write_room;

@@ -184,7 +184,9 @@ impl Daemon {
         let map = self.maps.current().clone();
         let pgid = create.pgid;
         let leads = mapping(&map, pgid).acting_primary == Some(self.cfg.id);
-        if !leads || self.pgs.contains_key(&pgid) || self.removal_of(pgid, fx).is_some() {
+        let is_removed =
+            self.removals.contains_key(&pgid) || self.removal_beside(pgid, fx).is_some();
+        if !leads || self.pgs.contains_key(&pgid) || is_removed {
             return;
         }
         let Some(first) = self.maps.get(epoch).cloned() else { return };
@@ -217,7 +219,7 @@ impl Daemon {
         let pgid = msg.pgid;
         let (me, here) = (self.cfg.id, self.pgs.contains_key(&pgid));
         tracing::trace!("osd.{me}: pg {pgid} ({here}) from osd.{from}: {:?}", msg.body);
-        if let Some(removal) = self.removal_of(pgid, fx) {
+        if let Some(removal) = self.removal_beside(pgid, fx) {
             removal.hold(from, msg);
             return;
         }
@@ -229,8 +231,8 @@ impl Daemon {
         }
     }
 
-    /// A message about a PG that we have not got: answers that, or begins a copy. Whether there is
-    /// one now.
+    /// A message about a PG that we have not got, or that is being removed: answers that, or begins a copy. Whether
+    /// there is one now.
     fn make_copy(&mut self, from: OsdId, msg: &PgMsg, fx: &mut Effects) -> bool {
         let map = self.maps.current().clone();
         if map.pool(msg.pgid.pool).is_none() || !self.is_up() {
@@ -252,6 +254,9 @@ impl Daemon {
             if matches!(msg.body, Body::Activate { .. }) {
                 self.answer_absent(from, msg, fx);
             }
+            return false;
+        }
+        if !self.removal_has_given_way(from, msg, fx) {
             return false;
         }
         let rules = pool_rules(&map, msg.pgid.pool);

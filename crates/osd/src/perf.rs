@@ -86,6 +86,8 @@ pub struct PgCounts {
     pub led: u64,
     /// Being removed.
     pub removing: u64,
+    /// Objects on their way between copies of those that are led.
+    pub moving: u64,
 }
 
 const fn def(name: &'static str, kind: CounterKind, text: &'static str) -> CounterDef {
@@ -130,6 +132,10 @@ impl Perf {
             (def("numpg_primary", Gauge, "PGs led from here"), int(pgs.led)),
             (def("numpg_replica", Gauge, "PGs led from elsewhere"), int(pgs.all - pgs.led)),
             (def("numpg_removing", Gauge, "PGs being removed"), int(pgs.removing)),
+            (
+                def("recovery_in_flight", Gauge, "objects on their way to or from here"),
+                int(pgs.moving),
+            ),
             (bytes("stat_bytes", Gauge, "size of the device"), int(usage.total)),
             (bytes("stat_bytes_used", Gauge, "in use"), int(usage.total - usage.free)),
             (bytes("stat_bytes_avail", Gauge, "free for objects"), int(usage.available)),

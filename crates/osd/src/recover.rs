@@ -16,7 +16,7 @@ use peer::{
     BackfillProgress, BackfillProgressAck, PartFate, Pull, Push, PushAck, PushCursor, Scan,
     ScanReply,
 };
-use pg::{BackfillWork, Fx, Gate, Listing, Need, URGENT_AT_ONCE, Work};
+use pg::{BackfillWork, Fx, Gate, Listing, Need, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use store::{ReadSet, StoreError};
@@ -88,13 +88,6 @@ impl Transfers {
         }
     }
 
-    /// Whether one more object may be pushed because a client waits for it. One that waits for a good copy, to be
-    /// pulled first, is in nobody's way.
-    fn may_push_more(&self) -> bool {
-        let under_way = self.sending.values().filter(|sending| !sending.waits_for_repair);
-        under_way.take(URGENT_AT_ONCE).count() < URGENT_AT_ONCE
-    }
-
     /// A client waits for an object. Gives those who hold a part of it, or will, and do not know.
     pub(crate) fn hurry(&mut self, object: &HObject) -> BTreeSet<OsdId> {
         let mut unaware = BTreeSet::new();
@@ -158,15 +151,18 @@ impl Daemon {
         let room = self.limits.recovery_objects.min(most);
         let count = |p| self.pgs.get(p).map_or(0, |h: &PgHost| h.pg.moving_count());
         let mut moving: usize = working.iter().map(count).sum();
+        let may_pull = self.may_pull();
         for pgid in working {
             loop {
                 let now = self.now.mono;
+                let Some(host) = self.pgs.get(&pgid).filter(|h| h.only_removes()) else { break };
+                let (more_pulls, more_pushes) = self.may_hurry(host);
                 let Some(host) = self.pgs.get_mut(&pgid) else { break };
-                if !host.only_removes() {
+                let urgent = host.pg.next_urgent(may_pull && more_pulls, more_pushes);
+                let is_urgent = urgent.is_some();
+                if !is_urgent && !may_pull && !host.pg.missing().is_empty() {
                     break;
                 }
-                let urgent = host.pg.next_urgent(host.transfers.may_push_more());
-                let is_urgent = urgent.is_some();
                 if !is_urgent && host.pg.gate() == Gate::Open && !self.pacer.may_begin(now) {
                     self.paced_pulls = true;
                     break;
@@ -181,6 +177,7 @@ impl Daemon {
                     self.pacer.begins(now, Step::Write);
                 }
                 self.do_work(pgid, work, is_urgent, fx);
+                self.count_moving(pgid);
             }
             while let Some(host) = self.pgs.get_mut(&pgid)
                 && let Some(work) = host.pg.next_backfill(room)
@@ -219,6 +216,7 @@ impl Daemon {
 
     /// Keeps the list of PGs that have something to recover.
     pub(crate) fn note_recovering(&mut self, pgid: PgId) {
+        self.count_moving(pgid);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let leads = host.started && host.pg.is_primary();
         let before = host.need;
@@ -351,8 +349,9 @@ impl Daemon {
         if let Then::Part(held, ..) = &then
             && let Held::Pull(_, pull) = &**held
             && (urgent || !self.pacer.clients_work(self.now.mono))
+            && self.pgs.get(&pgid).is_some_and(|h| h.queue.is_empty())
         {
-            // The next part is asked for at once; the store keeps the order.
+            // The next part is asked for at once, as the store keeps up; it keeps the order.
             let pull = pull.clone();
             self.submit(pgid, txn, Vec::new(), fx);
             self.send_peer(from, pull.encode(), fx);
@@ -368,7 +367,7 @@ impl Daemon {
     /// Whether a part may be put into the store; if not, the sender, or another one, is told.
     fn is_usable(&mut self, from: OsdId, m: &Push, goes_back: bool, fx: &mut Effects) -> bool {
         let pgid = m.pgid;
-        let no_room = !m.pulled && self.must_leave_out(m.data.len() as u64, m.bytes());
+        let no_room = self.must_leave_out(m.data.len() as u64, m.bytes());
         let Some(host) = self.pgs.get_mut(&pgid) else { return false };
         if goes_back && !host.giving_up.wants_version(&m.object, m.version, m.exists) {
             self.nothing_to_go_back_to(pgid, from, &m.object);
@@ -386,7 +385,10 @@ impl Daemon {
             return false;
         }
         if no_room {
-            self.refuse_part(from, m, fx);
+            match m.pulled {
+                true => self.pull_later(from, m, goes_back),
+                false => self.refuse_part(from, m, fx),
+            }
             return false;
         }
         if !host.transfers.continues(from, m) {
@@ -449,6 +451,22 @@ impl Daemon {
         self.lacks_space(m.bytes());
         let ack = self.answer_to(m, PartFate::NoSpace);
         self.send_peer(from, ack.encode(), fx);
+    }
+
+    /// The same where we asked for it: what waits for the object waits for space.
+    fn pull_later(&mut self, from: OsdId, m: &Push, goes_back: bool) {
+        self.pull_did_not_fit(m.data.len() as u64, m.bytes());
+        let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
+        if goes_back {
+            host.giving_up.fetch_later(&m.object, from, m.version);
+            return;
+        }
+        let urgent = host.transfers.is_urgent(from, &m.object);
+        host.pg.give_up(&m.object, None);
+        if urgent {
+            self.hurry(m.pgid, &m.object);
+        }
+        self.note_recovering(m.pgid);
     }
 
     pub(crate) fn pulled_durable(

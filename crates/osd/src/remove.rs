@@ -1,5 +1,6 @@
 //! Removing a PG: its pool is gone, or its copy here is not needed any more. In the background, a
-//! few objects at a time.
+//! few objects at a time. To other OSDs the PG is not here from the start. When the map brings it back, the removal ends
+//! with the step that is under way, and the new copy is filled upon what is left.
 
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{PgHost, Then, account, meta_object, put_meta, sequencer};
@@ -9,6 +10,7 @@ use io::Effects;
 use pg::{MetaOp, PgMsg};
 use std::collections::VecDeque;
 use store::{Invalid, ObjectStat, ReadSet, StoreError, SubmitError, Transaction};
+use types::testing::{Probe, hit};
 use types::{ObjectKey, OsdId, PgId};
 
 /// Messages held for a PG that comes back while its old copy is being removed.
@@ -22,6 +24,8 @@ pub struct Removal {
     reads: ReadSet,
     step: Step,
     held: VecDeque<(OsdId, PgMsg)>,
+    /// No step is under way, and the PG may come back.
+    gives_way: bool,
     /// Temporaries of objects that were on their way.
     parts: Vec<ObjectKey>,
     /// Snapshot indexes that go with it.
@@ -45,20 +49,26 @@ enum Step {
     /// Nothing: something cannot be read. It is tried again when the OSD starts, or ends when the PG comes
     /// back.
     Stuck,
-    /// The records go, and the objects stay: the PG comes back as a copy that is to be filled, and that
-    /// finds them.
+    /// The records go, and the objects stay: another PG that shares them comes, as a copy that is to be filled,
+    /// and finds them.
     Records,
     /// It is done.
     Over,
 }
 
 impl Removal {
-    /// Keeps a message until the old copy is gone. The newest count.
+    /// Keeps a message until the removal gives way, or is over. The newest count.
     pub fn hold(&mut self, from: OsdId, msg: PgMsg) {
         if self.held.len() >= HELD_MESSAGES {
             self.held.pop_front();
         }
         self.held.push_back((from, msg));
+    }
+
+    /// Whether the PG itself comes back, for which it gives way.
+    fn is_in_the_way(&self, pgid: PgId) -> bool {
+        let may_give_way = matches!(self.step, Step::Objects(_) | Step::Stuck);
+        may_give_way && self.held.iter().any(|(_, msg)| msg.pgid == pgid)
     }
 }
 
@@ -68,6 +78,7 @@ impl Daemon {
     pub(crate) fn forget_pg(&mut self, pgid: PgId, fx: &mut Effects) -> Option<PgHost> {
         self.drop_ops(pgid);
         let host = self.pgs.remove(&pgid);
+        self.moving -= host.as_ref().map_or(0, |h| h.moving);
         self.forget_places(pgid, fx);
         for pgs in [
             &mut self.recovering,
@@ -103,6 +114,7 @@ impl Daemon {
             reads: ReadSet::new(),
             step: Step::Mark(host.pg.info_record()),
             held: VecDeque::new(),
+            gives_way: false,
             parts: host.transfers.take_gathering(),
             indexes: own_indexes(pgid, pg_num),
             at_once: self.limits.remove_objects,
@@ -114,6 +126,9 @@ impl Daemon {
     /// The next step of a removal.
     pub(crate) fn go_on_removing(&mut self, pgid: PgId, fx: &mut Effects) {
         let Some(removal) = self.removals.get_mut(&pgid) else { return };
+        if removal.is_in_the_way(pgid) {
+            return self.give_way(pgid, fx);
+        }
         let mut txn = Transaction::new(sequencer(pgid));
         txn.account = account(pgid);
         txn.may_use_reserve = true;
@@ -165,18 +180,57 @@ impl Daemon {
         self.submit_removal(pgid, txn, next, fx);
     }
 
-    /// The removal that deletes objects of a PG that comes back: of the PG itself, or of one it was split
-    /// from.
-    pub(crate) fn removal_of(&mut self, pgid: PgId, fx: &mut Effects) -> Option<&mut Removal> {
+    /// Messages are held that make a copy of the PG. If by now no newer map has taken that back, the copy finds the
+    /// objects that are left, and the removal ends: it may need minutes, in which nobody could use the PG.
+    fn give_way(&mut self, pgid: PgId, fx: &mut Effects) {
+        let Some(removal) = self.removals.get_mut(&pgid) else { return };
+        removal.gives_way = true;
+        let held = std::mem::take(&mut removal.held).into_iter();
+        let (own, others): (Vec<_>, Vec<_>) = held.partition(|(_, msg)| msg.pgid == pgid);
+        for (from, msg) in own.into_iter().chain(others) {
+            self.on_peering(from, msg, fx);
+        }
+        if let Some(removal) = self.removals.get_mut(&pgid) {
+            removal.gives_way = false;
+            self.go_on_removing(pgid, fx);
+        }
+    }
+
+    /// A message makes a copy of a PG. Whether no removal of an old one is in its way any more: that gives way when
+    /// the step that is under way is done, and holds the message until then.
+    pub(crate) fn removal_has_given_way(
+        &mut self,
+        from: OsdId,
+        msg: &PgMsg,
+        fx: &mut Effects,
+    ) -> bool {
+        let pgid = msg.pgid;
+        let Some(removal) = self.removals.get_mut(&pgid) else { return true };
+        if removal.gives_way {
+            hit(Probe::RemovalGaveWay);
+            self.removals.remove(&pgid);
+            // The old records go before the copy has any.
+            self.leftovers.note(meta_object(pgid));
+            return true;
+        }
+        removal.hold(from, msg.clone());
+        if matches!(removal.step, Step::Stuck) {
+            self.go_on_removing(pgid, fx);
+        }
+        false
+    }
+
+    /// The removal of another PG, which it was split from or is joined with, that deletes objects of this one.
+    pub(crate) fn removal_beside(&mut self, pgid: PgId, fx: &mut Effects) -> Option<&mut Removal> {
         if self.removals.is_empty() {
             return None;
         }
         let pg_num = self.maps.current().pool(pgid.pool).map_or(1, |p| p.pg_num.max(1));
         let (first, end) = key_range(pgid, pg_num);
-        let same = |p: &PgId, r: &Removal| {
-            *p == pgid || (p.pool == pgid.pool && r.first < end && first < r.end)
+        let shares = |p: &PgId, r: &Removal| {
+            *p != pgid && p.pool == pgid.pool && r.first < end && first < r.end
         };
-        let (&of, removal) = self.removals.iter_mut().find(|(p, r)| same(p, r))?;
+        let (&of, removal) = self.removals.iter_mut().find(|(p, r)| shares(p, r))?;
         if matches!(removal.step, Step::Stuck) {
             removal.step = Step::Records;
             self.go_on_removing(of, fx);
@@ -222,9 +276,11 @@ impl Daemon {
             Err(why) => {
                 tracing::error!("osd.{}: pg {pgid} cannot be removed: {why}", self.cfg.id);
                 self.perf.read_errors += 1;
-                let comes_back = !removal.held.is_empty();
                 let tried_all = matches!(removal.step, Step::Records);
-                removal.step = if comes_back && !tried_all { Step::Records } else { Step::Stuck };
+                removal.step = Step::Stuck;
+                if !removal.held.is_empty() && !removal.is_in_the_way(pgid) && !tried_all {
+                    removal.step = Step::Records;
+                }
                 removal.reads = ReadSet::new();
                 self.go_on_removing(pgid, fx);
             }

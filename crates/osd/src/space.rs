@@ -15,6 +15,8 @@
 //!   those they hold writes as if the space was lacking with them, whether or not there is a mon.
 //!   That ends when there is room for what was refused, and [`AGAIN_PERCENT`] more.
 //! * Nor is it brought objects that it misses. Writes of these wait, but for deletions.
+//! * What a primary misses itself it pulls as long as there is room for it as for a replica's writes. Then
+//!   requests of these objects wait.
 
 use crate::daemon::Daemon;
 use crate::host::{OpId, PgHost};
@@ -152,12 +154,32 @@ impl Daemon {
             self.count_injected();
             return true;
         }
+        !self.has_room_for(data, bytes)
+    }
+
+    fn has_room_for(&self, data: u64, bytes: u64) -> bool {
         let (kept_percent, slack) = match data <= SMALL_BYTES {
             true => (SMALL_LEAVE_PERCENT, SMALL_SLACK_BYTES),
             false => (LARGE_LEAVE_PERCENT, SLACK_BYTES),
         };
+        let is_full = self.injected.fullness >= Fullness::Failsafe;
         let (spare, wanted) = (self.store.spare_bytes(kept_percent), bytes + slack);
-        spare < wanted + QUEUED_AT_MOST_BYTES && spare < wanted + self.queued_bytes()
+        let is_plenty = spare >= wanted + QUEUED_AT_MOST_BYTES;
+        !is_full && (is_plenty || spare >= wanted + self.queued_bytes())
+    }
+
+    /// What a primary has pulled did not fit. Nothing is pulled before there is room for it.
+    pub(crate) fn pull_did_not_fit(&mut self, data: u64, bytes: u64) {
+        hit(Probe::PullRefused);
+        self.lacks_space(bytes);
+        self.unfitting_pull = Some((data, bytes));
+    }
+
+    /// Whether objects may be pulled.
+    pub(crate) fn may_pull(&mut self) -> bool {
+        self.unfitting_pull =
+            self.unfitting_pull.filter(|(data, bytes)| !self.has_room_for(*data, *bytes));
+        self.unfitting_pull.is_none()
     }
 
     /// What transactions will take for which the store was too busy yet.

@@ -13,8 +13,7 @@ use admin::{Answer, Args, CommandError};
 use io::Effects;
 use peer::{Pull, View};
 use pg::GiveUp;
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::collections::{BTreeMap, BTreeSet};
 use store::{Miss, ReadSet, StoreError, SubmitError};
 use types::testing::{Probe, hit};
 use types::{Eversion, HObject, OsdId, PgId};
@@ -44,6 +43,13 @@ enum Step {
 #[derive(Debug, Default)]
 pub struct GivingUp {
     steps: BTreeMap<HObject, Step>,
+    /// Those whose next step may be done, and those whose older state is to be fetched.
+    ready: BTreeSet<HObject>,
+    to_fetch: BTreeSet<HObject>,
+    /// Those whose older state is on its way.
+    fetching_older: BTreeSet<HObject>,
+    /// Those that are logged, by their versions.
+    logged: BTreeMap<Eversion, HObject>,
     /// Those of which no client was ever told, and the clones, and their versions, that may have to go with them: as
     /// the log said when that was found out. It may be trimmed since.
     never_acknowledged: BTreeMap<HObject, Vec<(HObject, Eversion)>>,
@@ -68,17 +74,56 @@ impl GivingUp {
 
     /// The older state has come.
     pub(crate) fn is_here(&mut self, object: &HObject) {
-        self.steps.insert(object.clone(), Step::Log);
+        self.set(object, Some(Step::Log));
+    }
+
+    /// How many older states are on their way.
+    pub(crate) fn fetching_count(&self) -> usize {
+        self.fetching_older.len()
+    }
+
+    /// The next object that something can be done for, and what. One may always be on its way.
+    fn next(&self, may_fetch: bool, more: bool) -> Option<(HObject, Step)> {
+        let may_fetch = may_fetch && (more || self.fetching_older.is_empty());
+        let fetch = || self.to_fetch.first().filter(|_| may_fetch);
+        let object = self.ready.first().or_else(fetch)?;
+        Some((object.clone(), *self.steps.get(object)?))
+    }
+
+    /// The one that is logged as this version is logged everywhere.
+    fn is_logged(&mut self, version: Eversion) {
+        if let Some(object) = self.logged.get(&version).cloned() {
+            self.set(&object, Some(Step::Stamp(version)));
+        }
+    }
+
+    /// There was no space for it.
+    pub(crate) fn fetch_later(&mut self, object: &HObject, from: OsdId, version: Eversion) {
+        self.set(object, Some(Step::Fetch(from, version)));
     }
 
     /// The next step for an object; `None`: that was the last one, and nothing of it is remembered.
     fn set(&mut self, object: &HObject, step: Option<Step>) {
-        if let Some(step) = step {
-            self.steps.insert(object.clone(), step);
-        } else {
-            self.steps.remove(object);
-            self.never_acknowledged.remove(object);
+        self.ready.remove(object);
+        self.to_fetch.remove(object);
+        self.fetching_older.remove(object);
+        let before = match step {
+            Some(step) => self.steps.insert(object.clone(), step),
+            None => {
+                self.never_acknowledged.remove(object);
+                self.steps.remove(object)
+            }
+        };
+        if let Some(Step::Logged(version)) = before {
+            self.logged.remove(&version);
         }
+        match step {
+            None => false,
+            Some(Step::Fetch(..)) => self.to_fetch.insert(object.clone()),
+            Some(Step::Fetching(_)) => self.fetching_older.insert(object.clone()),
+            Some(Step::Logged(version)) => self.logged.insert(version, object.clone()).is_none(),
+            Some(Step::Delete | Step::Log | Step::Stamp(_)) => self.ready.insert(object.clone()),
+        };
     }
 
     /// The clones, and their versions, that go with an object that goes back to a version.
@@ -105,7 +150,9 @@ impl PgHost {
         let plan = self.pg.give_up_unfound(&object, revert);
         let pgid = self.pg.info().pgid;
         tracing::warn!("osd.{me}: pg {pgid}: {object} is given up: {plan}");
-        self.giving_up.steps.entry(object).or_insert(first_step(plan, me));
+        if !self.giving_up.steps.contains_key(&object) {
+            self.giving_up.set(&object, Some(first_step(plan, me)));
+        }
     }
 }
 
@@ -177,6 +224,7 @@ impl Daemon {
     /// Goes on with what is given up, a bounded number of objects a turn.
     pub(crate) fn go_on_giving_up(&mut self, fx: &mut Effects) {
         let mut left = AT_ONCE;
+        let may_fetch = self.may_pull();
         for pgid in self.giving_up.iter().copied().collect::<Vec<_>>() {
             if self.pgs.get_mut(&pgid).is_some_and(|h| std::mem::take(&mut h.giving_up.asks)) {
                 self.run_pg(pgid, fx, |pg, ctx, out| pg.ask_for_unfound(ctx.map, out));
@@ -188,12 +236,12 @@ impl Daemon {
             if host.giving_up.fetching || !host.is_settled() || !host.pg.may_give_up() {
                 continue;
             }
-            let mut after = None;
-            while let Some((object, step)) = self.next_given_up(pgid, after.as_ref()) {
+            self.forget_what_was_found(pgid);
+            while let Some((object, step)) = self.next_given_up(pgid, may_fetch) {
                 if left == 0 {
                     return;
                 }
-                after = Some(object.clone());
+                left -= 1;
                 let decided = matches!(step, Step::Logged(_) | Step::Stamp(_));
                 let unfound = |h: &PgHost| h.pg.is_unfound(&object);
                 if !decided && !self.pgs.get(&pgid).is_some_and(unfound) {
@@ -201,19 +249,26 @@ impl Daemon {
                     self.set_step(pgid, &object, None);
                     continue;
                 }
-                let waits = matches!(step, Step::Fetching(_) | Step::Logged(_));
-                left -= usize::from(!waits);
-                if !waits && !self.give_up_step(pgid, object, step, fx) {
+                if !self.give_up_step(pgid, object, step, fx) {
                     break;
                 }
             }
         }
     }
 
-    fn next_given_up(&self, pgid: PgId, after: Option<&HObject>) -> Option<(HObject, Step)> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut rest = self.pgs.get(&pgid)?.giving_up.steps.range((from, Bound::Unbounded));
-        rest.next().map(|(object, step)| (object.clone(), *step))
+    fn next_given_up(&self, pgid: PgId, may_fetch: bool) -> Option<(HObject, Step)> {
+        let host = self.pgs.get(&pgid)?;
+        host.giving_up.next(may_fetch, self.may_move_more())
+    }
+
+    /// Somebody has what is on its way in an older state.
+    fn forget_what_was_found(&mut self, pgid: PgId) {
+        let Some(host) = self.pgs.get(&pgid) else { return };
+        let fetching = host.giving_up.fetching_older.iter();
+        let found: Vec<_> =
+            fetching.filter(|object| !host.pg.is_unfound(object)).cloned().collect();
+        found.iter().for_each(|object| self.set_step(pgid, object, None));
+        self.count_moving(pgid);
     }
 
     /// `false`: the store wants time, or something to be read first.
@@ -268,6 +323,7 @@ impl Daemon {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         host.dirty = true;
         host.giving_up.set(object, step);
+        self.count_moving(pgid);
     }
 
     /// Gives the older state that is here the version that counts now.
@@ -309,10 +365,7 @@ impl Daemon {
     pub(crate) fn give_up_committed(&mut self, pgid: PgId, version: Eversion, head: &HObject) {
         self.unstall(pgid, head, false);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let logged = host.giving_up.steps.values_mut().find(|s| **s == Step::Logged(version));
-        if let Some(step) = logged {
-            *step = Step::Stamp(version);
-        }
+        host.giving_up.is_logged(version);
         self.note_recovering(pgid);
         self.report_soon();
     }
@@ -361,5 +414,45 @@ mod tests {
         assert_eq!(giving_up.clones_that_go(&head, at(5)), clones[1..]);
         giving_up.set(&head, None);
         assert!(giving_up.clones_that_go(&head, Eversion::ZERO).is_empty());
+    }
+
+    /// All of them were asked for at once, and each step looked at all that were on their way.
+    #[test]
+    fn older_states_of_many_objects_are_fetched_a_few_at_a_time() {
+        const OBJECTS: u64 = 1000;
+        const AT_ONCE: usize = 32;
+        let at = |n| Eversion::new(Epoch(1), n);
+        let named = |i: u64| HObject { hash: i as u32, ..HObject::min().head() };
+        let mut giving_up = GivingUp::default();
+        for i in 0..OBJECTS {
+            giving_up.set(&named(i), Some(Step::Fetch(OsdId(2), at(i + 1))));
+        }
+        let mut steps = 0;
+        for round in 0.. {
+            while let Some((object, step)) =
+                giving_up.next(true, giving_up.fetching_count() < AT_ONCE)
+            {
+                steps += 1;
+                let next = match step {
+                    Step::Fetch(_, version) => Some(Step::Fetching(version)),
+                    Step::Log => Some(Step::Logged(at(OBJECTS + steps))),
+                    _ => None,
+                };
+                giving_up.set(&object, next);
+                assert!(giving_up.fetching_count() <= AT_ONCE);
+            }
+            assert!(giving_up.next(false, true).is_none(), "all wait");
+            assert!(round > 0 || giving_up.fetching_count() == AT_ONCE);
+            // One object comes at a time.
+            let come = giving_up.fetching_older.first().cloned();
+            come.iter().for_each(|object| giving_up.is_here(object));
+            let logged = giving_up.logged.keys().copied().collect::<Vec<_>>();
+            logged.into_iter().for_each(|version| giving_up.is_logged(version));
+            if giving_up.steps.is_empty() {
+                break;
+            }
+        }
+        assert_eq!(steps, 3 * OBJECTS, "to ask, to log, to stamp");
+        assert!(giving_up.logged.is_empty() && giving_up.ready.is_empty());
     }
 }

@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(brought(2, &clone(), at(5, 11)), (Readiness::Ready, Readiness::Ready));
         pg.hurry(&object());
         assert_eq!(
-            pushed(pg.next_urgent(true)),
+            pushed(pg.next_urgent(true, true)),
             Some(clone()),
             "who wants to write the one waits for the other"
         );

@@ -54,7 +54,7 @@ pub use persist::{
 };
 pub use pg::{Ctx, Fx, Notice, Pg, Stage};
 pub use prior::Prior;
-pub use recovery::{Gate, Need, Readiness, URGENT_AT_ONCE, Work};
+pub use recovery::{Gate, Need, Readiness, Work};
 pub use replicate::{Behind, InFlight, LogLimits, Taken, Target};
 pub use reserve::{Forced, Reserver, Turn};
 pub use status::{PeerView, StateBits};

@@ -41,9 +41,6 @@ pub enum Need {
     Backfill,
 }
 
-/// Objects of a PG that are pulled at once because clients wait for them, and those that are pushed.
-pub const URGENT_AT_ONCE: usize = 32;
-
 /// An object that is written all the time is pushed at last, and its writes wait.
 const PUT_OFF_AT_MOST: u8 = 3;
 
@@ -226,7 +223,7 @@ impl Pg {
     /// The next object to move. It counts as under way until [`Pg::pulled`], [`Pg::pushed`] or
     /// [`Pg::give_up`].
     pub fn next_recovery(&mut self) -> Option<Work> {
-        self.next_urgent(true).or_else(|| self.next_in_turn())
+        self.next_urgent(true, true).or_else(|| self.next_in_turn())
     }
 
     /// The next one when nobody waits for another.
@@ -249,15 +246,13 @@ impl Pg {
         !(self.recovery.urgent_pulls.is_empty() && self.recovery.urgent_pushes.is_empty())
     }
 
-    /// The next object that a client waits for, of so many at once: thousands of them would be in memory together.
-    /// Whether one may be pushed the host says, who knows which pushes wait for what is pulled.
-    pub fn next_urgent(&mut self, may_push: bool) -> Option<Work> {
+    /// The next object that a client waits for. Whether one may be pulled or pushed the host says, who knows what all
+    /// PGs have on their way, whether there is space, and which pushes wait for what is pulled.
+    pub fn next_urgent(&mut self, may_pull: bool, may_push: bool) -> Option<Work> {
         if self.stage != Stage::Active {
             return None;
         }
-        while self.recovery.pulling.len() < URGENT_AT_ONCE
-            && let Some(object) = self.recovery.urgent_pulls.pop()
-        {
+        while may_pull && let Some(object) = self.recovery.urgent_pulls.pop() {
             if let Some(work) = self.work_on(&object) {
                 return Some(work);
             }

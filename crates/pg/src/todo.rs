@@ -219,7 +219,7 @@ pub(crate) mod tests {
     use crate::left_out::{at, copy, peer};
     use crate::missing::{Missing, MissingItem};
     use crate::pg::{Fx, Pg, Stage};
-    use crate::recovery::{Need, URGENT_AT_ONCE, Work};
+    use crate::recovery::{Need, Work};
     use std::cell::Cell;
     use types::{ByteString, Eversion, HObject, OsdId, PoolId, SnapId};
 
@@ -266,11 +266,11 @@ pub(crate) mod tests {
         }
         for i in (0..OBJECTS).filter(|i| !unfound(*i)) {
             // What is not known to be on its way is asked for again.
-            let work = pg.next_urgent(true).expect("somebody waits");
+            let work = pg.next_urgent(true, true).expect("somebody waits");
             assert!(matches!(work, Work::Pull { object: o, .. } if o == object(i)));
             pg.give_up(&object(i), None);
         }
-        assert!(pg.next_urgent(true).is_none() && !pg.has_urgent());
+        assert!(pg.next_urgent(true, true).is_none() && !pg.has_urgent());
         let (mut steps, mut fx) = (0, Fx::default());
         while ask(&mut pg) == Need::Recovery {
             steps += 1;
@@ -292,23 +292,21 @@ pub(crate) mod tests {
         assert_eq!(pg.unfound_count() as u64, OBJECTS / 2);
     }
 
-    /// Thousands of them would be in memory together. A push may wait for what is pulled, but not the other way
-    /// round.
+    /// The host bounds how many are on their way. A push may wait for what is pulled, but not the other way round.
     #[test]
-    fn so_many_objects_that_clients_wait_for_are_on_their_way_at_once() {
+    fn what_clients_wait_for_is_moved_when_the_host_lets_it() {
         let mut pg = copy(Stage::Active, &[1, 2]);
         pg.info.last_update = at(5, OBJECTS + 1);
         let half = |i: u64| i < OBJECTS / 2;
         pg.missing = missing(half);
         peer(&mut pg, 2, missing(|i| !half(i)));
         (0..OBJECTS).rev().for_each(|i| pg.hurry(&object(i)));
-        let pulls = std::iter::from_fn(|| pg.next_urgent(false)).count();
-        assert_eq!(pulls, URGENT_AT_ONCE);
+        assert!(pg.next_urgent(false, false).is_none());
         assert!(pg.next_in_turn().is_none(), "these go first");
-        assert!(matches!(pg.next_urgent(true), Some(Work::Push { .. })));
-        let pulled = pg.pulling().next().map(|(o, _)| o.clone()).expect("they are");
-        pg.pulled(&pulled, &mut Fx::default());
-        assert!(matches!(pg.next_urgent(false), Some(Work::Pull { .. })));
+        assert!(matches!(pg.next_urgent(false, true), Some(Work::Push { .. })));
+        assert!(matches!(pg.next_urgent(true, true), Some(Work::Pull { .. })));
+        assert!(matches!(pg.next_urgent(true, false), Some(Work::Pull { .. })));
+        assert_eq!((pg.pulling().count(), pg.pushing().count()), (2, 1));
     }
 
     /// Recovery waits for its turn, while an object that a copy lacks is written again and again.

@@ -104,10 +104,14 @@ named! {
         WholeWanted,
         /// there was no space for an object that was pushed
         PushRefused,
+        /// there was no space for an object that a primary had pulled
+        PullRefused,
         /// a write came with the push that it met
         WriteBesidePush,
         /// parts of objects that were not to be made whole any more were removed
         PartsGivenUp,
+        /// a PG came back while its old copy was being removed
+        RemovalGaveWay,
         /// Objects to be removed were too much for one transaction.
         RemovalDivided,
         /// An object was sent whole: another version that it shares something with cannot be read.

@@ -523,6 +523,7 @@ impl Daemon {
             all: self.pgs.len() as u64,
             led,
             removing: self.removals.len() as u64,
+            moving: self.moving as u64,
         };
         let in_flight = (self.ops.len() as u64, self.in_hand.own as u64);
         vec![

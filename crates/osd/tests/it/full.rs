@@ -6,6 +6,8 @@ use crate::basic::{read, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, Options, output};
 use crate::scrub::scrub;
+use maps::OsdMapFlags;
+use pg::StateBits;
 use serde_json::json;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -288,6 +290,54 @@ fn a_copy_without_space_for_what_it_missed_stops_nobody_from_making_some() {
         assert_whole(&mut c, kept);
         assert_small_one_has(&mut c, kept);
     }
+}
+
+/// A full OSD leads PGs of which it misses some objects, and clients want those. It took its reserve for them, which is
+/// for deletions and records: without that it could not even say that its PGs are active.
+#[test]
+fn what_a_full_primary_misses_waits_for_space_and_deletions_do_not() {
+    let mut c = cluster(3, &[64 * MIB; 3]);
+    [0, 2].iter().for_each(|osd| c.on_mon(|m| m.set_affinity(OsdId(*osd), 0)));
+    c.wait_clean();
+    let (here, missed) = ([0, 1, 2], [100, 101, 102, 103]);
+    let write_some = |c: &mut Cluster, some: &[usize]| {
+        let tids: Vec<u64> = some.iter().map(|i| write(c, *i)).collect();
+        tids.into_iter().for_each(|tid| assert_eq!(c.wait_for(tid).result, 0));
+    };
+    write_some(&mut c, &here);
+    c.off[1] = true;
+    c.crash(1);
+    c.run_until(PATIENCE, |c| c.mon.borrow().map.is_down(OsdId(1)));
+    write_some(&mut c, &missed);
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
+    c.start(1);
+    c.run_until(PATIENCE, |c| {
+        let mon = c.mon.borrow();
+        let leads = |s: &peer::PgStat| s.acting.first() == Some(&OsdId(1));
+        mon.stats.values().all(|s| StateBits(s.state).has(StateBits::ACTIVE) && leads(s))
+    });
+    let say = |c: &mut Cluster, fullness: &str| {
+        let command = json!({ "prefix": "injectfull", "type": fullness });
+        assert_eq!(tell(c, 1, &command).0, 0);
+    };
+    take_hits();
+    say(&mut c, "failsafe");
+    let ask = |i| (i, c.on_client(|cl| cl.request(name(i), vec![read(0, 0)], false)));
+    let asked = missed.map(ask);
+    c.pass(STANDSTILL);
+    assert_eq!(c.client.borrow().outstanding(), missed.len(), "there is no space for them");
+    let refused = hits_of(Probe::PullRefused);
+    assert!((1..=missed.len() as u64).contains(&refused), "{refused} times");
+    assert_eq!(c.call(name(0), vec![remove()], true).result, 0);
+    say(&mut c, "none");
+    for (i, tid) in asked {
+        let got = c.wait_for(tid);
+        assert!(got.result == 0 && output(&got, 0) == content(i), "object {i}");
+    }
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NONE));
+    c.run_until(PATIENCE, |c| !is_full(c, 1));
+    c.wait_clean();
+    assert_whole(&mut c, &[1, 2, 100, 101, 102, 103]);
 }
 
 /// What the primary's log can just take is no more than what its replicas' can, which add something of

@@ -20,6 +20,7 @@ mod memory;
 mod model;
 mod mon;
 mod pace;
+mod remove;
 mod repair;
 mod reserve;
 mod scrub;

@@ -1,5 +1,6 @@
 //! Recovery beside clients: what they wait for, what they do not, and how fast it goes.
 
+use crate::admin::ask;
 use crate::basic::{read, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, Options, output};
@@ -343,4 +344,50 @@ fn a_push_that_is_put_off_leaves_nothing_behind() {
         let record = crate::scrub::scrub(&mut c, pgid, true, false);
         assert_eq!((record.errors(), record.objects_repaired), (0, 0), "seed {seed}: {record:?}");
     }
+}
+
+/// An OSD comes back, and clients wait for objects in all its PGs. Each PG had a bound of its own: all of it together
+/// was more than memory, or a session with another OSD, takes.
+#[test]
+fn what_clients_wait_for_comes_a_few_objects_at_a_time_of_all_pgs_together() {
+    const PGS: u32 = 16;
+    const OF_EACH: usize = 8;
+    const AT_ONCE: u64 = 32;
+    let mut c = Cluster::new(1, 2, &Options::new());
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, PGS));
+    c.on_mon(|m| m.set_affinity(OsdId(1), 0));
+    c.wait_clean();
+    let mut of_each = std::collections::BTreeMap::new();
+    let few = |i: &usize| {
+        let of_its: &mut usize = of_each.entry(c.client.borrow().pg_of(&name(*i))).or_default();
+        *of_its += 1;
+        *of_its <= OF_EACH
+    };
+    let objects: Vec<usize> = (0..1000).filter(few).collect();
+    assert_eq!(objects.len(), PGS as usize * OF_EACH);
+    stop(&mut c, 0);
+    for i in &objects {
+        assert_eq!(c.call(name(*i), vec![write_full(&[1; 3000])], true).result, 0);
+    }
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
+    c.start(0);
+    c.run_until(20 * SECOND, |c| {
+        let mon = c.mon.borrow();
+        let leads = |s: &peer::PgStat| s.acting.first() == Some(&OsdId(0));
+        mon.stats.values().all(|s| StateBits(s.state).has(StateBits::ACTIVE) && leads(s))
+    });
+    let node = c.osds[0];
+    c.world.set_slow_disks(node, 3000);
+    let read = |c: &mut Cluster, i: usize| {
+        c.on_client(|cl| cl.request(name(i), vec![read(0, 0)], false));
+    };
+    objects.iter().for_each(|i| read(&mut c, *i));
+    let mut most = 0;
+    for _ in 0..100 {
+        let moving = ask(&mut c, 0, "perf dump")["osd"]["recovery_in_flight"].as_u64();
+        most = most.max(moving.expect("a count"));
+    }
+    assert!((AT_ONCE..AT_ONCE + u64::from(PGS)).contains(&most), "{most} at once");
+    c.world.set_slow_disks(node, 1);
+    c.run_until(20 * SECOND, |c| c.client.borrow().outstanding() == 0);
 }
