@@ -68,6 +68,7 @@ mod compress;
 mod config;
 mod error;
 mod fsck;
+mod gaps;
 mod keys;
 mod memtable;
 mod mkfs;

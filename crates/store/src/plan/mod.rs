@@ -14,7 +14,9 @@ mod values;
 
 use crate::accounts::PackedDelta;
 use crate::alloc::{Allocator, Run, push_run};
+use crate::codec::Decoded;
 use crate::compress::Codec;
+use crate::gaps::Gaps;
 use crate::keys::{self, Key};
 use crate::memtable::{Found, Memtable};
 use crate::rows::{Onode, Slot};
@@ -43,13 +45,33 @@ pub(crate) struct Rows {
     pub frozen: Option<Memtable>,
     pub tree: Tree,
     pub pages: PageCache,
+    /// What scans found to be removed.
+    pub gaps: Gaps,
 }
 
 impl Rows {
+    /// Takes in the changes of transaction `txn`.
+    pub fn absorb(&mut self, changes: Memtable, txn: u64) -> Decoded<()> {
+        // What they put may be where there was nothing.
+        self.close_gaps();
+        self.active.absorb(changes, txn)
+    }
+
+    /// Deletes as ranges what scans found to be removed, before anything else changes.
+    pub fn close_gaps(&mut self) {
+        if self.gaps.is_empty() {
+            return;
+        }
+        for gap in self.gaps.take() {
+            let to = gap.to();
+            self.active.delete_range(gap.from, to, gap.txn);
+        }
+    }
+
     /// All layers, to be read.
     pub fn view(&self) -> View<'_> {
         let layers = std::iter::once(&self.active).chain(&self.frozen).collect();
-        View { layers, tree: self.tree, pages: &self.pages, watch: None }
+        View { layers, tree: self.tree, pages: &self.pages, watch: None, gaps: Some(&self.gaps) }
     }
 
     /// The row of a key, and the transaction that made it so (0: long ago).
@@ -240,7 +262,7 @@ impl<'a> Plan<'a> {
         let rows = self.cx.rows;
         let staged = std::iter::once(&self.out.changes);
         let layers = staged.chain(std::iter::once(&rows.active)).chain(&rows.frozen).collect();
-        f(&View { layers, tree: rows.tree, pages: &rows.pages, watch: Some(&watch) })
+        f(&View { layers, tree: rows.tree, pages: &rows.pages, watch: Some(&watch), gaps: None })
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, TreeMiss> {

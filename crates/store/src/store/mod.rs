@@ -317,6 +317,7 @@ impl Store {
         Counters {
             page_hits,
             page_misses,
+            removed_rows_passed: self.rows.gaps.passed(),
             log_answer_ns,
             kept_blocks_read: self.blocks.hits(),
             kept_bytes: self.blocks.bytes() as u64,
