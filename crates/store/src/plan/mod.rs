@@ -493,23 +493,22 @@ impl<'a> Plan<'a> {
             } else if slot.shared {
                 push_run(&mut shared, Run { start: slot.phys, len: 1 });
             } else {
-                self.free_block(slot.phys)?;
+                self.free_block(slot.phys);
             }
         }
         shared.into_iter().try_for_each(|run| self.drop_references(run))
     }
 
-    fn free_block(&mut self, place: u64) -> Planned<()> {
-        if !self.alloc.is_data(place) {
-            return self.problem("an extent refers to a block that is marked as free");
-        }
+    fn free_block(&mut self, place: u64) {
         self.out.blocks.remove(place);
         push_run(&mut self.out.freed, Run { start: place, len: 1 });
-        Ok(())
     }
 
-    /// Two extents that are not marked as shared may not refer to one block.
+    /// What is freed was in use, and two extents that are not marked as shared may not refer to one block.
     fn check_freed(&mut self) -> Planned<()> {
+        if !self.out.freed.iter().all(|run| self.alloc.is_data(*run)) {
+            return self.problem("an extent refers to a block that is marked as free");
+        }
         if self.out.freed.len() < 2 {
             return Ok(());
         }
