@@ -75,6 +75,9 @@ mod mkfs;
 pub mod model;
 mod mount;
 mod patch;
+#[cfg(test)]
+mod pauses;
+mod places;
 mod plan;
 mod rows;
 mod store;
