@@ -50,8 +50,8 @@ impl Gaps {
         self.passed.get()
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.found.borrow().is_empty()
+    pub fn is_empty(&mut self) -> bool {
+        self.found.get_mut().is_empty()
     }
 
     pub fn take(&mut self) -> Vec<Gap> {

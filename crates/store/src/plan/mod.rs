@@ -58,10 +58,15 @@ impl Rows {
     }
 
     /// Deletes as ranges what scans found to be removed, before anything else changes.
+    #[inline]
     pub fn close_gaps(&mut self) {
-        if self.gaps.is_empty() {
-            return;
+        // Nearly always there are none.
+        if !self.gaps.is_empty() {
+            self.delete_gaps();
         }
+    }
+
+    fn delete_gaps(&mut self) {
         for gap in self.gaps.take() {
             let to = gap.to();
             self.active.delete_range(gap.from, to, gap.txn);

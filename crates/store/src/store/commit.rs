@@ -114,7 +114,11 @@ impl Store {
 
     /// Gives up some of the part of the log that the superblock does not need, unless it is being read.
     pub(super) fn release_log(&mut self) {
-        let released = self.wal.release(self.needed_log(), BATCHES_PER_TURN);
+        let to = self.needed_log();
+        if to.seq <= self.wal.tail().seq {
+            return;
+        }
+        let released = self.wal.release(to, BATCHES_PER_TURN);
         if released > 0 {
             self.work_left |= released == BATCHES_PER_TURN;
             self.epoch += 1;
