@@ -199,7 +199,7 @@ mod tests {
             assert!(taken <= bytes, "{taken} bytes");
             assert!(n != 199_999 || taken > bytes / 2, "{taken} bytes");
         }
-        assert!((1..2 * PART_ROWS).contains(&most), "{most} rows at once");
+        assert!((1..4096).contains(&most), "{most} rows at once");
         assert!(cache.len_and_bytes().1 > bytes / 2);
     }
 }
