@@ -623,7 +623,7 @@ fn a_queue_does_not_pass_over_again_what_was_taken_from_it() {
     }
     let checkpoints = rig.store.counters().checkpoints;
     let passed = rig.store.counters().removed_rows_passed;
-    // It was 10 the second time, 20 the third, ...: 800,000.
+    // They were 99,000, however often a checkpoint ended some of them.
     assert!(passed < 12_000, "{passed} rows, in {checkpoints} checkpoints");
     assert_eq!(rig.object(&key(1)).unwrap().unwrap().omap.len(), 0);
     assert_clean(&mut rig.unmount(), &tiny_config(), "a queue");
