@@ -40,8 +40,8 @@ pub struct Devices {
     pub wal: Option<DeviceInfo>,
 }
 
-/// The settings. All memory the store takes beside them: two bits per 4 KiB of the device (64 MiB for a TiB),
-/// and what operations in flight hold.
+/// The settings. All memory the store takes beside them: a bit per 4 KiB of the device (32 MiB for a TiB), and
+/// what operations in flight hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Memory for tree nodes.

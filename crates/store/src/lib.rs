@@ -68,12 +68,16 @@ mod compress;
 mod config;
 mod error;
 mod fsck;
+mod gaps;
 mod keys;
 mod memtable;
 mod mkfs;
 pub mod model;
 mod mount;
 mod patch;
+#[cfg(test)]
+mod pauses;
+mod places;
 mod plan;
 mod rows;
 mod store;

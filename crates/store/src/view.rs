@@ -1,5 +1,6 @@
 //! Reading the ordered space: memtables over the tree.
 
+use crate::gaps::{Gaps, Passing};
 use crate::memtable::{Change, Changes, Found, Memtable};
 use crate::patch::Patch;
 use crate::rows::Shard;
@@ -22,6 +23,8 @@ pub(crate) struct View<'a> {
     pub pages: &'a PageCache,
     /// Told the transaction of every change that an answer depends on.
     pub watch: Option<&'a dyn Fn(u64)>,
+    /// Told what scans find to be removed from the newest layer on.
+    pub gaps: Option<&'a Gaps>,
 }
 
 impl<'a> View<'a> {
@@ -92,6 +95,19 @@ impl<'a> View<'a> {
         if from >= to {
             return Ok(());
         }
+        let mut passing = Passing::new(self.gaps);
+        let scanned = self.scan_rows(from, to, &mut passing, f);
+        passing.end();
+        scanned
+    }
+
+    fn scan_rows(
+        &self,
+        from: &[u8],
+        to: &[u8],
+        passing: &mut Passing<'_>,
+        f: &mut dyn FnMut(&[u8], &Bytes) -> bool,
+    ) -> Result<(), TreeMiss> {
         self.note_ranges(from, to);
         let mut tree = Cursor::new(self.tree, self.pages, to);
         tree.seek(from)?;
@@ -116,12 +132,13 @@ impl<'a> View<'a> {
             if key >= to {
                 return Ok(());
             }
-            if let Some(end) = self.hidden_until(key, source) {
+            if let Some(end) = self.hidden_until(key, source, passing)? {
                 let end = crate::keys::Key::from_slice(end);
                 self.skip_to(source, &end, &mut heads, &mut tree)?;
                 continue;
             }
             if source == self.layers.len() {
+                passing.end();
                 if !f(key, &tree.value()) {
                     return Ok(());
                 }
@@ -129,7 +146,7 @@ impl<'a> View<'a> {
                 continue;
             }
             let key = crate::keys::Key::from_slice(key);
-            if !self.take(source, &key, &mut heads, f)? {
+            if !self.take(source, &key, &mut heads, passing, f)? {
                 return Ok(());
             }
             if tree.key() == Some(&key) {
@@ -144,27 +161,49 @@ impl<'a> View<'a> {
         source: usize,
         key: &[u8],
         heads: &mut [Rows<'a>],
+        passing: &mut Passing<'_>,
         f: &mut dyn FnMut(&[u8], &Bytes) -> bool,
     ) -> Result<bool, TreeMiss> {
         let mut go_on = true;
         for (i, rows) in heads.iter_mut().enumerate() {
             let Some(changed) = rows.next_if(|c| c.key.as_slice() == key) else { continue };
-            if i == source {
-                self.note(changed.txn);
-                go_on = match changed.change {
-                    Change::Put(value) => f(key, value),
-                    Change::Patch(_) => self.get(key)?.is_none_or(|value| f(key, &value)),
-                    Change::Delete => true,
-                };
+            if i != source {
+                continue;
+            }
+            self.note(changed.txn);
+            match changed.change {
+                Change::Put(value) => {
+                    passing.end();
+                    go_on = f(key, value);
+                }
+                Change::Patch(_) => {
+                    passing.end();
+                    go_on = self.get(key)?.is_none_or(|value| f(key, &value));
+                }
+                Change::Delete if source == 0 => passing.over(key, changed.txn)?,
+                Change::Delete => passing.also(changed.txn),
             }
         }
         Ok(go_on)
     }
 
     /// The end of the deleted range that hides `key` of layer `source`.
-    fn hidden_until(&self, key: &[u8], source: usize) -> Option<&'a [u8]> {
-        let above = self.layers.iter().take(source);
-        above.filter_map(|l| l.covering(key)).map(|range| range.end.as_slice()).max()
+    fn hidden_until(
+        &self,
+        key: &[u8],
+        source: usize,
+        passing: &mut Passing<'_>,
+    ) -> Result<Option<&'a [u8]>, TreeMiss> {
+        let mut until = None;
+        for (i, layer) in self.layers.iter().take(source).enumerate() {
+            let Some(range) = layer.covering(key) else { continue };
+            until = until.max(Some(range.end.as_slice()));
+            match i {
+                0 => passing.over(key, range.txn)?,
+                _ => passing.also(range.txn),
+            }
+        }
+        Ok(until)
     }
 
     /// Moves the layers from `source` down to the first key at or after `to`.
@@ -245,7 +284,8 @@ mod tests {
         let layers = layers.iter().collect();
         let by = std::cell::RefCell::new(Vec::new());
         let watch = |txn| by.borrow_mut().push(txn);
-        let view = View { layers, tree: Tree::default(), pages: &pages, watch: Some(&watch) };
+        let view =
+            View { layers, tree: Tree::default(), pages: &pages, watch: Some(&watch), gaps: None };
         assert_eq!(view.get(&here), Ok(Some(shard([7, 9, 3]))));
         assert_eq!(by.take(), [4, 3, 1]);
         assert_eq!(view.patch(&here).slots(), [(0, 7), (1, 9)]);
@@ -289,7 +329,7 @@ mod tests {
             }
             let pages = PageCache::new(0);
             let layers = layers.iter().collect();
-            let view = View { layers, tree: Tree::default(), pages: &pages, watch: None };
+            let view = View { layers, tree: Tree::default(), pages: &pages, watch: None, gaps: None };
             for k in 0..50u8 {
                 let got = view.get(&[k]).unwrap();
                 prop_assert_eq!(got.map(|v| v[0]), plain.get(&k).copied());

@@ -1,5 +1,7 @@
 //! Bitmaps and runs of blocks.
 
+use std::collections::BTreeMap;
+
 /// Contiguous blocks of the data device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Run {
@@ -27,7 +29,7 @@ pub(crate) fn push_run(runs: &mut Vec<Run>, run: Run) {
 }
 
 /// One bit per block.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Bits {
     words: Vec<u64>,
 }
@@ -87,6 +89,51 @@ impl Bits {
     /// Number of set bits.
     pub fn count(&self) -> u64 {
         self.words.iter().map(|w| u64::from(w.count_ones())).sum()
+    }
+}
+
+const PIECE_WORDS: usize = 4;
+
+/// One bit per block of which few are set, or many together: memory only for where there are such.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SparseBits {
+    /// By number, none of them empty.
+    pieces: BTreeMap<usize, [u64; PIECE_WORDS]>,
+}
+
+impl SparseBits {
+    /// The bits of one word.
+    pub fn word(&self, word: usize) -> u64 {
+        self.pieces.get(&(word / PIECE_WORDS)).map_or(0, |piece| piece[word % PIECE_WORDS])
+    }
+
+    /// Sets bits that must be clear.
+    pub fn set(&mut self, start: u64, len: u64) {
+        for (word, mask) in masks(start, len) {
+            let piece = self.pieces.entry(word / PIECE_WORDS).or_default();
+            let bits = &mut piece[word % PIECE_WORDS];
+            assert_eq!(*bits & mask, 0, "a block is freed twice near word {word}");
+            *bits |= mask;
+        }
+    }
+
+    /// Clears bits that must be set.
+    pub fn clear(&mut self, start: u64, len: u64) {
+        for (word, mask) in masks(start, len) {
+            let piece = self.pieces.get_mut(&(word / PIECE_WORDS));
+            let piece = piece.expect("a block that is given back was set aside");
+            let bits = &mut piece[word % PIECE_WORDS];
+            assert_eq!(*bits & mask, mask, "a block is given back twice near word {word}");
+            *bits &= !mask;
+            if *piece == [0; PIECE_WORDS] {
+                self.pieces.remove(&(word / PIECE_WORDS));
+            }
+        }
+    }
+
+    /// Number of set bits.
+    pub fn count(&self) -> u64 {
+        self.pieces.values().flatten().map(|w| u64::from(w.count_ones())).sum()
     }
 }
 
@@ -157,6 +204,12 @@ mod tests {
             prop_assert_eq!(bits.count(), len);
             prop_assert!(bits.all(start, len, true));
             prop_assert!(bits.all(start + len, 1, false));
+            let mut sparse = SparseBits::default();
+            sparse.set(start, len);
+            prop_assert!((0..10).all(|word| sparse.word(word) == bits.words()[word]));
+            prop_assert_eq!(sparse.count(), len);
+            sparse.clear(start, len);
+            prop_assert!(sparse.pieces.is_empty());
             bits.clear(start, len);
             prop_assert!(bits.all(0, 640, false));
         }

@@ -1,8 +1,9 @@
 //! Which blocks of the data device are in use.
 //!
-//! Two bitmaps: `data` is what the store's own records say (one row per [`REGION_BLOCKS`], written
-//! by checkpoints); `used` is everything that must not be given out: data, tree nodes, the fixed
-//! areas, and blocks that were freed but may not be used again yet.
+//! A bitmap says what must not be given out: data, tree nodes, the fixed areas, and blocks that were freed
+//! but may not be used again yet. All but the data is little, or stands together, and is noted a second time
+//! ([`SparseBits`]); what is left is what the store's own records say (one row per [`REGION_BLOCKS`], written
+//! by checkpoints). So a block takes a bit of memory: 32 MiB for a TiB.
 //!
 //! A freed block is *quarantined* until the transaction that freed it can no more be lost, which
 //! the log must know (see `wal`), and until no disk operation on it is in flight. Otherwise a crash
@@ -16,11 +17,11 @@ mod bits;
 mod pages;
 mod stretches;
 
-pub(crate) use bits::{Run, push_run};
+pub(crate) use bits::{Bits, Run, push_run};
 pub(crate) use stretches::{STRETCH_BLOCKS, stretches_for};
 
 use crate::rows::{REGION_BLOCKS, REGION_WORDS, RegionBits, encode_bitmap};
-use bits::{Bits, ClearRuns};
+use bits::{ClearRuns, SparseBits};
 use bytes::Bytes;
 use pages::Pages;
 use smallvec::SmallVec;
@@ -72,11 +73,26 @@ impl Group {
     const EMPTY: Group = Group { longest: REGION_BLOCKS as u16, may_have_window: true };
 }
 
+/// A way through all regions, once.
+struct Round {
+    from: usize,
+    passed: usize,
+}
+
+impl Round {
+    fn from(region: usize) -> Self {
+        Round { from: region, passed: 0 }
+    }
+}
+
 /// The allocator.
 #[derive(Debug)]
 pub(crate) struct Allocator {
     used: Bits,
-    data: Bits,
+    /// Blocks among them that do not hold data.
+    aside: SparseBits,
+    /// Mount: a block of a fixed area that a bitmap row says is data.
+    clash: Option<u64>,
     regions: Vec<Region>,
     groups: Vec<Group>,
     free: u64,
@@ -106,7 +122,8 @@ impl Allocator {
         let regions = total.div_ceil(REGION_BLOCKS);
         let mut alloc = Allocator {
             used: Bits::new(regions * REGION_BLOCKS),
-            data: Bits::new(regions * REGION_BLOCKS),
+            aside: SparseBits::default(),
+            clash: None,
             regions: vec![Region::EMPTY; regions as usize],
             groups: vec![Group::EMPTY; (regions as usize).div_ceil(GROUP_REGIONS)],
             free: regions * REGION_BLOCKS,
@@ -157,14 +174,24 @@ impl Allocator {
         (self.dirty.len() + self.frozen.len()) as u64
     }
 
-    /// Takes blocks; for good, if nobody gives them back: superblocks and log.
+    /// Takes blocks, not for data; for good, if nobody gives them back: superblocks and log.
     pub fn take(&mut self, start: u64, len: u64) {
+        self.occupy(start, len);
+        self.aside.set(start, len);
+    }
+
+    fn give_back(&mut self, start: u64, len: u64) {
+        self.aside.clear(start, len);
+        self.vacate(start, len);
+    }
+
+    fn occupy(&mut self, start: u64, len: u64) {
         self.used.set(start, len);
         self.free -= len;
         self.each_region(start, len, |region, n| region.free -= n);
     }
 
-    fn give_back(&mut self, start: u64, len: u64) {
+    fn vacate(&mut self, start: u64, len: u64) {
         self.used.clear(start, len);
         self.free += len;
         self.each_region(start, len, |region, n| {
@@ -194,6 +221,23 @@ impl Allocator {
         (!may_do(*group)).then_some(end - region)
     }
 
+    /// The next region of a round of which it is not known that it, and all of its group, are not what
+    /// `may_do` asks for.
+    fn next_region(&mut self, round: &mut Round, may_do: impl Fn(Group) -> bool) -> Option<usize> {
+        let count = self.regions.len();
+        while round.passed < count {
+            let region = (round.from + round.passed) % count;
+            match self.pass_over(region, &may_do) {
+                Some(n) => round.passed += n,
+                None => {
+                    round.passed += 1;
+                    return Some(region);
+                }
+            }
+        }
+        None
+    }
+
     fn each_region(&mut self, start: u64, len: u64, f: impl Fn(&mut Region, u16)) {
         let mut at = start;
         while at < start + len {
@@ -208,14 +252,19 @@ impl Allocator {
         &self.used.words()[region * REGION_WORDS..(region + 1) * REGION_WORDS]
     }
 
-    /// Notes that the bitmap of these blocks' regions is about to change.
+    /// The blocks of a region that hold data.
+    fn data_of(&self, region: usize) -> RegionBits {
+        let first = region * REGION_WORDS;
+        std::array::from_fn(|i| self.data_word((first + i) as u64))
+    }
+
+    /// Notes that which blocks of these ones' regions hold data is about to change.
     fn touch(&mut self, start: u64, len: u64) {
         let last = region_of(start + len - 1);
         for region in region_of(start)..=last {
-            let words = &self.data.words()[region * REGION_WORDS..(region + 1) * REGION_WORDS];
-            if let Some(before @ None) = self.frozen.get_mut(&(region as u32)) {
-                let copy: RegionBits = words.try_into().expect("a region has a fixed size");
-                *before = Some(Box::new(copy));
+            if let Some(None) = self.frozen.get(&(region as u32)) {
+                let before = Box::new(self.data_of(region));
+                self.frozen.insert(region as u32, Some(before));
             }
             self.dirty.insert(region as u32);
         }
@@ -223,9 +272,8 @@ impl Allocator {
 
     fn take_data(&mut self, run: Run) {
         let len = u64::from(run.len);
-        self.take(run.start, len);
         self.touch(run.start, len);
-        self.data.set(run.start, len);
+        self.occupy(run.start, len);
         self.data_blocks += len;
     }
 
@@ -252,22 +300,18 @@ impl Allocator {
 
     /// A free run of `want` blocks, or the longest one seen when none is found quickly.
     fn find(&mut self, want: u16) -> Option<Run> {
-        let count = self.regions.len();
         let mut best: Option<Run> = None;
-        let (mut searched, mut i) = (0, 0);
-        while i < count {
-            let region = (self.cursor + i) % count;
+        let mut searched = 0;
+        let mut round = Round::from(self.cursor);
+        loop {
             // Runs of less are not looked for.
             let least = match best {
                 None => 1,
                 Some(best) if searched < SEARCH_REGIONS => best.len + 1,
                 Some(best) => u32::from(want).max(best.len + 1),
             };
-            if let Some(n) = self.pass_over(region, |group| u32::from(group.longest) >= least) {
-                i += n;
-                continue;
-            }
-            i += 1;
+            let may_do = |group: Group| u32::from(group.longest) >= least;
+            let Some(region) = self.next_region(&mut round, may_do) else { break };
             if u32::from(self.regions[region].bound()) < least {
                 continue;
             }
@@ -330,15 +374,9 @@ impl Allocator {
     /// Takes `len` blocks that begin `at` blocks into an empty window.
     pub fn alloc_in_window(&mut self, at: u64, len: u64) -> Option<Run> {
         assert!(at + len <= WINDOW_BLOCKS, "a window is 32 blocks");
-        let count = self.regions.len();
-        let (mut searched, mut i) = (0, 0);
-        while i < count {
-            let region = (self.window + i) % count;
-            if let Some(n) = self.pass_over(region, |group| group.may_have_window) {
-                i += n;
-                continue;
-            }
-            i += 1;
+        let mut searched = 0;
+        let mut round = Round::from(self.window);
+        while let Some(region) = self.next_region(&mut round, |group| group.may_have_window) {
             if !self.regions[region].may_have_window() {
                 continue;
             }
@@ -362,17 +400,18 @@ impl Allocator {
     /// Takes back an allocation of a transaction that did not come about.
     pub fn undo(&mut self, run: Run) {
         let len = u64::from(run.len);
+        assert!(self.is_data(run), "what is taken back is what was taken");
         self.touch(run.start, len);
-        self.data.clear(run.start, len);
         self.data_blocks -= len;
-        self.give_back(run.start, len);
+        self.vacate(run.start, len);
     }
 
     /// Frees blocks on behalf of `txn`; they stay quarantined.
     pub fn free_data(&mut self, run: Run, txn: u64) {
         let len = u64::from(run.len);
+        assert!(self.used.all(run.start, len, true), "what is freed was in use");
         self.touch(run.start, len);
-        self.data.clear(run.start, len);
+        self.aside.set(run.start, len);
         self.data_blocks -= len;
         self.quarantined += len;
         self.quarantine.push_back((txn, run));
@@ -415,27 +454,26 @@ impl Allocator {
     /// of an empty bitmap.
     pub fn pop_frozen(&mut self) -> Option<(u32, Option<Bytes>)> {
         let (region, before) = self.frozen.pop_first()?;
-        let from = region as usize * REGION_WORDS;
-        let bits: RegionBits = match before {
-            Some(before) => *before,
-            None => self.data.words()[from..from + REGION_WORDS]
-                .try_into()
-                .expect("a region has a fixed size"),
-        };
+        let bits = before.map_or_else(|| self.data_of(region as usize), |before| *before);
         let row = bits.iter().any(|w| *w != 0).then(|| encode_bitmap(&bits));
         Some((region, row))
     }
 
-    /// Mount: the row of a region as the last checkpoint wrote it. False when it cannot be.
+    /// Mount: the row of a region as the last checkpoint wrote it, each region once. False when it cannot be.
     pub fn load_region(&mut self, region: u32, bits: &RegionBits) -> bool {
         let from = region as usize * REGION_WORDS;
-        match self.data.words_mut().get_mut(from..from + REGION_WORDS) {
-            Some(words) => {
-                words.copy_from_slice(bits);
-                true
+        let Some(words) = self.used.words_mut().get_mut(from..from + REGION_WORDS) else {
+            return false;
+        };
+        for (i, (word, data)) in words.iter_mut().zip(bits).enumerate() {
+            let both = *word & data;
+            if both != 0 {
+                let block = (from + i) as u64 * 64 + u64::from(both.trailing_zeros());
+                self.clash.get_or_insert(block);
             }
-            None => false,
+            *word |= data;
         }
+        true
     }
 
     /// Mount: what the log says was taken or freed since. False when it cannot be.
@@ -445,51 +483,45 @@ impl Allocator {
         if len == 0 || run.start >= limit || run.end() > limit {
             return false;
         }
-        if !self.data.all(run.start, len, !taken) {
+        let is_possible =
+            if taken { self.used.all(run.start, len, false) } else { self.is_data(run) };
+        if !is_possible {
             return false;
         }
         self.touch(run.start, len);
         if taken {
-            self.data.set(run.start, len)
+            self.used.set(run.start, len)
         } else {
-            self.data.clear(run.start, len)
+            self.used.clear(run.start, len)
         }
         true
     }
 
     /// Mount: all bitmaps are as they should be. Gives a block where data stands in a fixed area.
     pub fn finish_load(&mut self) -> Result<(), u64> {
-        self.data_blocks = self.data.count();
-        let mut clash = None;
-        let words = self.data.words().iter().zip(self.used.words());
-        for (i, (data, used)) in words.enumerate() {
-            if data & used != 0 {
-                clash.get_or_insert(i as u64 * 64 + u64::from((data & used).trailing_zeros()));
-            }
-        }
-        if let Some(block) = clash {
+        if let Some(block) = self.clash {
             return Err(block);
         }
-        for i in 0..self.data.words().len() {
-            let mut left = self.data.words()[i];
-            while left != 0 {
-                let from = u64::from(left.trailing_zeros());
-                let len = u64::from((left >> from).trailing_ones());
-                self.take(i as u64 * 64 + from, len);
-                left &= !((u64::MAX >> (64 - len)) << from);
-            }
+        self.data_blocks = self.used.count() - self.aside.count();
+        let words = self.used.words().chunks_exact(REGION_WORDS);
+        for (region, words) in self.regions.iter_mut().zip(words) {
+            let used: u32 = words.iter().map(|word| word.count_ones()).sum();
+            region.free = (REGION_BLOCKS - u64::from(used)) as u16;
         }
+        self.free = self.regions.iter().map(|region| u64::from(region.free)).sum();
         Ok(())
     }
 
-    /// Whether a block holds data.
-    pub fn is_data(&self, block: u64) -> bool {
-        self.data_word(block / 64) & (1 << (block % 64)) != 0
+    /// Whether all blocks of a run hold data.
+    pub fn is_data(&self, run: Run) -> bool {
+        bits::masks(run.start, run.len.into())
+            .all(|(word, mask)| self.data_word(word as u64) & mask == mask)
     }
 
     /// 64 blocks from block `word * 64` on: those that hold data.
     pub fn data_word(&self, word: u64) -> u64 {
-        self.data.words().get(word as usize).copied().unwrap_or(0)
+        let used = self.used.words().get(word as usize).copied().unwrap_or(0);
+        if used == 0 { 0 } else { used & !self.aside.word(word as usize) }
     }
 }
 
@@ -596,8 +628,8 @@ mod tests {
         }
         // What is freed far away is found.
         let far = (regions as u64 - 3) * REGION_BLOCKS;
-        (1..32).step_by(2).for_each(|at| a.take(far + at, 1));
-        a.give_back(far, 32);
+        (1..32).step_by(2).for_each(|at| a.occupy(far + at, 1));
+        a.vacate(far, 32);
         a.cursor = 0;
         assert_eq!(a.alloc_in_window(5, 1), Some(Run::new(far + 5, 1)));
         assert_eq!(a.find(8), Some(Run::new(far + 6, 26)));

@@ -8,7 +8,7 @@
 //! the inner nodes. So making room for nodes never changes the tree that is being written.
 
 use super::bits::masks;
-use super::{Allocator, REGION_WORDS, Run};
+use super::{Allocator, Group, REGION_WORDS, Round, Run};
 use crate::tree::apply::PageSpace;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -187,13 +187,14 @@ impl Allocator {
 
     /// Takes an empty, aligned 1 MiB.
     fn new_chunk(&mut self, len: u64) -> Option<u64> {
-        let count = self.regions.len();
-        let from = (self.pages.current * CHUNK_BLOCKS / super::REGION_BLOCKS) as usize;
+        if len > CHUNK_BLOCKS {
+            return None;
+        }
         let mut searched = 0;
-        for i in 0..count {
-            let region = (from + i) % count;
-            let bound = self.regions[region].bound();
-            if u64::from(bound) < CHUNK_BLOCKS || len > CHUNK_BLOCKS {
+        let mut round = Round::from(super::region_of(self.pages.current * CHUNK_BLOCKS));
+        let may_do = |group: Group| u64::from(group.longest) >= CHUNK_BLOCKS;
+        while let Some(region) = self.next_region(&mut round, may_do) {
+            if u64::from(self.regions[region].bound()) < CHUNK_BLOCKS {
                 continue;
             }
             let chunks = self.words_of(region).chunks_exact(CHUNK_WORDS);
@@ -229,9 +230,11 @@ impl Allocator {
                 look(&chunk.busy(), number * CHUNK_BLOCKS);
             }
         }
-        let regions = self.regions.iter().enumerate();
-        for (region, _) in regions.filter(|(_, r)| u64::from(r.bound()) >= len) {
-            look(self.words_of(region), region as u64 * super::REGION_BLOCKS);
+        let mut round = Round::from(0);
+        while let Some(region) = self.next_region(&mut round, |g| u64::from(g.longest) >= len) {
+            if u64::from(self.regions[region].bound()) >= len {
+                look(self.words_of(region), region as u64 * super::REGION_BLOCKS);
+            }
         }
         let block = best?.start;
         if self.used.all(block, 1, false) {
@@ -309,6 +312,21 @@ mod tests {
         pages.iter().for_each(|p| a.free_page(*p, 1));
         a.free_page(long, 16);
         assert_eq!((a.page_blocks(), a.free_blocks(), a.free), (0, 9997, 9997));
+    }
+
+    /// Of large devices there are hundreds of thousands.
+    #[test]
+    fn a_place_is_not_looked_for_in_one_region_after_the_other() {
+        let group = super::super::GROUP_REGIONS as u64 * super::super::REGION_BLOCKS;
+        // Two groups are said to be of no use, which they are not.
+        let misled = || {
+            let mut a = Allocator::new(3 * group);
+            (a.groups[0].longest, a.groups[1].longest) = (0, 9);
+            a
+        };
+        assert_eq!(misled().new_chunk(1), Some(2 * group));
+        assert_eq!(misled().tightest(9), Some(group));
+        assert_eq!(misled().tightest(10), Some(2 * group));
     }
 
     #[test]

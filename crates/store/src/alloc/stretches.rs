@@ -10,7 +10,7 @@
 //! is filled from its beginning, by long nodes only, until the next one does not fit. So of the nodes of any
 //! two successive stretches the blocks are more than 16, and `n` blocks need no more than `n / 8 + 1`.
 
-use super::{Allocator, Run, region_of};
+use super::{Allocator, Round, Run, region_of};
 use crate::tree::node::MAX_NODE_BLOCKS;
 
 pub(crate) const STRETCH_BLOCKS: u64 = MAX_NODE_BLOCKS as u64;
@@ -77,15 +77,8 @@ impl Allocator {
 
     /// The first free run of `want` blocks from region `from` on, wherever it is.
     pub(super) fn find_whole(&mut self, from: usize, want: u16) -> Option<Run> {
-        let count = self.regions.len();
-        let mut i = 0;
-        while i < count {
-            let region = (from + i) % count;
-            if let Some(n) = self.pass_over(region, |group| group.longest >= want) {
-                i += n;
-                continue;
-            }
-            i += 1;
+        let mut round = Round::from(from);
+        while let Some(region) = self.next_region(&mut round, |group| group.longest >= want) {
             if self.regions[region].bound() < want {
                 continue;
             }

@@ -1,8 +1,9 @@
 //! Checking rows in key order: what they say of themselves, of each other, and of blocks.
 
-use super::report::FsckReport;
+use super::parts::{Known, Part};
+use super::report::{FsckReport, MAX_FINDINGS};
 use crate::accounts::PackedSums;
-use crate::alloc::{Allocator, Run, push_run};
+use crate::alloc::{Allocator, Bits, Run, push_run};
 use crate::blob::Blob;
 use crate::keys::{self, Kind, Parsed, SHARD_BLOCKS};
 use crate::rows::{Onode, REFS_BLOCKS, Refs, Shard, Slot, Value};
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use io::BLOCK_BYTES;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::{HashMap, ObjectKey};
+use types::ObjectKey;
 
 /// A block of an object whose bytes are to be compared with their checksum.
 #[derive(Clone, Debug)]
@@ -22,20 +23,17 @@ pub(super) struct Extent {
     pub blob: Option<(Arc<Blob>, usize)>,
 }
 
-struct Known {
-    key: ObjectKey,
-    onode: Onode,
-}
-
 /// Everything that the rows say.
 #[derive(Default)]
 pub(super) struct RowCheck {
-    objects: HashMap<u64, Known>,
-    /// How many extents refer to a block; only those that more than one does, or that say so.
-    shared: BTreeMap<u64, Uses>,
+    pub part: Part,
+    /// How many extents refer to each block of a region; only where more than one does, or one says so. A
+    /// region's go when the counts of its references come.
+    shared: BTreeMap<u64, Box<Uses>>,
+    /// Blocks whose references are not counted right.
+    miscounted: Vec<Miscounted>,
     /// Blocks that an extent refers to.
-    seen: BTreeMap<u64, u64>,
-    refs: BTreeMap<u64, u32>,
+    seen: Bits,
     /// Values in pieces of the object whose rows come now: bytes missing.
     pieces: BTreeMap<(u8, Vec<u8>), i64>,
     current: Option<u64>,
@@ -44,6 +42,7 @@ pub(super) struct RowCheck {
     /// Objects and their sizes, when they are asked for.
     pub found: Option<Vec<(ObjectKey, u64)>>,
     seen_blocks: u64,
+    shared_blocks: u64,
     packed: PackedSums,
     /// Bytes of blocks that nothing stands in.
     padding: u64,
@@ -51,10 +50,27 @@ pub(super) struct RowCheck {
     more_uses: u64,
 }
 
-#[derive(Clone, Copy, Default)]
+/// Counts go so far. More objects than that are hardly clones of one.
+type Count = u16;
+
+/// What refers to the blocks of a region: 0.5 GiB for each TiB of which all is shared.
 struct Uses {
-    count: u32,
-    unmarked: bool,
+    counts: [Count; REFS_BLOCKS as usize],
+    /// Bit by bit: an extent that does not know that it is shared refers to it.
+    unmarked: [u64; REFS_BLOCKS as usize / 64],
+}
+
+impl Default for Uses {
+    fn default() -> Self {
+        Uses { counts: [0; _], unmarked: [0; _] }
+    }
+}
+
+struct Miscounted {
+    block: u64,
+    uses: Count,
+    /// `None`: none are.
+    counted: Option<u32>,
 }
 
 fn row_place(key: &[u8]) -> String {
@@ -97,14 +113,16 @@ impl RowCheck {
             }
             Ok(Parsed::Bitmap { .. } | Parsed::Account { .. }) => None,
         };
-        if let Some(what) = problem {
+        if let Some(what) = problem
+            && !self.part.is_repeated()
+        {
             self.bad_row(key, what, report);
         }
     }
 
     /// A row is not what it can be.
     pub fn bad_row(&self, key: &[u8], what: &'static str, report: &mut FsckReport) {
-        let object = self.current.and_then(|id| self.objects.get(&id)).map(|k| k.key.clone());
+        let object = self.current.and_then(|id| self.part.get(id)).map(|k| k.key.clone());
         report.object(object.as_ref(), row_place(key), what);
     }
 
@@ -115,19 +133,15 @@ impl RowCheck {
         report: &mut FsckReport,
     ) -> Result<(), &'static str> {
         let onode = Onode::decode(row).map_err(|why| why.0)?;
-        report.objects += 1;
-        report.object_bytes = report.object_bytes.saturating_add(onode.size);
-        let id = onode.id;
-        if let Some(found) = &mut self.found {
-            found.push((key.clone(), onode.size));
+        if !self.part.is_repeated() {
+            report.objects += 1;
+            report.object_bytes = report.object_bytes.saturating_add(onode.size);
+            if let Some(found) = &mut self.found {
+                found.push((key.clone(), onode.size));
+            }
         }
-        // Names and records share the node's memory, which must not be kept.
-        let meta = Bytes::new();
-        let known = Known { key, onode: Onode { meta, ..onode } };
-        match self.objects.insert(id, known) {
-            None => Ok(()),
-            Some(_) => Err("two objects have the same id, and so the same contents"),
-        }
+        self.part.add(key, &onode);
+        Ok(())
     }
 
     fn enter(&mut self, id: u64, report: &mut FsckReport) {
@@ -139,7 +153,7 @@ impl RowCheck {
 
     /// The rows of an object are over.
     pub fn leave(&mut self, report: &mut FsckReport) {
-        let object = self.current.take().and_then(|id| self.objects.get(&id)).map(|k| &k.key);
+        let object = self.current.take().and_then(|id| self.part.get(id)).map(|k| &k.key);
         for ((_, name), missing) in std::mem::take(&mut self.pieces) {
             if missing != 0 {
                 let what = format!("the value of {name:02x?} lacks {missing} bytes");
@@ -149,12 +163,8 @@ impl RowCheck {
     }
 
     fn known(&self, id: u64, flag: u8) -> Result<&Known, &'static str> {
-        let known = self.objects.get(&id).ok_or("it belongs to no object")?;
-        if known.onode.has(flag) {
-            Ok(known)
-        } else {
-            Err("its object's record does not know of it")
-        }
+        let known = self.part.get(id).ok_or("it belongs to no object")?;
+        if known.has(flag) { Ok(known) } else { Err("its object's record does not know of it") }
     }
 
     fn shard(
@@ -167,7 +177,7 @@ impl RowCheck {
         let shard = Shard::decode(row).map_err(|why| why.0)?;
         let known = self.known(id, Onode::HAS_DATA);
         let (object, size) = match &known {
-            Ok(k) => (Some(k.key.clone()), k.onode.size),
+            Ok(k) => (Some(k.key.clone()), k.size),
             Err(_) => (None, u64::MAX),
         };
         let blocks = size.div_ceil(BLOCK_BYTES as u64);
@@ -241,23 +251,36 @@ impl RowCheck {
         if !again && !slot.shared {
             return;
         }
-        let uses = self.shared.entry(slot.phys).or_default();
-        if again && uses.count == 0 {
+        let (region, at) = (slot.phys / REFS_BLOCKS, (slot.phys % REFS_BLOCKS) as usize);
+        let uses = self.shared.entry(region).or_default();
+        let (word, bit) = (at / 64, 1 << (at % 64));
+        let Uses { counts, unmarked } = &mut **uses;
+        let (Some(count), Some(unmarked)) = (counts.get_mut(at), unmarked.get_mut(word)) else {
+            return;
+        };
+        if again && *count == 0 {
             // The first extent did not say that the block may be shared.
-            *uses = Uses { count: 1, unmarked: true };
+            *count = 1;
+            *unmarked |= bit;
         }
-        uses.count += 1;
-        uses.unmarked |= !slot.shared;
-        if uses.unmarked && uses.count > 1 {
+        *count = count.saturating_add(1);
+        *unmarked |= if slot.shared { 0 } else { bit };
+        if *unmarked & bit != 0 && *count > 1 {
             let place = format!("block {}", slot.phys);
             let what = "two extents refer to it, and not both know that it is shared";
             report.object(object, place, what);
         }
     }
 
-    /// Notes a block; true when it was noted before.
+    /// The device has so many blocks.
+    pub fn set_blocks(&mut self, total: u64) {
+        self.seen = Bits::new(total);
+    }
+
+    /// Notes a block; true when it was noted before. What is behind the device is no block.
     fn mark_seen(&mut self, block: u64) -> bool {
-        let word = self.seen.entry(block / 64).or_insert(0);
+        let word = usize::try_from(block / 64).ok().and_then(|i| self.seen.words_mut().get_mut(i));
+        let Some(word) = word else { return false };
         let bit = 1 << (block % 64);
         let again = *word & bit != 0;
         *word |= bit;
@@ -299,16 +322,33 @@ impl RowCheck {
 
     fn refs(&mut self, region: u64, row: &Bytes) -> Result<(), &'static str> {
         let refs = Refs::decode(row).map_err(|why| why.0)?;
-        for (i, count) in refs.counts.iter().enumerate().filter(|(_, n)| **n > 0) {
-            let first = region.saturating_mul(REFS_BLOCKS);
-            self.refs.insert(first.saturating_add(i as u64), *count);
-        }
+        let uses = self.shared.remove(&region).unwrap_or_default();
+        let counts = refs.counts.iter().map(|count| (*count > 0).then_some(*count));
+        self.shared_blocks += counts.clone().flatten().count() as u64;
+        self.compare_counts(region, counts.zip(uses.counts));
         Ok(())
+    }
+
+    /// Notes where references are not counted right.
+    fn compare_counts(&mut self, region: u64, counts: impl Iterator<Item = (Option<u32>, Count)>) {
+        let first = region.saturating_mul(REFS_BLOCKS);
+        for (block, (counted, uses)) in (first..).zip(counts) {
+            let is_right = match (counted, uses) {
+                (None, uses) => uses <= 1,
+                (Some(counted), uses) => {
+                    uses > 0 && u32::from(uses) == counted.min(u32::from(Count::MAX))
+                }
+            };
+            // More would not be told.
+            if !is_right && self.miscounted.len() < MAX_FINDINGS {
+                self.miscounted.push(Miscounted { block, uses, counted });
+            }
+        }
     }
 
     /// Number of blocks that several extents share, as the reference counts say.
     pub fn shared_blocks(&self) -> u64 {
-        self.refs.len() as u64
+        self.shared_blocks
     }
 
     /// Number of blocks that extents refer to.
@@ -317,20 +357,23 @@ impl RowCheck {
     }
 
     /// Compares what extents refer to with the bitmaps and the reference counts.
-    pub fn compare(&self, alloc: &Allocator, total: u64, report: &mut FsckReport) {
-        for (block, uses) in &self.shared {
-            let counted = self.refs.get(block).copied().unwrap_or(1);
-            if counted != uses.count {
-                let what = format!("{} extents refer to it, {counted} are counted", uses.count);
-                report.damage(format!("block {block}"), what);
-            }
+    pub fn compare(&mut self, alloc: &Allocator, total: u64, report: &mut FsckReport) {
+        for (region, uses) in std::mem::take(&mut self.shared) {
+            self.compare_counts(region, uses.counts.into_iter().map(|uses| (None, uses)));
         }
-        for block in self.refs.keys().filter(|b| !self.shared.contains_key(b)) {
-            report.damage(format!("block {block}"), "references are counted, but there are none");
+        for Miscounted { block, uses, counted } in &self.miscounted {
+            let what = match uses {
+                0 => "references are counted, but there are none".to_string(),
+                _ => {
+                    let counted = counted.unwrap_or(1);
+                    format!("{uses} extents refer to it, {counted} are counted")
+                }
+            };
+            report.damage(format!("block {block}"), what);
         }
         let (mut leaked, mut free) = (Vec::new(), Vec::new());
         for word in 0..total.div_ceil(64) {
-            let seen = self.seen.get(&word).copied().unwrap_or(0);
+            let seen = self.seen.words().get(word as usize).copied().unwrap_or(0);
             let data = alloc.data_word(word);
             for (wrong, out) in [(data & !seen, &mut leaked), (seen & !data, &mut free)] {
                 for bit in (0..64).filter(|bit| wrong & (1 << bit) != 0) {

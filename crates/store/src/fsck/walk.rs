@@ -1,4 +1,4 @@
-//! Reading the whole tree in key order, as much of it as there is.
+//! Reading the tree in key order, as much of it as there is.
 
 use crate::keys::Key;
 use crate::mount::walk::is_possible;
@@ -6,6 +6,7 @@ use crate::store::check_node;
 use crate::tree::filter::Filter;
 use crate::tree::node::{Node, PagePtr};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use types::HashMap;
 
 /// Nodes that are read ahead.
@@ -45,15 +46,42 @@ pub(super) struct OrderedWalk {
     stack: Vec<Item>,
     reads: HashMap<u64, Read>,
     end: u64,
+    /// What is wanted is from the first key to the second.
+    keys: (Key, Option<Key>),
+    /// Nodes were gone through before, by those of these keys.
+    repeated: bool,
+    /// Nodes of which it was said that they are bad, by block and first key.
+    bad: BTreeSet<(u64, Key)>,
     pub pages: Vec<PagePtr>,
     pub nodes: u64,
 }
 
 impl OrderedWalk {
-    pub fn new(root: Option<PagePtr>, level: u8, end: u64) -> Self {
+    /// Goes through what is between two keys. What was read of other keys before stays counted; `repeated`: the
+    /// same keys are gone through again.
+    pub fn go_through(
+        &mut self,
+        (root, level): (Option<PagePtr>, u8),
+        end: u64,
+        keys: (Key, Option<Key>),
+        repeated: bool,
+    ) {
         let filter = Filter::default();
         let item = |ptr| Item { ptr, level, filter, low: Key::new(), high: None };
-        OrderedWalk { stack: root.map(item).into_iter().collect(), end, ..Self::default() }
+        self.stack = root.map(item).into_iter().collect();
+        self.reads.clear();
+        (self.end, self.keys, self.repeated) = (end, keys, repeated);
+    }
+
+    /// Whether a key is among those that are wanted.
+    pub fn wants_key(&self, key: &[u8]) -> bool {
+        let (from, to) = &self.keys;
+        key >= from.as_slice() && to.as_ref().is_none_or(|to| key < to.as_slice())
+    }
+
+    /// Whether a node comes for the first time: it is counted where its first key is wanted.
+    fn is_new(&self, item: &Item) -> bool {
+        !self.repeated && self.wants_key(&item.low)
     }
 
     /// The nodes to be read now.
@@ -78,7 +106,11 @@ impl OrderedWalk {
             let Some(item) = self.stack.last().cloned() else { return Next::End };
             if !is_possible(item.ptr, self.end) {
                 self.stack.pop();
-                return Next::Bad(Box::new(item), "its pointer leads out of the device".into());
+                if self.bad.insert((item.ptr.block, item.low.clone())) {
+                    let why = "its pointer leads out of the device";
+                    return Next::Bad(Box::new(item), why.into());
+                }
+                continue;
             }
             let result = match self.reads.get(&item.ptr.block) {
                 Some(Read::Done(result)) => result.clone(),
@@ -86,13 +118,19 @@ impl OrderedWalk {
             };
             self.stack.pop();
             self.reads.remove(&item.ptr.block);
-            self.pages.push(item.ptr);
+            let is_new = self.is_new(&item);
+            if is_new {
+                self.pages.push(item.ptr);
+            }
             let checked = result.and_then(|bytes| check(&item, bytes));
             let node = match checked {
                 Ok(node) => node,
-                Err(why) => return Next::Bad(Box::new(item), why),
+                Err(why) if self.bad.insert((item.ptr.block, item.low.clone())) => {
+                    return Next::Bad(Box::new(item), why);
+                }
+                Err(_) => continue,
             };
-            self.nodes += 1;
+            self.nodes += u64::from(is_new);
             if item.level == 0 {
                 return Next::Leaf(node);
             }
@@ -100,6 +138,12 @@ impl OrderedWalk {
                 let low = if i == 0 { item.low.clone() } else { node.key(i) };
                 let next = (i + 1 < node.count()).then(|| node.key(i + 1));
                 let high = next.or_else(|| item.high.clone());
+                let (from, to) = &self.keys;
+                let is_before = high.as_ref().is_some_and(|high| high <= from);
+                let is_behind = to.as_ref().is_some_and(|to| low >= *to);
+                if is_before || is_behind {
+                    continue;
+                }
                 let (ptr, filter) = (node.child(i), node.filter(i));
                 self.stack.push(Item { ptr, level: item.level - 1, filter, low, high });
             }

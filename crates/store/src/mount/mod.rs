@@ -21,6 +21,7 @@ pub use read_only::{MAX_PROBLEMS, MountReadOnly, ReadStore};
 use crate::alloc::Allocator;
 use crate::config::{Config, Devices, Expect, HEAD_BLOCKS, TAIL_BLOCKS};
 use crate::error::MountError;
+use crate::gaps::Gaps;
 use crate::plan::Rows;
 use crate::store::inflight::{DATA, Io};
 use crate::store::{Parts, Store};
@@ -465,7 +466,13 @@ impl Mount {
             return Ok(None);
         };
         let pages = std::mem::replace(&mut self.pages, PageCache::new(0));
-        let rows = Rows { active: replay.changes, frozen: None, tree: self.walk.tree, pages };
+        let rows = Rows {
+            active: replay.changes,
+            frozen: None,
+            tree: self.walk.tree,
+            pages,
+            gaps: Gaps::default(),
+        };
         Ok(Some(Store::assemble(Parts {
             config: self.config.clone(),
             devices: self.devices.clone(),

@@ -171,7 +171,7 @@ impl Plan<'_> {
             if blob.shared {
                 self.drop_references(*run)?;
             } else {
-                (run.start..run.end()).try_for_each(|place| self.free_block(place))?;
+                (run.start..run.end()).for_each(|place| self.free_block(place));
             }
         }
         if last {

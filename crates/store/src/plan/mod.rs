@@ -14,7 +14,9 @@ mod values;
 
 use crate::accounts::PackedDelta;
 use crate::alloc::{Allocator, Run, push_run};
+use crate::codec::Decoded;
 use crate::compress::Codec;
+use crate::gaps::Gaps;
 use crate::keys::{self, Key};
 use crate::memtable::{Found, Memtable};
 use crate::rows::{Onode, Slot};
@@ -43,13 +45,38 @@ pub(crate) struct Rows {
     pub frozen: Option<Memtable>,
     pub tree: Tree,
     pub pages: PageCache,
+    /// What scans found to be removed.
+    pub gaps: Gaps,
 }
 
 impl Rows {
+    /// Takes in the changes of transaction `txn`.
+    pub fn absorb(&mut self, changes: Memtable, txn: u64) -> Decoded<()> {
+        // What they put may be where there was nothing.
+        self.close_gaps();
+        self.active.absorb(changes, txn)
+    }
+
+    /// Deletes as ranges what scans found to be removed, before anything else changes.
+    #[inline]
+    pub fn close_gaps(&mut self) {
+        // Nearly always there are none.
+        if !self.gaps.is_empty() {
+            self.delete_gaps();
+        }
+    }
+
+    fn delete_gaps(&mut self) {
+        for gap in self.gaps.take() {
+            let to = gap.to();
+            self.active.delete_range(gap.from, to, gap.txn);
+        }
+    }
+
     /// All layers, to be read.
     pub fn view(&self) -> View<'_> {
         let layers = std::iter::once(&self.active).chain(&self.frozen).collect();
-        View { layers, tree: self.tree, pages: &self.pages, watch: None }
+        View { layers, tree: self.tree, pages: &self.pages, watch: None, gaps: Some(&self.gaps) }
     }
 
     /// The row of a key, and the transaction that made it so (0: long ago).
@@ -240,7 +267,7 @@ impl<'a> Plan<'a> {
         let rows = self.cx.rows;
         let staged = std::iter::once(&self.out.changes);
         let layers = staged.chain(std::iter::once(&rows.active)).chain(&rows.frozen).collect();
-        f(&View { layers, tree: rows.tree, pages: &rows.pages, watch: Some(&watch) })
+        f(&View { layers, tree: rows.tree, pages: &rows.pages, watch: Some(&watch), gaps: None })
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>, TreeMiss> {
@@ -471,23 +498,22 @@ impl<'a> Plan<'a> {
             } else if slot.shared {
                 push_run(&mut shared, Run { start: slot.phys, len: 1 });
             } else {
-                self.free_block(slot.phys)?;
+                self.free_block(slot.phys);
             }
         }
         shared.into_iter().try_for_each(|run| self.drop_references(run))
     }
 
-    fn free_block(&mut self, place: u64) -> Planned<()> {
-        if !self.alloc.is_data(place) {
-            return self.problem("an extent refers to a block that is marked as free");
-        }
+    fn free_block(&mut self, place: u64) {
         self.out.blocks.remove(place);
         push_run(&mut self.out.freed, Run { start: place, len: 1 });
-        Ok(())
     }
 
-    /// Two extents that are not marked as shared may not refer to one block.
+    /// What is freed was in use, and two extents that are not marked as shared may not refer to one block.
     fn check_freed(&mut self) -> Planned<()> {
+        if !self.out.freed.iter().all(|run| self.alloc.is_data(*run)) {
+            return self.problem("an extent refers to a block that is marked as free");
+        }
         if self.out.freed.len() < 2 {
             return Ok(());
         }

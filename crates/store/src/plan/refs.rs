@@ -54,7 +54,7 @@ impl Plan<'_> {
                 let count = &mut refs.counts[(block % REFS_BLOCKS) as usize];
                 changed |= *count > 0;
                 match *count {
-                    0 => self.free_block(block)?,
+                    0 => self.free_block(block),
                     2 => {
                         *count = 0;
                         self.out.delta.shared -= 1;

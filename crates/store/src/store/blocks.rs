@@ -14,12 +14,12 @@
 //! kept, where he would find nothing if it always went for the next (Qureshi et al., "Adaptive insertion
 //! policies for high performance caching", ISCA 2007).
 
+use crate::places::PlaceMap;
 use bytes::{Bytes, BytesMut};
 use io::BLOCK_BYTES;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::collections::VecDeque;
-use types::HashMap;
 
 /// Blocks of a chunk.
 const CHUNK_BLOCKS: usize = 16;
@@ -71,9 +71,10 @@ impl Kept<'_> {
 /// The cache of blocks.
 #[derive(Debug, Default)]
 pub(crate) struct BlockCache {
-    entries: HashMap<u64, Entry>,
-    /// The places of the blocks of each chunk, the oldest first.
-    chunks: VecDeque<SmallVec<[u64; CHUNK_BLOCKS]>>,
+    entries: PlaceMap<Entry>,
+    /// The places of the blocks of each chunk, the oldest first. Boxed, as there are many: growing a large
+    /// table would take long.
+    chunks: VecDeque<Box<SmallVec<[u64; CHUNK_BLOCKS]>>>,
     /// The number of the oldest chunk.
     oldest: u64,
     /// What is left of the newest chunk's memory.
@@ -114,7 +115,7 @@ impl BlockCache {
 
     /// The block at `place`, if it is the wanted one.
     pub fn get(&self, place: u64, is_it: impl FnOnce(u32) -> bool) -> Option<Kept<'_>> {
-        let entry = self.entries.get(&place).filter(|entry| is_it(entry.crc))?;
+        let entry = self.entries.get(place).filter(|entry| is_it(entry.crc))?;
         entry.uses.set(CARRIED_USES.min(entry.uses.get() + 1));
         self.hits.set(self.hits.get() + 1);
         Some(Kept { piece: &entry.piece, at: entry.at.into(), crc: entry.crc })
@@ -141,7 +142,7 @@ impl BlockCache {
             return;
         }
         let is_new = |all: &Self, at: usize| {
-            let known = all.entries.get(&(place + at as u64));
+            let known = all.entries.get(place + at as u64);
             known.is_none_or(|known| known.crc != crcs[at])
         };
         let mut next = 0;
@@ -164,13 +165,13 @@ impl BlockCache {
             return;
         }
         for place in place..place + blocks {
-            self.entries.remove(&place);
+            self.entries.remove(place);
         }
     }
 
     /// Gives all memory back.
     pub fn clear(&mut self) {
-        self.entries = HashMap::default();
+        self.entries.clear();
         self.oldest += self.chunks.len() as u64;
         self.chunks.clear();
         (self.rest, self.spare) = Default::default();
@@ -194,7 +195,7 @@ impl BlockCache {
     /// Adds blocks that stand one after the other, no more than there is room for in one chunk.
     fn append(&mut self, first: u64, crcs: &[u32], data: &[u8]) {
         if self.left_in_newest() == 0 {
-            self.chunks.push_back(SmallVec::new());
+            self.chunks.push_back(Box::default());
             self.rest = std::mem::take(&mut self.spare);
             if self.rest.capacity() < CHUNK_BLOCKS * BLOCK_BYTES {
                 self.rest = BytesMut::with_capacity(CHUNK_BLOCKS * BLOCK_BYTES);
@@ -219,9 +220,9 @@ impl BlockCache {
         self.oldest += 1;
         let mut carried = 0;
         let mut last = None;
-        for place in places {
+        for place in *places {
             // Others are at that place by now, in a newer chunk.
-            let Some(entry) = self.entries.get(&place).filter(|e| e.chunk == number) else {
+            let Some(entry) = self.entries.get(place).filter(|e| e.chunk == number) else {
                 continue;
             };
             if entry.uses.get() == CARRIED_USES && carried < CARRIED && !self.chunks.is_empty() {
@@ -231,7 +232,7 @@ impl BlockCache {
                 self.append(place, &[crc], &piece[at..at + BLOCK_BYTES]);
                 last = Some(piece);
             } else {
-                last = self.entries.remove(&place).map(|entry| entry.piece);
+                last = self.entries.remove(place).map(|entry| entry.piece);
             }
         }
         self.reuse(last);

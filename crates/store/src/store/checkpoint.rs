@@ -379,9 +379,11 @@ impl Store {
         self.rows.tree = checkpoint.apply.new;
         self.reserved_stretches = None;
         self.counters.checkpoints += 1;
-        for ptr in checkpoint.apply.freed {
-            self.old_page_blocks += u64::from(ptr.blocks);
-            self.old_pages.push_back(ptr);
+        self.old_page_blocks += checkpoint.apply.freed_blocks;
+        match self.old_pages.is_empty() {
+            // There may be hundreds of thousands.
+            true => self.old_pages = checkpoint.apply.freed.into(),
+            false => self.old_pages.extend(checkpoint.apply.freed),
         }
         assert!(self.garbage.is_empty(), "a checkpoint begins when the one before is cleared away");
         self.garbage = self.rows.frozen.take().unwrap_or_default().into();

@@ -14,6 +14,10 @@ use io::Effects;
 use io::disk::{DiskError, WriteMode};
 use smallvec::smallvec;
 
+/// Batches of the log that are given up in one turn. A large log has a hundred thousand, which takes tens of
+/// milliseconds.
+pub(crate) const BATCHES_PER_TURN: usize = 256;
+
 /// A running commit.
 pub(crate) struct Commit {
     next: Superblock,
@@ -45,7 +49,7 @@ impl Store {
             return;
         }
         let blocks = self.wal.blocks_pos();
-        let frees_log = earlier(self.sb.rows, blocks).seq > self.wal.tail().seq;
+        let frees_log = earlier(self.sb.rows, blocks).seq > self.needed_log().seq;
         if !ready && !frees_log {
             return;
         }
@@ -103,11 +107,20 @@ impl Store {
         self.unblock();
     }
 
-    /// Gives up the part of the log that the superblock does not need, unless it is being read.
+    /// The part of the log that the superblock does not need ends here.
+    fn needed_log(&self) -> LogPos {
+        earlier(self.sb.rows, self.sb.blocks)
+    }
+
+    /// Gives up some of the part of the log that the superblock does not need, unless it is being read.
     pub(super) fn release_log(&mut self) {
-        let to = earlier(self.sb.rows, self.sb.blocks);
-        if to.seq > self.wal.tail().seq && self.wal.can_release(to) {
-            self.wal.release(to);
+        let to = self.needed_log();
+        if to.seq <= self.wal.tail().seq {
+            return;
+        }
+        let released = self.wal.release(to, BATCHES_PER_TURN);
+        if released > 0 {
+            self.work_left |= released == BATCHES_PER_TURN;
             self.epoch += 1;
             self.unblock();
         }

@@ -71,6 +71,8 @@ pub struct Counters {
     pub read_errors: u64,
     /// Bytes discarded.
     pub discarded_bytes: u64,
+    /// Rows that were passed over, since they are removed but not yet out of the tree.
+    pub removed_rows_passed: u64,
     /// Lookups of tree nodes that were in memory.
     pub page_hits: u64,
     /// And that were not.

@@ -64,6 +64,7 @@ impl Store {
         if matches!(self.life, Life::Dead | Life::Closed) {
             return;
         }
+        self.rows.close_gaps();
         self.counters.fetches += 1;
         let result = match miss.problem.take().or_else(|| self.impossible(&miss.wants)) {
             Some(problem) => Err(problem),

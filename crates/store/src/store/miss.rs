@@ -167,6 +167,8 @@ pub(crate) struct Wants {
     pub once: bool,
     /// Something was found that is kept.
     pub partly: bool,
+    /// Nothing may be missing, but the operation is to be tried again.
+    again: bool,
     /// The checksums of blocks in memory that follow what is wanted last, on the device and in the object.
     at_hand: Vec<u32>,
 }
@@ -189,7 +191,7 @@ impl Wants {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.wants.is_empty() && self.problem.is_none()
+        self.wants.is_empty() && self.problem.is_none() && !self.again
     }
 
     /// Whether there is enough for one fetch.
@@ -204,6 +206,7 @@ impl Wants {
                 ptrs.into_iter().for_each(|ptr| self.wants.push(Want::Page(ptr)));
             }
             TreeMiss::Damaged { block, what } => self.damaged(block, what),
+            TreeMiss::Again => self.again = true,
         }
     }
 
@@ -267,6 +270,7 @@ impl Wants {
 
     /// Adds what another part of the operation lacks.
     pub fn merge(&mut self, other: Miss) {
+        self.again = true;
         self.at_hand.clear();
         self.wants.merge(other.wants);
         self.problem = self.problem.take().or(other.problem);

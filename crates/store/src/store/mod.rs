@@ -41,6 +41,8 @@ mod turn;
 pub(crate) mod txns;
 mod writeback;
 
+#[cfg(test)]
+pub(crate) use commit::BATCHES_PER_TURN;
 pub(crate) use fetch::check_node;
 
 pub use counters::{Compressed, Counters, Usage};
@@ -317,6 +319,7 @@ impl Store {
         Counters {
             page_hits,
             page_misses,
+            removed_rows_passed: self.rows.gaps.passed(),
             log_answer_ns,
             kept_blocks_read: self.blocks.hits(),
             kept_bytes: self.blocks.bytes() as u64,

@@ -78,25 +78,53 @@ fn rows_in(bytes: usize) -> usize {
     (bytes / SHARD_BYTES / GENERATIONS).max(1)
 }
 
+/// Rows of a generation that are dropped together, about: of a large cache they are so many that it would take
+/// tenths of a second, so that it is made of many small ones.
+const PART_ROWS: usize = 2048;
+
+#[derive(Debug)]
+struct Shards {
+    /// As many as a power of two.
+    parts: Box<[Recent<ShardId, KnownRow>]>,
+    /// Rows of a generation of each.
+    rows: usize,
+}
+
+impl Shards {
+    /// Neighbours are in different parts, and so are objects that came one after the other.
+    fn part(&mut self, (id, number): ShardId) -> &mut Recent<ShardId, KnownRow> {
+        let spot = id.wrapping_add(number.into());
+        let last = self.parts.len() - 1;
+        let part = &mut self.parts[spot as usize & last];
+        part.set_generation(self.rows);
+        part
+    }
+}
+
 /// Rows of extents.
 #[derive(Debug)]
-pub(crate) struct ShardCache(RefCell<Recent<ShardId, KnownRow>>);
+pub(crate) struct ShardCache(RefCell<Shards>);
 
 impl ShardCache {
     /// A cache that takes about so much memory.
     pub fn new(bytes: usize) -> Self {
-        ShardCache(RefCell::new(Recent::new(rows_in(bytes))))
+        let rows = rows_in(bytes);
+        let parts = (rows / PART_ROWS).max(1).next_power_of_two();
+        let rows = (rows / parts).max(1);
+        let parts = (0..parts).map(|_| Recent::new(rows)).collect();
+        ShardCache(RefCell::new(Shards { parts, rows }))
     }
 
     /// Rows in it, and the memory that they take, about.
     pub fn len_and_bytes(&self) -> (usize, usize) {
-        let rows = self.0.borrow().len();
+        let rows = self.0.borrow().parts.iter().map(Recent::len).sum::<usize>();
         (rows, rows * SHARD_BYTES)
     }
 
     /// From the next row on it takes about so much memory.
     pub fn set_room(&mut self, bytes: usize) {
-        self.0.get_mut().set_generation(rows_in(bytes));
+        let shards = self.0.get_mut();
+        shards.rows = (rows_in(bytes) / shards.parts.len()).max(1);
     }
 
     /// What `f` says of the row of a shard: known already, or found in `rows` and known from now on.
@@ -107,7 +135,8 @@ impl ShardCache {
         mut f: impl FnMut(&KnownRow) -> T,
     ) -> Result<T, TreeMiss> {
         let mut all = self.0.borrow_mut();
-        if let Some(said) = all.look_at(&id, &mut f) {
+        let part = all.part(id);
+        if let Some(said) = part.look_at(&id, &mut f) {
             return Ok(said);
         }
         let (row, txn) = rows.get(&keys::shard(id.0, id.1))?;
@@ -115,13 +144,13 @@ impl ShardCache {
         let row = row.map(|row| Bytes::copy_from_slice(&row));
         let known = KnownRow { row, txn };
         let said = f(&known);
-        all.put(id, known);
+        part.put(id, known);
         Ok(said)
     }
 
     /// Knows nothing from now on.
     pub fn clear(&self) {
-        self.0.borrow_mut().clear();
+        self.0.borrow_mut().parts.iter_mut().for_each(Recent::clear);
     }
 
     /// Notes what a transaction changes. The rows of an object go as a range, with the object: its id is
@@ -130,16 +159,47 @@ impl ShardCache {
         let mut all = self.0.borrow_mut();
         for (key, row) in changes.rows() {
             let Some(id) = keys::shard_of(key) else { continue };
-            all.put(id, KnownRow { row: row.value.clone(), txn });
+            all.part(id).put(id, KnownRow { row: row.value.clone(), txn });
         }
         for (id, patch, _) in changes.patches().all() {
-            let patched = all.change(&id, |known| {
+            let patched = all.part(id).change(&id, |known| {
                 known.txn = txn;
                 known.row.as_mut().is_some_and(|row| Shard::patch(row, &patch).is_ok())
             });
             if patched == Some(false) {
-                all.forget(&id);
+                all.part(id).forget(&id);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gaps::Gaps;
+    use crate::tree::Tree;
+    use crate::tree::cache::PageCache;
+
+    /// With the memory of a large OSD.
+    #[test]
+    fn few_rows_go_together() {
+        let pages = PageCache::new(0);
+        let (active, tree, gaps) = (Memtable::default(), Tree::default(), Gaps::default());
+        let rows = Rows { active, frozen: None, tree, pages, gaps };
+        let bytes = 64 << 20;
+        let cache = ShardCache::new(bytes);
+        let mut most = 0;
+        for n in 0..500_000 {
+            let before = cache.len_and_bytes().0;
+            // First small objects, then large ones.
+            let id = if n < 200_000 { (n, 0) } else { (n / 32, (n % 32) as u32) };
+            cache.look_at(&rows, id, |_| ()).unwrap();
+            let (after, taken) = cache.len_and_bytes();
+            most = most.max(before - after.min(before));
+            assert!(taken <= bytes, "{taken} bytes");
+            assert!(n != 199_999 || taken > bytes / 2, "{taken} bytes");
+        }
+        assert!((1..4096).contains(&most), "{most} rows at once");
+        assert!(cache.len_and_bytes().1 > bytes / 2);
     }
 }

@@ -252,7 +252,7 @@ impl Store {
         }
         self.shards.absorb(&outcome.changes, id);
         self.outlines.absorb(&outcome.changes);
-        let absorbed = self.rows.active.absorb(outcome.changes, id);
+        let absorbed = self.rows.absorb(outcome.changes, id);
         absorbed.expect("a plan patches rows that are there");
         self.direct.add(id, outcome.direct);
         TxnId(id)

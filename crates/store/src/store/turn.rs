@@ -59,6 +59,7 @@ impl Store {
             return;
         }
         self.work_left = false;
+        self.rows.close_gaps();
         self.note_placed();
         self.check_due();
         self.issue_direct(fx);

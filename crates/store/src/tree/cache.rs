@@ -5,10 +5,11 @@
 //! to be run again, the checkpoint) are not thrown out.
 
 use super::node::{Node, PagePtr};
+use crate::places::PlaceMap;
+use io::BLOCK_BYTES;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use types::HashMap;
 
 struct Slot {
     node: Arc<Node>,
@@ -23,13 +24,18 @@ struct Slot {
 const LEAF_LIVES: u8 = 1;
 const INNER_LIVES: u8 = 4;
 
+/// Entries of the clock that are looked at when a node is forgotten.
+const SWEPT: usize = 8;
+/// Entries of the clock that room is made for beforehand, at most.
+const MOST_RESERVED: usize = 1 << 22;
+
 fn lives_of(node: &Node) -> u8 {
     if node.level() == 0 { LEAF_LIVES } else { INNER_LIVES }
 }
 
 /// The page cache: a clock over a byte budget.
 pub(crate) struct PageCache {
-    slots: HashMap<u64, Slot>,
+    slots: PlaceMap<Slot>,
     clock: VecDeque<(u64, u64)>,
     stamp: u64,
     bytes: usize,
@@ -41,8 +47,9 @@ pub(crate) struct PageCache {
 impl PageCache {
     pub fn new(budget: usize) -> Self {
         PageCache {
-            slots: HashMap::default(),
-            clock: VecDeque::new(),
+            slots: PlaceMap::default(),
+            // Growing it would take long where it is large; what is not used takes no memory.
+            clock: VecDeque::with_capacity((budget / BLOCK_BYTES).min(MOST_RESERVED)),
             stamp: 0,
             bytes: 0,
             budget,
@@ -76,7 +83,7 @@ impl PageCache {
     }
 
     pub fn get(&self, ptr: PagePtr) -> Option<Arc<Node>> {
-        match self.slots.get(&ptr.block) {
+        match self.slots.get(ptr.block) {
             Some(slot) if slot.crc == ptr.crc => {
                 slot.lives.set(lives_of(&slot.node));
                 self.hits.set(self.hits.get() + 1);
@@ -91,13 +98,13 @@ impl PageCache {
 
     /// Whether a node is there, without counting as a use.
     pub fn contains(&self, ptr: PagePtr) -> bool {
-        self.slots.get(&ptr.block).is_some_and(|slot| slot.crc == ptr.crc)
+        self.slots.get(ptr.block).is_some_and(|slot| slot.crc == ptr.crc)
     }
 
     pub fn insert(&mut self, ptr: PagePtr, node: Arc<Node>) {
         let lives = Cell::new(lives_of(&node));
         self.bytes += node.memory();
-        if let Some(slot) = self.slots.get_mut(&ptr.block) {
+        if let Some(slot) = self.slots.get_mut(ptr.block) {
             self.bytes -= slot.node.memory();
             *slot = Slot { node, crc: ptr.crc, stamp: slot.stamp, lives };
         } else {
@@ -111,13 +118,19 @@ impl PageCache {
 
     /// Forgets the node at `block`: the block is going to be something else.
     pub fn forget(&mut self, block: u64) {
-        if let Some(slot) = self.slots.remove(&block) {
+        if let Some(slot) = self.slots.remove(block) {
             self.bytes -= slot.node.memory();
         }
-        // Entries of forgotten slots are skipped by the clock; too many of them are swept out.
-        if self.clock.len() > self.slots.len() * 2 + 64 {
-            let slots = &self.slots;
-            self.clock.retain(|(b, stamp)| slots.get(b).is_some_and(|s| s.stamp == *stamp));
+        // Entries of forgotten slots are skipped by the clock; where there are too many, some are swept out. As more
+        // than half of all are such, it is enough to look at a few each time.
+        for _ in 0..SWEPT {
+            if self.clock.len() <= self.slots.len() * 2 + 64 {
+                return;
+            }
+            let Some((block, stamp)) = self.clock.pop_front() else { return };
+            if self.slots.get(block).is_some_and(|slot| slot.stamp == stamp) {
+                self.clock.push_back((block, stamp));
+            }
         }
     }
 
@@ -133,7 +146,7 @@ impl PageCache {
         while self.bytes > self.budget && left > 0 {
             left -= 1;
             let Some((block, stamp)) = self.clock.pop_front() else { return };
-            let Some(slot) = self.slots.get(&block).filter(|s| s.stamp == stamp) else { continue };
+            let Some(slot) = self.slots.get(block).filter(|s| s.stamp == stamp) else { continue };
             let lives = slot.lives.get();
             if lives > 0 || Arc::strong_count(&slot.node) > 1 {
                 slot.lives.set(lives.saturating_sub(1));
@@ -141,7 +154,7 @@ impl PageCache {
                 continue;
             }
             self.bytes -= slot.node.memory();
-            self.slots.remove(&block);
+            self.slots.remove(block);
         }
     }
 }
@@ -176,6 +189,25 @@ mod tests {
             cache.insert(p, n);
         }
         assert!(cache.get(ptr).is_none());
+    }
+
+    /// A checkpoint forgets as many nodes as it makes, and nothing is thrown out while there is room.
+    #[test]
+    fn the_clock_stays_as_short_as_what_is_kept_and_is_never_gone_through_as_a_whole() {
+        let mut cache = PageCache::new(usize::MAX / 2);
+        let kept = 1000;
+        for block in 1..20 * kept {
+            let (ptr, node) = page(block as u64);
+            cache.insert(ptr, node);
+            let before = cache.clock.len();
+            if block > kept {
+                cache.forget((block - kept) as u64);
+            }
+            assert!(before - cache.clock.len() <= SWEPT);
+            assert!(cache.clock.len() <= 3 * kept, "{}", cache.clock.len());
+        }
+        let known = |block: usize| cache.get(page(block as u64).0).is_some();
+        assert!((19 * kept..20 * kept).all(known));
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub(crate) enum TreeMiss {
     Pages(Vec<PagePtr>),
     /// The node is intact but does not belong here.
     Damaged { block: u64, what: &'static str },
+    /// Nothing is missing, but it is enough for one time (see [`crate::gaps`]).
+    Again,
 }
 
 /// Leaves that a scan asks for together when it comes to one that is not in memory.

@@ -216,6 +216,27 @@ mod tests {
     }
 
     #[test]
+    fn a_long_part_of_the_log_is_given_up_bit_by_bit_and_nothing_that_is_read() {
+        let place = WalPlace { dev: 0, base: 16, blocks: 1024 };
+        let mut wal = Wal::new(Uuid::default(), place, 1, LogPos { seq: 1, at: 0 }, 1 << 20);
+        for txn in 1..=100 {
+            wal.append(txn, b"record", LoggedBlocks::default());
+            wal.seal();
+            let issue = wal.issue(0, 0).unwrap();
+            assert_eq!(wal.written(issue.seq), [txn]);
+        }
+        let to = LogPos { seq: 91, at: 90 };
+        wal.begin_read(75);
+        assert_eq!((wal.release(to, 60), wal.tail()), (60, LogPos { seq: 61, at: 60 }));
+        assert_eq!(wal.used_blocks(), 40);
+        assert_eq!((wal.release(to, 60), wal.tail()), (14, LogPos { seq: 75, at: 74 }));
+        assert_eq!(wal.release(to, 60), 0);
+        wal.end_read(75);
+        assert_eq!((wal.release(to, 60), wal.tail()), (16, to));
+        assert_eq!(wal.release(to, 60), 0);
+    }
+
+    #[test]
     fn what_was_done_with_before_its_round_counts_no_more_in_it() {
         let mut wal = log();
         wal.in_place(&[(100, 1), (101, 1), (110, 1)]);

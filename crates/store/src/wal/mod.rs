@@ -22,7 +22,6 @@
 mod batch;
 pub(crate) mod format;
 mod oldest;
-mod overlay;
 mod restore;
 mod ring;
 pub(crate) mod scan;
@@ -31,13 +30,13 @@ pub(crate) use oldest::{Gone, Oldest};
 pub(crate) use ring::split_ring;
 
 use crate::config::WalPlace;
+use crate::places::PlaceMap;
 use crate::plan::logged::LoggedBlocks;
 use crate::superblock::LogPos;
 use batch::{Batch, State, take_blocks};
 use bytes::Bytes;
 use format::Header;
 use io::BLOCK_BYTES;
-use overlay::Overlay;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 use types::Uuid;
@@ -125,7 +124,7 @@ pub(crate) struct Wal {
     last_crc: u32,
     writing: usize,
     writing_blocks: u64,
-    overlay: Overlay,
+    overlay: PlaceMap<Pending>,
     /// Blocks that were replaced (batch and index), each with the transaction that did it.
     replaced: VecDeque<(u64, u64, u32)>,
     cached: usize,
@@ -164,7 +163,7 @@ impl Wal {
             last_crc: 0,
             writing: 0,
             writing_blocks: 0,
-            overlay: Overlay::new(expected),
+            overlay: PlaceMap::with_room(expected),
             replaced: VecDeque::new(),
             cached: 0,
             spent: 0,
@@ -270,7 +269,7 @@ impl Wal {
 
     /// The logged content of the block at `place`, if it is not in place yet.
     pub fn pending(&self, place: u64) -> Option<Pending> {
-        if self.overlay.is_empty() { None } else { self.overlay.get(place) }
+        if self.overlay.is_empty() { None } else { self.overlay.get(place).copied() }
     }
 
     /// Where the content of a logged block is.
@@ -538,20 +537,24 @@ impl Wal {
         }
     }
 
-    /// Whether the batches before `to` can be overwritten.
-    pub fn can_release(&self, to: LogPos) -> bool {
-        self.reading.first_key_value().is_none_or(|(seq, _)| *seq >= to.seq)
+    /// Whether something of the oldest batch is being read back.
+    fn is_being_read(&self) -> bool {
+        self.reading.contains_key(&self.tail.seq)
     }
 
-    /// A durable superblock says that the batches before `to` are not needed.
-    pub fn release(&mut self, to: LogPos) {
-        assert!(to.seq <= self.durable_seq + 1 && self.can_release(to), "only old batches go");
-        while self.tail.seq < to.seq {
+    /// A durable superblock says that the batches before `to` are not needed: the oldest of them go, up to so
+    /// many, as far as they are not being read. Gives how many.
+    pub fn release(&mut self, to: LogPos, max: usize) -> usize {
+        assert!(to.seq <= self.durable_seq + 1, "only old batches go");
+        for released in 0..max {
+            if self.tail.seq >= to.seq || self.is_being_read() {
+                return released;
+            }
             self.drop_buffer(self.tail.seq);
             let batch = self.batches.pop_front().expect("a batch before the open one");
             assert_eq!(batch.live, 0, "a batch with a block that is not in place is needed");
-            self.tail.seq += 1;
+            self.tail = LogPos { seq: batch.seq + 1, at: batch.at + batch.total_blocks() };
         }
-        self.tail.at = to.at;
+        max
     }
 }

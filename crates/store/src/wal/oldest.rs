@@ -68,7 +68,7 @@ impl Wal {
                 let here = |p: &Pending| {
                     (p.seq, p.index as usize) == (batch.seq, *i) && p.txn <= self.recorded
                 };
-                self.overlay.get(**place).is_some_and(|p| here(&p))
+                self.overlay.get(**place).is_some_and(here)
             });
             for (i, place) in live {
                 out.push(*place);

@@ -117,8 +117,18 @@ pub fn mount_until(
 
 /// Checks the whole store.
 pub fn fsck(disk: &mut Disk, config: &Config) -> FsckReport {
+    let fsck = Fsck::new(disk.devices(), true, config);
+    run_fsck(disk, fsck)
+}
+
+/// The same with memory for so many objects.
+pub fn fsck_in_parts(disk: &mut Disk, config: &Config, objects: usize) -> FsckReport {
+    let fsck = Fsck::new(disk.devices(), true, config).objects_at_a_time(objects);
+    run_fsck(disk, fsck)
+}
+
+fn run_fsck(disk: &mut Disk, mut fsck: Fsck) -> FsckReport {
     let mut fx = Effects::new();
-    let mut fsck = Fsck::new(disk.devices(), true, config);
     if let Some(report) = fsck.start(&mut fx) {
         return report;
     }

@@ -12,7 +12,9 @@
 
 use crate::disk::{Disk, Written};
 use crate::r#gen::{Flavour, Gen};
-use crate::rig::{Rig, Taken, assert_clean, fsck, mount, outline_config, tiny_config};
+use crate::rig::{
+    Rig, Taken, assert_clean, fsck, fsck_in_parts, mount, outline_config, tiny_config,
+};
 use fastrand::Rng;
 use io::disk::DevId;
 use io::{BLOCK_BYTES, Effects, Now};
@@ -218,9 +220,17 @@ struct Tally {
     must: u64,
 }
 
+/// All that a check says, whatever it found first.
+fn in_order(mut report: FsckReport) -> String {
+    report.findings.sort_by_key(|finding| finding.to_string());
+    format!("{report:?}")
+}
+
 /// Looks at a damaged disk. `must`: a check must find it.
 fn look_at(filled: &Filled, mut bad: Disk, must: bool, tally: &mut Tally, what: &str) {
     let report = fsck(&mut bad, &filled.config);
+    let in_parts = fsck_in_parts(&mut bad, &filled.config, 2);
+    assert_eq!(in_order(in_parts), in_order(report.clone()), "{what}: in parts");
     assert!(!must || !report.is_good(), "{what}: not found");
     tally.must += u64::from(must);
     let before = bad.clone();
