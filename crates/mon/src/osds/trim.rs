@@ -167,7 +167,7 @@ mod tests {
         bench.c.delete_pool(gone).unwrap();
         bench.commit();
         let map = bench.c.map();
-        assert_eq!(map.removed_snaps_queue, [(stays, other.clone())].into());
+        assert_eq!(*map.removed_snaps_queue, [(stays, other.clone())].into());
         // Clients assert that they were queued.
         assert_eq!(map.new_purged_snaps, [(gone, all.clone())].into());
         // What an earlier version has left goes with the next epoch.
@@ -175,7 +175,7 @@ mod tests {
         old.removed_snaps_queue.insert(gone, all.clone());
         bench.c.state.osdmap = Arc::new(old);
         done(&mut bench, json!({"prefix": "osd set", "key": "noscrub"}));
-        assert_eq!(bench.c.map().removed_snaps_queue, [(stays, other)].into());
+        assert_eq!(*bench.c.map().removed_snaps_queue, [(stays, other)].into());
         assert_eq!(bench.c.map().new_purged_snaps, [(gone, all)].into());
     }
 }
