@@ -136,28 +136,34 @@ impl Images {
 
     /// The images of these places of which something is known, in no particular order.
     pub fn stats(&self, now: Mono, wanted: impl Fn(&Place) -> bool) -> Vec<ImageStats> {
+        let rates = self.rates(now);
         let known = self.sums.iter().filter(|((place, _), _)| wanted(place));
         let known = known.filter_map(|(key, sums)| {
             let name = self.names.get(&key.0, &key.1)?.to_owned();
-            let place = key.0.clone();
-            Some(ImageStats { place, name, rates: self.rates(now, key), sums: *sums })
+            let rates = rates.get(key).copied().unwrap_or_default();
+            Some(ImageStats { place: key.0.clone(), name, rates, sums: *sums })
         });
         known.collect()
     }
 
-    fn rates(&self, now: Mono, key: &ImageKey) -> [f64; COUNTERS] {
-        let mut rates = [0.0; COUNTERS];
-        for said in self.latest.values().filter(|l| now.since(l.at) < STALE_AFTER) {
-            let Some(counted) = said.images.get(key).filter(|_| !said.over.is_zero()) else {
-                continue;
-            };
-            for (rate, n) in rates.iter_mut().zip(counted) {
-                *rate += *n as f64 / said.over.as_secs_f64();
+    /// Of all images that OSDs spoke of lately. (To ask each OSD for each image takes seconds where there are many.)
+    fn rates(&self, now: Mono) -> BTreeMap<&ImageKey, [f64; COUNTERS]> {
+        let mut all: BTreeMap<&ImageKey, [f64; COUNTERS]> = BTreeMap::new();
+        let said = self.latest.values();
+        for said in said.filter(|l| now.since(l.at) < STALE_AFTER && !l.over.is_zero()) {
+            for (key, counted) in &said.images {
+                for (rate, n) in all.entry(key).or_default().iter_mut().zip(counted) {
+                    *rate += *n as f64 / said.over.as_secs_f64();
+                }
             }
         }
-        let [writes, reads, write_bytes, read_bytes, write_ns, read_ns] = rates;
-        let mean = |ns: f64, ops: f64| if ops > 0.0 { ns / ops } else { 0.0 };
-        [writes, reads, write_bytes, read_bytes, mean(write_ns, writes), mean(read_ns, reads)]
+        all.values_mut().for_each(|rates| {
+            let [writes, reads, _, _, write_latency, read_latency] = rates;
+            let mean = |ns: f64, ops: f64| if ops > 0.0 { ns / ops } else { 0.0 };
+            *write_latency = mean(*write_latency, *writes);
+            *read_latency = mean(*read_latency, *reads);
+        });
+        all
     }
 }
 
