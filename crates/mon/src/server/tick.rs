@@ -26,6 +26,7 @@ impl Server {
         c.expire_blocklist(now);
         c.purge_snaps();
         c.trim_maps();
+        c.prune_maps();
         c.age_identities(now);
         c.age_crashes(now);
         c.scrubs.look_again();
