@@ -4,7 +4,7 @@
 //! point; control characters are escaped as `\u00XX` but for newline and tab.
 
 use crate::units::general;
-use serde_json::Value;
+use serde::Serialize;
 use serde_json::ser::{CharEscape, CompactFormatter, Formatter, PrettyFormatter, Serializer};
 use std::io::{self, Write};
 
@@ -41,7 +41,7 @@ impl Format {
 const DIGITS: usize = 17;
 
 /// Prints a value; the indented form ends with a newline, as Ceph's does.
-pub fn print(value: &Value, format: Format) -> String {
+pub fn print<T: Serialize + ?Sized>(value: &T, format: Format) -> String {
     let mut out = Vec::new();
     let written = match format {
         Format::Json => write(value, &mut out, CompactFormatter),
@@ -54,9 +54,13 @@ pub fn print(value: &Value, format: Format) -> String {
     String::from_utf8(out).expect("JSON is text")
 }
 
-fn write<F: Formatter>(value: &Value, out: &mut Vec<u8>, inner: F) -> io::Result<()> {
+fn write<T: Serialize + ?Sized, F: Formatter>(
+    value: &T,
+    out: &mut Vec<u8>,
+    inner: F,
+) -> io::Result<()> {
     let mut ser = Serializer::with_formatter(out, CephJson(inner));
-    serde::Serialize::serialize(value, &mut ser).map_err(io::Error::from)
+    value.serialize(&mut ser).map_err(io::Error::from)
 }
 
 /// Another formatter, with Ceph's numbers and escapes.

@@ -131,7 +131,7 @@ impl OsdMap {
         for (&id, pool) in &inc.new_pools {
             let mut pool = pool.clone();
             pool.last_change = inc.epoch;
-            self.pools.insert(id, pool);
+            self.pools.insert(id, pool.into());
         }
         self.new_removed_snaps = inc.new_removed_snaps.clone();
         self.new_purged_snaps = inc.new_purged_snaps.clone();

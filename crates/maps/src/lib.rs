@@ -48,6 +48,7 @@ mod pgid;
 mod placement;
 mod pool;
 mod pool_opts;
+mod shared;
 mod snaps;
 
 pub use error::MapError;
@@ -65,4 +66,5 @@ pub use pool::{
     StringMap, Unused,
 };
 pub use pool_opts::{PoolOpt, PoolOptKey, PoolOptKind, PoolOpts};
+pub use shared::Shared;
 pub use snaps::SnapSet;

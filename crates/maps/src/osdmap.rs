@@ -5,6 +5,7 @@ use crate::error::MapError;
 use crate::flags::{OsdMapFlags, OsdState, PoolFlags, Release};
 use crate::osd_info::{DEFAULT_PRIMARY_AFFINITY, Osd, WEIGHT_IN};
 use crate::pool::{PgPool, StringMap};
+use crate::shared::Shared;
 use crate::snaps::SnapSet;
 use bytes::Bytes;
 use crush::CrushMap;
@@ -26,7 +27,7 @@ pub type EcProfiles = BTreeMap<String, StringMap>;
 
 /// One version of the cluster's map.
 ///
-/// Per-OSD vectors all have [`OsdMap::max_osd`] entries. The encoding is that of 16.2 with all
+/// Per-OSD vectors all have [`OsdMap::max_osd`] entries. Copies share their large parts ([`Shared`]). The encoding is that of 16.2 with all
 /// features (guide §4.1), byte for byte; later sections' unknown tails are skipped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OsdMap {
@@ -39,9 +40,9 @@ pub struct OsdMap {
     /// When this version was made.
     pub modified: UTime,
     /// The pools.
-    pub pools: BTreeMap<PoolId, PgPool>,
+    pub pools: Shared<BTreeMap<PoolId, Shared<PgPool>>>,
     /// Their names.
-    pub pool_names: BTreeMap<PoolId, String>,
+    pub pool_names: Shared<BTreeMap<PoolId, String>>,
     /// The highest pool id ever used; ids are never used again.
     pub pool_max: i32,
     /// Flags.
@@ -50,20 +51,20 @@ pub struct OsdMap {
     pub(crate) weights: Vec<u32>,
     /// Empty as long as every OSD has the default.
     pub(crate) primary_affinity: Vec<u32>,
-    pub(crate) osds: Vec<Osd>,
+    pub(crate) osds: Shared<Vec<Shared<Osd>>>,
     /// PGs that other OSDs serve for a time.
-    pub pg_temp: BTreeMap<PgId, OsdList>,
+    pub pg_temp: Shared<BTreeMap<PgId, OsdList>>,
     /// PGs that have another primary for a time.
-    pub primary_temp: BTreeMap<PgId, OsdId>,
+    pub primary_temp: Shared<BTreeMap<PgId, OsdId>>,
     pub(crate) crush: Arc<CrushMap>,
     /// `crush`, encoded.
     pub(crate) crush_bytes: Bytes,
     /// Profiles of erasure codes.
     pub erasure_code_profiles: EcProfiles,
     /// PGs whose OSDs are said explicitly.
-    pub pg_upmap: BTreeMap<PgId, OsdList>,
+    pub pg_upmap: Shared<BTreeMap<PgId, OsdList>>,
     /// PGs in which some OSDs are exchanged for others: from, to.
-    pub pg_upmap_items: BTreeMap<PgId, Vec<(OsdId, OsdId)>>,
+    pub pg_upmap_items: Shared<BTreeMap<PgId, Vec<(OsdId, OsdId)>>>,
     /// Counts changes of the CRUSH map.
     pub crush_version: i32,
     /// Snapshots removed in just this epoch.
@@ -75,7 +76,7 @@ pub struct OsdMap {
     /// When an OSD last went in or out.
     pub last_in_change: UTime,
     /// Clients that may not do anything, and until when.
-    pub blocklist: BTreeMap<BlocklistAddr, UTime>,
+    pub blocklist: Shared<BTreeMap<BlocklistAddr, UTime>>,
     /// Of the last `cluster snapshot`, a feature that is gone.
     pub cluster_snapshot_epoch: Epoch,
     /// Of the last `cluster snapshot`, a feature that is gone.
@@ -91,7 +92,7 @@ pub struct OsdMap {
     /// OSDs must be of this release.
     pub require_osd_release: Release,
     /// Removed snapshots that are not purged everywhere yet.
-    pub removed_snaps_queue: BTreeMap<PoolId, SnapSet>,
+    pub removed_snaps_queue: Shared<BTreeMap<PoolId, SnapSet>>,
     /// Flags (noup, noout, ..) of all OSDs below a CRUSH bucket.
     pub crush_node_flags: BTreeMap<i32, OsdState>,
     /// Flags (noup, noout, ..) of all OSDs of a device class.
@@ -105,27 +106,27 @@ impl Default for OsdMap {
             epoch: Epoch::ZERO,
             created: UTime::ZERO,
             modified: UTime::ZERO,
-            pools: BTreeMap::new(),
-            pool_names: BTreeMap::new(),
+            pools: Shared::default(),
+            pool_names: Shared::default(),
             pool_max: 0,
             flags: OsdMapFlags::NONE,
             states: Vec::new(),
             weights: Vec::new(),
             primary_affinity: Vec::new(),
-            osds: Vec::new(),
-            pg_temp: BTreeMap::new(),
-            primary_temp: BTreeMap::new(),
+            osds: Shared::default(),
+            pg_temp: Shared::default(),
+            primary_temp: Shared::default(),
             crush: Arc::new(CrushMap::empty()),
             crush_bytes: denc::encode(&CrushMap::empty()),
             erasure_code_profiles: EcProfiles::new(),
-            pg_upmap: BTreeMap::new(),
-            pg_upmap_items: BTreeMap::new(),
+            pg_upmap: Shared::default(),
+            pg_upmap_items: Shared::default(),
             crush_version: 1,
             new_removed_snaps: BTreeMap::new(),
             new_purged_snaps: BTreeMap::new(),
             last_up_change: UTime::ZERO,
             last_in_change: UTime::ZERO,
-            blocklist: BTreeMap::new(),
+            blocklist: Shared::default(),
             cluster_snapshot_epoch: Epoch::ZERO,
             cluster_snapshot: String::new(),
             nearfull_ratio: 0.0,
@@ -133,7 +134,7 @@ impl Default for OsdMap {
             backfillfull_ratio: 0.0,
             require_min_compat_client: Release::UNKNOWN,
             require_osd_release: Release::UNKNOWN,
-            removed_snaps_queue: BTreeMap::new(),
+            removed_snaps_queue: Shared::default(),
             crush_node_flags: BTreeMap::new(),
             device_class_flags: BTreeMap::new(),
         }
@@ -152,7 +153,7 @@ impl OsdMap {
         let n = usize::try_from(max).unwrap_or(0);
         self.states.resize(n, OsdState::ABSENT);
         self.weights.resize(n, 0);
-        self.osds.resize(n, Osd::default());
+        self.osds.resize(n, Shared::default());
         if !self.primary_affinity.is_empty() {
             self.primary_affinity.resize(n, DEFAULT_PRIMARY_AFFINITY);
         }
@@ -233,11 +234,11 @@ impl OsdMap {
 
     /// Addresses, epochs and uuid of an OSD below [`OsdMap::max_osd`].
     pub fn osd(&self, id: OsdId) -> Option<&Osd> {
-        self.osds.get(id.index()?)
+        self.osds.get(id.index()?).map(|osd| &**osd)
     }
 
     pub(crate) fn osd_mut(&mut self, id: OsdId) -> Option<&mut Osd> {
-        self.osds.get_mut(id.index()?)
+        self.osds.get_mut(id.index()?).map(|osd| &mut **osd)
     }
 
     pub(crate) fn state_mut(&mut self, id: OsdId) -> Option<&mut OsdState> {
@@ -314,7 +315,7 @@ impl OsdMap {
 impl OsdMap {
     /// A pool.
     pub fn pool(&self, id: PoolId) -> Option<&PgPool> {
-        self.pools.get(&id)
+        self.pools.get(&id).map(|pool| &**pool)
     }
 
     /// A pool's name.
@@ -478,7 +479,7 @@ impl OsdMap {
         let crush = Release::from_name(self.crush.min_required_version());
         let crush = crush.unwrap_or(Release::UNKNOWN);
         let firefly = Release(6);
-        let erasure = self.pools.values().any(PgPool::is_erasure);
+        let erasure = self.pools.values().any(|pool| pool.is_erasure());
         let rules = self.crush.has_v2_rules() || self.crush.has_v3_rules();
         let affinity = self.primary_affinity.iter().any(|&a| a != DEFAULT_PRIMARY_AFFINITY);
         if erasure || rules || affinity { crush.max(firefly) } else { crush }

@@ -7,6 +7,7 @@
 
 use crate::osd_info::Osd;
 use crate::osdmap::{MAX_OSDS, OsdMap};
+use crate::shared::Shared;
 use bytes::Bytes;
 use denc::{Decode, DecodeError, DecodeErrorKind, Decoder, Encode, Encoder, crc32c};
 use std::sync::Arc;
@@ -81,7 +82,7 @@ impl Encode for OsdMap {
     }
 }
 
-fn put_each(osds: &[Osd], e: &mut Encoder, put: impl Fn(&Osd, &mut Encoder)) {
+fn put_each(osds: &[Shared<Osd>], e: &mut Encoder, put: impl Fn(&Osd, &mut Encoder)) {
     e.put_count(osds.len());
     for osd in osds {
         put(osd, e);
@@ -149,7 +150,7 @@ fn decode_client(d: &mut Decoder<'_>, v: u8) -> Result<OsdMap, DecodeError> {
     if n > MAX_OSDS {
         return Err(d.invalid("an OSDMap with too many OSDs"));
     }
-    map.osds.resize(n, Osd::default());
+    map.osds.resize(n, Shared::default());
     get_each(&mut map, d, |osd, d| {
         osd.client_addrs = d.get()?;
         Ok(())

@@ -73,7 +73,19 @@ impl OsdMap {
         let Some(pool) = self.pool(pg.pool).filter(|pool| pg.seed < pool.pg_num) else {
             return UpActing::default();
         };
-        let (mut up, pps) = self.raw_osds(pool, pg);
+        let (raw, pps) = self.raw_osds(pool, pg);
+        self.up_acting(pool, pg, raw, pps)
+    }
+
+    /// The same, when what CRUSH gives is known ([`OsdMap::pg_to_raw`]).
+    pub fn raw_to_up_acting(&self, pg: PgId, raw: OsdList) -> UpActing {
+        let Some(pool) = self.pool(pg.pool).filter(|pool| pg.seed < pool.pg_num) else {
+            return UpActing::default();
+        };
+        self.up_acting(pool, pg, raw, pool.raw_pg_to_pps(pg))
+    }
+
+    fn up_acting(&self, pool: &PgPool, pg: PgId, mut up: OsdList, pps: u32) -> UpActing {
         self.apply_upmap(pg, &mut up);
         self.retain(pool, &mut up, OsdState::EXISTS | OsdState::UP);
         let mut up_primary = first_osd(&up);

@@ -52,6 +52,9 @@ pub(crate) struct Cluster {
     /// PGs that nobody has reported yet, as they are by the committed map.
     pub newborns: BTreeMap<PgId, pg::Pg>,
     pub settings: Settings,
+    /// Counts changes of what it depends on which options somebody is told. To work it out for each session at
+    /// each new map takes long where there are many sessions and sections.
+    pub config_serial: u64,
     /// Where the mon's counters were reset.
     pub resets: Resets,
     pub known: Known,
@@ -108,6 +111,7 @@ impl Cluster {
             pgmap: PgMap::default(),
             newborns: BTreeMap::new(),
             settings,
+            config_serial: 1,
             resets: Resets::default(),
             known: Known::new(),
             sessions: BTreeMap::new(),
@@ -245,6 +249,8 @@ impl Cluster {
             self.recent.pop_front();
         }
         self.recent.push_back(map.clone());
+        // Masks are for places in it.
+        self.config_serial += u64::from(!Arc::ptr_eq(old.crush(), map.crush()));
         self.pgmap.follow(&old, &map);
         self.identities.follow(&map);
         self.advance_newborns(&old, &map)

@@ -72,6 +72,9 @@ pub(crate) struct Scrubs {
     orders: BTreeMap<PgId, Order>,
     /// Somebody may have to be told.
     look: bool,
+    /// How often the primary of a PG was worked out.
+    #[cfg(test)]
+    placed: u64,
 }
 
 impl Scrubs {
@@ -108,14 +111,25 @@ impl Cluster {
             map.pg_exists(*pgid) && !order.is_done(pgmap.get(*pgid))
         };
         self.scrubs.orders.retain(is_open);
+        let placer = pgmap.placer(&map);
         let mut due = BTreeMap::<(OsdId, ScrubKind), Vec<PgId>>::new();
         for (pgid, order) in &mut self.scrubs.orders {
-            let primary = map.pg_to_up_acting(*pgid).acting_primary;
+            // One that leads since then has the PG ready when it reports it. To place PGs takes long where all are
+            // ordered.
+            let entry = pgmap.get(*pgid);
+            let since = entry.map(|e| e.stat.mapping_epoch);
+            if order.told.is_some_and(|told| since.is_none_or(|since| since <= told)) {
+                continue;
+            }
+            #[cfg(test)]
+            {
+                self.scrubs.placed += 1;
+            }
+            let primary = placer.up_acting(*pgid).acting_primary;
             let Some(osd) = primary.filter(|osd| self.osd_links.contains_key(osd)) else {
                 continue;
             };
-            let reported = pgmap.get(*pgid).filter(|e| e.by == osd).map(|e| e.stat.mapping_epoch);
-            // One that leads since then has the PG ready when it reports it.
+            let reported = entry.filter(|e| e.by == osd).map(|e| e.stat.mapping_epoch);
             if order.told.is_some_and(|told| reported.is_none_or(|r| r <= told)) {
                 continue;
             }
@@ -182,6 +196,24 @@ mod tests {
         bench.again();
         bench.c.scrubs.look_again();
         assert!(bench.c.scrub_orders().is_empty() && bench.c.scrubs.orders.is_empty());
+    }
+
+    /// An order for all PGs stands for days.
+    #[test]
+    fn who_was_told_is_not_looked_for_again() {
+        let mut bench = Bench::new();
+        bench.run(&json!({"prefix": "osd pool create", "pool": "a", "pg_num": 64}));
+        (0..3).for_each(|id| _ = bench.c.osd_links.insert(OsdId(id), wire::LinkId(id as u64)));
+        bench.run(&json!({"prefix": "osd deep-scrub", "who": "all"}));
+        let orders = bench.c.scrub_orders();
+        let pgs: usize = orders.iter().map(|(_, order)| order.pgs.len()).sum();
+        assert_eq!((pgs, bench.c.scrubs.placed), (64, 64));
+        for _ in 0..10 {
+            bench.again();
+            bench.c.scrubs.look_again();
+            assert!(bench.c.scrub_orders().is_empty());
+        }
+        assert_eq!((bench.c.scrubs.orders.len(), bench.c.scrubs.placed), (64, 64));
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(crate) struct Session {
     pub is_reading: bool,
     /// The configuration it was sent last.
     pub config: Option<BTreeMap<String, String>>,
+    /// As of when, see [`Cluster::config_serial`](crate::cluster::Cluster::config_serial).
+    pub config_serial: u64,
     pub hostname: String,
     /// The newest entry of the log that it knows of.
     pub log_seq: u64,
@@ -37,6 +39,7 @@ impl Session {
             osd_epoch: Epoch::ZERO,
             is_reading: false,
             config: None,
+            config_serial: 0,
             hostname: String::new(),
             log_seq: 0,
             is_stalled: false,

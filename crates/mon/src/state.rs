@@ -23,6 +23,8 @@ pub struct State {
     pub osdmap: Arc<OsdMap>,
     /// The oldest epoch that is kept.
     pub first_epoch: Epoch,
+    /// Which of the old ones are kept whole.
+    pub pruned: Pruned,
     /// `ceph config`: who -> option -> value.
     pub config: BTreeMap<String, BTreeMap<String, String>>,
     /// The newest changes of it, by number.
@@ -49,6 +51,28 @@ pub struct State {
     pub tasks: BTreeMap<u64, TaskRecord>,
     /// When trashes are emptied, by [`Level`](crate::tasks::Level).
     pub purges: BTreeMap<String, BTreeSet<Item>>,
+}
+
+/// Old maps that are needed for long are many: of most of them only the change that led to them is kept, and whoever
+/// wants one gets it made of the last whole one before and the changes since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct Pruned {
+    /// Of maps before this one only some are kept whole ..
+    pub to: Epoch,
+    /// .. the oldest one, and those whose epoch is a multiple of this.
+    pub every: u32,
+}
+
+impl Pruned {
+    /// The newest map up to this one that is kept whole; `first` is the oldest map.
+    pub fn whole(&self, first: Epoch, epoch: Epoch) -> Epoch {
+        if epoch >= self.to {
+            return epoch;
+        }
+        let since = epoch.0.checked_rem(self.every).unwrap_or_default();
+        Epoch(epoch.0.saturating_sub(since)).max(first)
+    }
 }
 
 /// One change of the configuration.

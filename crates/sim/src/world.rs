@@ -167,6 +167,11 @@ impl World {
         self.faults = faults;
     }
 
+    /// What a node's cluster store holds, if it has one.
+    pub fn kv(&self, node: NodeId) -> Option<&Memory> {
+        self.nodes.get(node.0)?.kv.as_ref()
+    }
+
     /// Adds a machine with these disks (bytes each) and perhaps a cluster store. It is off.
     pub fn add_node(&mut self, disks: &[u64], with_kv: bool, boot: Boot) -> NodeId {
         self.nodes.push(Node {

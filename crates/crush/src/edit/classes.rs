@@ -184,17 +184,36 @@ impl CrushMap {
     /// Copies each root for each class (`populate_classes`). `old` says which ids were used.
     pub(crate) fn make_shadows(&mut self, old: &Shadows) -> Result<()> {
         let reserved = old.values().flat_map(BTreeMap::values).copied().collect();
+        let mut free = FreeIds { reserved, last: 0 };
         // The order decides which ids new shadows get: the lowest id first.
         let mut roots: Vec<ItemId> = self.real_roots().collect();
         roots.sort_unstable();
         let classes: Vec<(i32, String)> = self.class_names.clone().into_iter().collect();
         for root in roots {
             for (class, name) in &classes {
-                Cloner { map: self, class: *class, class_name: name, old, reserved: &reserved }
+                Cloner { map: self, class: *class, class_name: name, old, free: &mut free }
                     .copy(root)?;
             }
         }
         Ok(())
+    }
+}
+
+/// Ids for new shadows, the lowest first. While shadows are made no id becomes free, so that the search goes on
+/// where it ended: there may be thousands of buckets.
+struct FreeIds {
+    /// Those that shadows had.
+    reserved: BTreeSet<ItemId>,
+    last: ItemId,
+}
+
+impl FreeIds {
+    /// The next one that no bucket has and no shadow had.
+    fn next(&mut self, mut is_taken: impl FnMut(ItemId) -> bool) -> ItemId {
+        let from = self.last.saturating_sub(1);
+        let free = |id: &ItemId| !is_taken(*id) && !self.reserved.contains(id);
+        self.last = (ItemId::MIN..=from).rev().find(free).unwrap_or(ItemId::MIN);
+        self.last
     }
 }
 
@@ -204,7 +223,7 @@ struct Cloner<'a> {
     class: i32,
     class_name: &'a str,
     old: &'a Shadows,
-    reserved: &'a BTreeSet<ItemId>,
+    free: &'a mut FreeIds,
 }
 
 impl Cloner<'_> {
@@ -233,7 +252,10 @@ impl Cloner<'_> {
             places.push(pos);
         }
         let known = self.old.get(&original).and_then(|of| of.get(&self.class));
-        let id = known.copied().unwrap_or_else(|| self.new_id());
+        let id = match known {
+            Some(id) => *id,
+            None => self.free.next(|id| self.map.bucket(id).is_some()),
+        };
         let alg = match source.algorithm() {
             // The copies of equal buckets need not be equal.
             Algorithm::Uniform if items.windows(2).any(|w| w[0].1 != w[1].1) => Algorithm::Straw2,
@@ -247,12 +269,6 @@ impl Cloner<'_> {
         of_original.insert(self.class, id);
         self.copy_weight_sets(original, id, &items, &places);
         Ok(id)
-    }
-
-    /// The lowest id that no bucket has and no shadow had.
-    fn new_id(&self) -> ItemId {
-        let free = |&id: &ItemId| self.map.bucket(id).is_none() && !self.reserved.contains(&id);
-        (1..=ItemId::MAX).map(|n| -n).find(free).unwrap_or(ItemId::MIN)
     }
 
     fn copy_weight_sets(
@@ -280,5 +296,29 @@ impl Cloner<'_> {
             let ids = Vec::new();
             args.set(id, Some(ChooseArg { weight_sets, ids }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each new shadow takes an id: to look for it among all that are taken, each time, was quadratic.
+    #[test]
+    fn the_search_for_a_free_id_goes_on_where_it_ended() {
+        let mut taken: BTreeSet<ItemId> = (-1000..0).filter(|id| id % 3 == 0).collect();
+        let mut free = FreeIds { reserved: [-1, -5].into(), last: 0 };
+        let mut looks = 0;
+        let mut ids = Vec::new();
+        for _ in 0..1000 {
+            let id = free.next(|id| {
+                looks += 1;
+                taken.contains(&id)
+            });
+            assert!(taken.insert(id));
+            ids.push(id);
+        }
+        assert_eq!(ids[..5], [-2, -4, -7, -8, -10], "the lowest ones, in order");
+        assert!(looks < 2000, "{looks} looks");
     }
 }

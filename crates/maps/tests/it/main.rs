@@ -7,4 +7,5 @@ mod enc;
 mod fresh;
 mod placement;
 mod samples;
+mod sharing;
 mod tools;

@@ -10,10 +10,10 @@ pub(crate) use upmap::Changes;
 
 use crate::cluster::Cluster;
 use crate::log::Level;
-use crate::pgmap::Sums;
+use crate::pgmap::{Sums, chooses_alike};
 use admin::CommandError;
 use io::Now;
-use maps::{Incremental, OsdMap, PgPool, PoolFlags, Release};
+use maps::{Incremental, OsdMap, PgPool, PoolFlags, Release, Shared};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::{Epoch, Errno, PoolId};
@@ -52,14 +52,12 @@ impl Done {
 
 /// Whether two maps place all PGs alike, and would let the same ones be moved.
 fn place_alike(a: &OsdMap, b: &OsdMap) -> bool {
-    let pool = |(id, p): (&PoolId, &PgPool)| {
+    let pool = |(id, p): (&PoolId, &Shared<PgPool>)| {
         let pgs = (p.pg_num, p.pgp_num, p.pg_num_target, p.pg_num_pending);
         (*id, p.kind, p.size, p.crush_rule, pgs, p.flags.contains(PoolFlags::HASHPSPOOL))
     };
-    (Arc::ptr_eq(a.crush(), b.crush()) || a.crush_bytes() == b.crush_bytes())
-        && a.pools.iter().map(pool).eq(b.pools.iter().map(pool))
-        && a.weights() == b.weights()
-        && a.existing_osds().eq(b.existing_osds())
+    chooses_alike(a, b)
+        && (a.pools.is_same(&b.pools) || a.pools.iter().map(pool).eq(b.pools.iter().map(pool)))
         && a.pg_upmap == b.pg_upmap
         && a.pg_upmap_items == b.pg_upmap_items
 }
@@ -151,7 +149,8 @@ impl Cluster {
         }
         let limits = self.balancer_limits();
         let is_done = self.balancer.done.as_ref().is_some_and(|d| d.holds(map, &pools, limits));
-        let changes = if is_done { Changes::new() } else { optimize(map, &pools, limits) };
+        let changes =
+            if is_done { Changes::new() } else { optimize(self.pgmap.placer(map), &pools, limits) };
         match changes.is_empty() {
             true => Err(CommandError::new(Errno::EALREADY, NOTHING_BETTER)),
             false => Ok(Plan { epoch: map.epoch, pools, changes }),

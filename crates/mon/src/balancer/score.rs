@@ -20,6 +20,7 @@ struct Root {
 
 /// The score of these pools, with PGs where the map wants them.
 pub(crate) fn score(map: &OsdMap, pgmap: &PgMap, pools: &BTreeSet<PoolId>) -> f64 {
+    let placer = pgmap.placer(map);
     let mut roots: BTreeMap<i32, Root> = BTreeMap::new();
     let mut seen: BTreeSet<u32> = BTreeSet::new();
     for (&id, pool) in map.pools.iter().filter(|(id, _)| pools.contains(id)) {
@@ -32,7 +33,7 @@ pub(crate) fn score(map: &OsdMap, pgmap: &PgMap, pools: &BTreeSet<PoolId>) -> f6
         }
         for pgid in pool.pgs(id) {
             let sums = pgmap.get(pgid).map(|e| e.stat.sums).unwrap_or_default();
-            for osd in map.pg_to_up_acting(pgid).up.iter().filter(|osd| osd.is_some()) {
+            for osd in placer.up_acting(pgid).up.iter().filter(|osd| osd.is_some()) {
                 let held = root.held.entry(*osd).or_default();
                 let more = [1.0, sums.objects as f64, sums.bytes as f64];
                 held.iter_mut().zip(more).for_each(|(sum, n)| *sum += n);

@@ -6,6 +6,7 @@
 //! copies: OSDs are sorted within their domains, and in all but those of the other copies the first one will do.
 
 use crate::osds::{Domain, Room};
+use crate::pgmap::Placer;
 use crate::pools::is_merged_next;
 use maps::{OsdList, OsdMap, exchange};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +31,8 @@ pub(crate) struct Limits {
 }
 
 /// What to change.
-pub(crate) fn optimize(map: &OsdMap, pools: &BTreeSet<PoolId>, limits: Limits) -> Changes {
+pub(crate) fn optimize(placer: Placer<'_>, pools: &BTreeSet<PoolId>, limits: Limits) -> Changes {
+    let map = placer.map;
     let mut by_rule: BTreeMap<u32, Vec<PoolId>> = BTreeMap::new();
     for (id, pool) in map.pools.iter().filter(|(id, _)| pools.contains(id)) {
         if let Some(rule) = map.rule_of(pool) {
@@ -39,7 +41,7 @@ pub(crate) fn optimize(map: &OsdMap, pools: &BTreeSet<PoolId>, limits: Limits) -
     }
     let mut changes = Changes::new();
     for (rule, pools) in by_rule {
-        let mut group = Group::of(map, rule, &pools);
+        let mut group = Group::of(placer, rule, &pools);
         while changes.len() < limits.changes && group.worst() > limits.max_deviation {
             let Some((pgid, items)) = group.improve() else { break };
             changes.insert(pgid, items);
@@ -80,6 +82,7 @@ type Takers = Vec<(Domain, Vec<(f64, OsdId)>)>;
 
 /// Pools of one rule, and what their OSDs have of them.
 struct Group<'a> {
+    placer: Placer<'a>,
     map: &'a OsdMap,
     rooms: BTreeMap<PoolId, Room>,
     /// Copies that each OSD should have, by its weight.
@@ -93,8 +96,10 @@ struct Group<'a> {
 }
 
 impl<'a> Group<'a> {
-    fn of(map: &'a OsdMap, rule: u32, pools: &[PoolId]) -> Self {
+    fn of(placer: Placer<'a>, rule: u32, pools: &[PoolId]) -> Self {
+        let map = placer.map;
         let mut group = Group {
+            placer,
             map,
             rooms: Room::of(map, pools.iter().copied()),
             shares: BTreeMap::new(),
@@ -116,7 +121,7 @@ impl<'a> Group<'a> {
             self.copies.entry(*osd).or_default();
         }
         for pgid in pool.pgs(id) {
-            let raw = self.map.pg_to_raw(pgid);
+            let raw = self.placer.raw(pgid);
             let items = self.map.pg_upmap_items.get(&pgid).cloned().unwrap_or_default();
             let by_hand = self.map.pg_upmap.get(&pgid);
             let osds = by_hand.cloned().unwrap_or_else(|| exchanged(&raw, &items));
@@ -279,7 +284,7 @@ mod tests {
 
     fn deviation(map: &OsdMap, pool: PoolId) -> f64 {
         let rule = map.rule_of(map.pool(pool).unwrap()).unwrap();
-        Group::of(map, rule, &[pool]).worst()
+        Group::of(Placer::plain(map), rule, &[pool]).worst()
     }
 
     #[test]
@@ -289,7 +294,7 @@ mod tests {
         let pool = bench.c.pool_id("a").unwrap();
         let before = deviation(&map, pool);
         let limits = Limits { max_deviation: 1.0, changes: 1000 };
-        let changes = optimize(&map, &[pool].into(), limits);
+        let changes = optimize(Placer::plain(&map), &[pool].into(), limits);
         let after = super::super::with(&map, &changes);
         assert!(before > 4.0 && deviation(&after, pool) <= 1.0, "{before}");
         let room = Room::of(&after, [pool]).remove(&pool).unwrap();
@@ -299,7 +304,11 @@ mod tests {
             assert!(room.takes(&osds), "{pgid} {osds:?}");
             assert_eq!(room.exchanges(&after, pgid, &items), items, "nothing is in vain");
         }
-        assert_eq!(optimize(&after, &[pool].into(), limits), Changes::new(), "it is good now");
+        assert_eq!(
+            optimize(Placer::plain(&after), &[pool].into(), limits),
+            Changes::new(),
+            "it is good now"
+        );
     }
 
     #[test]
@@ -307,10 +316,10 @@ mod tests {
         let bench = uneven();
         let map = bench.c.map().clone();
         let pools: BTreeSet<PoolId> = map.pools.keys().copied().collect();
-        let few = optimize(&map, &pools, Limits { max_deviation: 1.0, changes: 3 });
+        let few = optimize(Placer::plain(&map), &pools, Limits { max_deviation: 1.0, changes: 3 });
         assert_eq!(few.len(), 3);
         let content = Limits { max_deviation: 1000.0, changes: 1000 };
-        assert_eq!(optimize(&map, &pools, content), Changes::new());
+        assert_eq!(optimize(Placer::plain(&map), &pools, content), Changes::new());
     }
 
     /// OSDs on hosts of their own, in racks of so many, and a pool with a copy in each of three racks.
@@ -343,7 +352,7 @@ mod tests {
     #[test]
     fn that_nothing_helps_is_seen_in_a_few_looks_at_each_copy() {
         let (map, pool) = racks(&[4, 8, 12], 128);
-        let mut group = Group::of(&map, 0, &[pool]);
+        let mut group = Group::of(Placer::plain(&map), 0, &[pool]);
         while group.improve().is_some() {}
         assert!(group.worst() > 10.0, "{}", group.worst());
         let (looks, copies) = (MAX_LOOKS - group.looks, 3 * 128);

@@ -120,6 +120,17 @@ impl Bench {
 
     /// The same with a file (`-i FILE`).
     pub fn run_with(&mut self, cmd: &Value, input: Bytes) -> (i32, String, Bytes) {
+        let reply = self.carry_out(cmd, input);
+        self.commit();
+        reply
+    }
+
+    /// Carries a command out, and nothing more.
+    pub fn run_alone(&mut self, cmd: &Value) -> (i32, String, Bytes) {
+        self.carry_out(cmd, Bytes::new())
+    }
+
+    fn carry_out(&mut self, cmd: &Value, input: Bytes) -> (i32, String, Bytes) {
         self.pass(Duration::from_millis(100));
         let table = self.table.clone();
         let parsed = table.parse(&cmd.to_string());
@@ -147,7 +158,6 @@ impl Bench {
                 f(&self.c, &call, &map)
             }
         };
-        self.commit();
         reply.unwrap_or_else(Answer::from).into_reply(format)
     }
 
@@ -191,46 +201,49 @@ impl Bench {
     /// Each OSD that is up says how it is, and how the PGs are that it leads.
     fn report(&mut self) {
         let map = self.c.state.osdmap.clone();
-        for id in map.up_osds().collect::<Vec<_>>() {
-            let mut held = 0;
-            let mut pgs = Vec::new();
-            for (&pool, p) in &map.pools {
-                for pgid in p.pgs(pool).filter(|pgid| !self.lost.contains(pgid)) {
-                    let stat = self.pg_stat(&map, pgid);
-                    held += u32::from(stat.acting.contains(&id));
-                    if stat.acting_primary == id.0 {
-                        pgs.push(stat);
-                    }
-                }
+        let mut of: BTreeMap<OsdId, (u32, Vec<PgStat>)> =
+            map.up_osds().map(|id| (id, Default::default())).collect();
+        let pgs = map.pools.iter().flat_map(|(&pool, p)| p.pgs(pool));
+        for pgid in pgs.filter(|pgid| !self.lost.contains(pgid)) {
+            let stat = self.pg_stat(&map, pgid);
+            for id in &stat.acting {
+                of.entry(*id).or_default().0 += 1;
             }
-            let space = OsdSpace {
-                total: 4 << 30,
-                available: 3_897_060 << 10,
-                data: 148 << 10,
-                omap: 0,
-                meta: 297_096 << 10,
-            };
-            let up_from = map.osd(id).unwrap().info.up_from;
-            let report = OsdReport {
-                compressed: Vec::new(),
-                osd: id,
-                up_from,
-                space,
-                pgs_held: held,
-                commit_latency_us: self.commit_us.get(&id).copied().unwrap_or(0),
-                slow_requests: 0,
-                oldest_request_s: 0,
-                pgs,
-                durable_txn: 1,
-                wall: UTime { sec: self.now.wall.sec - self.clocks_behind_s, ..self.now.wall },
-                full: self.full.contains(&id),
-                images: None,
-                options: self.options.get(&id).cloned().unwrap_or_default(),
-                seq: 1,
-                own_damage: self.own_damage.get(&id).cloned().unwrap_or_default(),
-            };
-            self.c.report(self.now, wire::LinkId(u64::from(id.0.unsigned_abs())), report);
+            of.entry(OsdId(stat.acting_primary)).or_default().1.push(stat);
         }
+        for id in map.up_osds() {
+            let (held, pgs) = of.remove(&id).unwrap_or_default();
+            self.report_of(&map, id, held, pgs);
+        }
+    }
+
+    fn report_of(&mut self, map: &OsdMap, id: OsdId, pgs_held: u32, pgs: Vec<PgStat>) {
+        let space = OsdSpace {
+            total: 4 << 30,
+            available: 3_897_060 << 10,
+            data: 148 << 10,
+            omap: 0,
+            meta: 297_096 << 10,
+        };
+        let report = OsdReport {
+            compressed: Vec::new(),
+            osd: id,
+            up_from: map.osd(id).unwrap().info.up_from,
+            space,
+            pgs_held,
+            commit_latency_us: self.commit_us.get(&id).copied().unwrap_or(0),
+            slow_requests: 0,
+            oldest_request_s: 0,
+            pgs,
+            durable_txn: 1,
+            wall: UTime { sec: self.now.wall.sec - self.clocks_behind_s, ..self.now.wall },
+            full: self.full.contains(&id),
+            images: None,
+            options: self.options.get(&id).cloned().unwrap_or_default(),
+            seq: 1,
+            own_damage: self.own_damage.get(&id).cloned().unwrap_or_default(),
+        };
+        self.c.report(self.now, wire::LinkId(u64::from(id.0.unsigned_abs())), report);
     }
 
     /// All OSDs report again.

@@ -87,6 +87,7 @@ impl Cluster {
             None => self.draft.remove(keys::config(who, name)),
         }
         self.draft.config_changed = true;
+        self.config_serial += 1;
         let after = value.map(str::to_owned);
         ConfigDiff { who: who.to_owned(), name: name.to_owned(), before, after }
     }

@@ -73,7 +73,7 @@ fn pools(c: &Cluster) -> Vec<PoolSpace<'_>> {
             stat,
         }
     };
-    map.pools.iter().map(space).collect()
+    map.pools.iter().map(|(id, pool)| (id, &**pool)).map(space).collect()
 }
 
 /// Space by device class; OSDs without one count only in the total.

@@ -9,7 +9,7 @@ mod names;
 use names::Names;
 use peer::{ImageCounts, ImageIo, ImagesAsked};
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use types::{Mono, OsdId, PoolId};
 use wire::LinkId;
@@ -22,8 +22,11 @@ const WANTED_FOR: Duration = Duration::from_secs(60);
 const TELL_EVERY: Duration = Duration::from_secs(20);
 /// What an OSD said so long ago says nothing of the present. OSDs report twice in it.
 const STALE_AFTER: Duration = Duration::from_secs(12);
-/// Images that are remembered, at most; others are passed over.
+/// Images that are remembered, at most. When there are so many, those that no OSD spoke of lately are forgotten, every
+/// now and then; others are passed over.
 const MAX_IMAGES: usize = 16_384;
+/// How often.
+const FORGET_EVERY: Duration = Duration::from_secs(60);
 /// Counters of an image.
 pub(crate) const COUNTERS: usize = 6;
 
@@ -65,6 +68,8 @@ pub(crate) struct Images {
     latest: BTreeMap<OsdId, Latest>,
     sums: BTreeMap<ImageKey, [u64; COUNTERS]>,
     names: Names,
+    /// When images were last forgotten.
+    forgot_at: Option<Mono>,
 }
 
 impl Images {
@@ -101,6 +106,9 @@ impl Images {
         if self.asked_at.get().is_none() {
             return;
         }
+        if self.sums.len() >= MAX_IMAGES {
+            self.forget_idle(now);
+        }
         let over = Duration::from_millis(counts.over_ms.into());
         let mut images = BTreeMap::new();
         for io in counts.images.into_iter().take(MAX_IMAGES) {
@@ -117,6 +125,19 @@ impl Images {
             images.insert(key, counted);
         }
         self.latest.insert(osd, Latest { at: now, over, images });
+    }
+
+    /// Makes room: of images that come and go, somebody may want to know for months.
+    fn forget_idle(&mut self, now: Mono) {
+        if self.forgot_at.is_some_and(|at| now.since(at) < FORGET_EVERY) {
+            return;
+        }
+        self.forgot_at = Some(now);
+        let lately = self.latest.values().filter(|l| now.since(l.at) < STALE_AFTER);
+        let spoken_of: BTreeSet<&ImageKey> = lately.flat_map(|l| l.images.keys()).collect();
+        self.sums.retain(|key, _| spoken_of.contains(key));
+        let places: BTreeSet<&Place> = self.sums.keys().map(|(place, _)| place).collect();
+        self.names.retain(|place| places.contains(place));
     }
 
     /// Lists that are to be read for the names of images.
@@ -136,28 +157,34 @@ impl Images {
 
     /// The images of these places of which something is known, in no particular order.
     pub fn stats(&self, now: Mono, wanted: impl Fn(&Place) -> bool) -> Vec<ImageStats> {
+        let rates = self.rates(now);
         let known = self.sums.iter().filter(|((place, _), _)| wanted(place));
         let known = known.filter_map(|(key, sums)| {
             let name = self.names.get(&key.0, &key.1)?.to_owned();
-            let place = key.0.clone();
-            Some(ImageStats { place, name, rates: self.rates(now, key), sums: *sums })
+            let rates = rates.get(key).copied().unwrap_or_default();
+            Some(ImageStats { place: key.0.clone(), name, rates, sums: *sums })
         });
         known.collect()
     }
 
-    fn rates(&self, now: Mono, key: &ImageKey) -> [f64; COUNTERS] {
-        let mut rates = [0.0; COUNTERS];
-        for said in self.latest.values().filter(|l| now.since(l.at) < STALE_AFTER) {
-            let Some(counted) = said.images.get(key).filter(|_| !said.over.is_zero()) else {
-                continue;
-            };
-            for (rate, n) in rates.iter_mut().zip(counted) {
-                *rate += *n as f64 / said.over.as_secs_f64();
+    /// Of all images that OSDs spoke of lately. (To ask each OSD for each image takes seconds where there are many.)
+    fn rates(&self, now: Mono) -> BTreeMap<&ImageKey, [f64; COUNTERS]> {
+        let mut all: BTreeMap<&ImageKey, [f64; COUNTERS]> = BTreeMap::new();
+        let said = self.latest.values();
+        for said in said.filter(|l| now.since(l.at) < STALE_AFTER && !l.over.is_zero()) {
+            for (key, counted) in &said.images {
+                for (rate, n) in all.entry(key).or_default().iter_mut().zip(counted) {
+                    *rate += *n as f64 / said.over.as_secs_f64();
+                }
             }
         }
-        let [writes, reads, write_bytes, read_bytes, write_ns, read_ns] = rates;
-        let mean = |ns: f64, ops: f64| if ops > 0.0 { ns / ops } else { 0.0 };
-        [writes, reads, write_bytes, read_bytes, mean(write_ns, writes), mean(read_ns, reads)]
+        all.values_mut().for_each(|rates| {
+            let [writes, reads, _, _, write_latency, read_latency] = rates;
+            let mean = |ns: f64, ops: f64| if ops > 0.0 { ns / ops } else { 0.0 };
+            *write_latency = mean(*write_latency, *writes);
+            *read_latency = mean(*read_latency, *reads);
+        });
+        all
     }
 }
 
@@ -229,6 +256,30 @@ mod tests {
         images.report(at(22), OsdId(0), said("a1", 10, 5));
         assert!(images.orders(at(60), &links).is_empty());
         assert!(images.sums.is_empty(), "nobody asks any more");
+    }
+
+    #[test]
+    fn images_that_are_gone_take_no_room_for_ever() {
+        let mut images = Images::default();
+        images.ask(at(0));
+        let io = |n: usize| ImageIo {
+            pool: PoolId(2),
+            id: format!("{n:x}"),
+            writes: 1,
+            ..ImageIo::default()
+        };
+        let many = |from: usize, n: usize| ImageCounts {
+            over_ms: 5000,
+            images: (from..from + n).map(io).collect(),
+        };
+        images.report(at(1), OsdId(0), many(0, MAX_IMAGES));
+        images.report(at(2), OsdId(1), many(MAX_IMAGES, 1));
+        assert_eq!(images.sums.len(), MAX_IMAGES, "all are in use");
+        images.report(at(61), OsdId(0), many(7, 1));
+        images.report(at(62), OsdId(1), many(MAX_IMAGES, 1));
+        images.report(at(63), OsdId(2), many(8, 1));
+        let left: Vec<&str> = images.sums.keys().map(|(_, id)| id.as_str()).collect();
+        assert_eq!(left, ["4000", "7", "8"]);
     }
 
     #[test]

@@ -49,6 +49,11 @@ impl Names {
         }
     }
 
+    /// Forgets places.
+    pub fn retain(&mut self, stays: impl Fn(&Place) -> bool) {
+        self.0.retain(|place, _| stays(place));
+    }
+
     /// What is to be read now. An answer follows to each.
     pub fn due(&mut self) -> Vec<Place> {
         let wanted = self.0.iter_mut().filter(|(_, list)| list.wish == Wish::Wanted);

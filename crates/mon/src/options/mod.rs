@@ -199,6 +199,25 @@ pub(crate) const MON: &[OptionDef] = &[
     .within(0.0, MOST_SECONDS),
     OptionDef::new("mon_min_osdmap_epochs", Uint, "500", "old maps that are kept").at_least(10.0),
     OptionDef::new(
+        "mon_osdmap_full_prune_enabled",
+        Bool,
+        "true",
+        "whether of old maps that are needed for long most are kept only as changes",
+    ),
+    OptionDef::new(
+        "mon_osdmap_full_prune_min",
+        Uint,
+        "1000",
+        "from so many maps on; Ceph: 10000",
+    ),
+    OptionDef::new(
+        "mon_osdmap_full_prune_interval",
+        Uint,
+        "10",
+        "one of so many is kept whole; a change counts when no pruned map is needed any more",
+    )
+    .within(1.0, 100.0),
+    OptionDef::new(
         "mon_data_avail_warn",
         Uint,
         "30",

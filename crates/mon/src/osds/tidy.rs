@@ -6,7 +6,7 @@
 use super::osds_that_are;
 use super::room::Room;
 use crate::pools::is_merged_next;
-use maps::{Incremental, OsdList, OsdMap, OsdState, PoolFlags};
+use maps::{Incremental, OsdList, OsdMap, OsdState, PgPool, PoolFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{OsdId, PgId};
 
@@ -115,7 +115,7 @@ fn pool_fullness(inc: &mut Incremental, map: &OsdMap) {
         };
         let flags = pool.flags.without(all).with(strongest.unwrap_or(PoolFlags::NONE));
         if flags != pool.flags {
-            let mut changed = pool.clone();
+            let mut changed = PgPool::clone(pool);
             changed.flags = flags;
             inc.new_pools.insert(id, changed);
         }
@@ -126,7 +126,7 @@ fn pool_fullness(inc: &mut Incremental, map: &OsdMap) {
 mod tests {
     use super::*;
     use crush::{CrushMap, Location, WEIGHT_ONE};
-    use maps::{FreshOsdMap, PgPool, PoolType, WEIGHT_IN};
+    use maps::{FreshOsdMap, PoolType, WEIGHT_IN};
     use types::{PoolId, UTime, Uuid};
 
     /// Four OSDs on three hosts, and a pool with two copies on different hosts.

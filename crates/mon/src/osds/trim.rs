@@ -1,6 +1,7 @@
 //! Removed snapshots of which nothing is left, and old maps.
 
 use crate::cluster::Cluster;
+use crate::state::Pruned;
 use crate::store::keys;
 use maps::{OsdMap, SnapSet};
 use types::{Epoch, PoolId};
@@ -55,8 +56,7 @@ impl Cluster {
     pub fn trim_maps(&mut self) {
         let first = self.state.first_epoch;
         let newest = self.state.osdmap.epoch;
-        let kept = u32::try_from(self.settings.uint("mon_min_osdmap_epochs")).unwrap_or(u32::MAX);
-        let wanted = Epoch(newest.0.saturating_sub(kept));
+        let wanted = Epoch(newest.0.saturating_sub(self.number("mon_min_osdmap_epochs")));
         if wanted.0 < first.0.saturating_add(TRIM_AT_LEAST) {
             return;
         }
@@ -67,12 +67,49 @@ impl Cluster {
             return;
         }
         let to = to.min(Epoch(first.0.saturating_add(TRIM_AT_MOST)));
+        // The oldest one is there as a whole.
+        let to = self.state.pruned.whole(first, to);
+        if to <= first {
+            return;
+        }
         for epoch in (first.0..to.0).map(Epoch) {
             self.draft.remove(keys::full(epoch));
             self.draft.remove(keys::incremental(epoch));
         }
         self.draft.put(keys::OSDMAP, denc::encode(&(to, newest)));
         self.state.first_epoch = to;
+    }
+
+    /// Keeps of old maps that cannot be removed, as PGs have not been clean for long, most only as changes:
+    /// nobody needs them whole but who has none (`OSDMonitor::do_prune`).
+    pub fn prune_maps(&mut self) {
+        let (first, newest) = self.kept_maps();
+        let many = newest.0.saturating_sub(first.0) > self.number("mon_osdmap_full_prune_min");
+        if !many || !self.settings.bool("mon_osdmap_full_prune_enabled") {
+            return;
+        }
+        let mut pruned = self.state.pruned;
+        if pruned.to <= first {
+            let every = self.number("mon_osdmap_full_prune_interval");
+            pruned = Pruned { to: first.next(), every };
+        }
+        let end = newest.0.saturating_sub(self.number("mon_min_osdmap_epochs"));
+        let end = end.min(pruned.to.0.saturating_add(TRIM_AT_MOST));
+        if end < pruned.to.0.saturating_add(TRIM_AT_LEAST) {
+            return;
+        }
+        let from = std::mem::replace(&mut pruned.to, Epoch(end));
+        for epoch in (from.0..end).map(Epoch) {
+            if pruned.whole(first, epoch) != epoch {
+                self.draft.remove(keys::full(epoch));
+            }
+        }
+        self.draft.put(keys::OSDMAP_PRUNED, denc::encode(&pruned));
+        self.state.pruned = pruned;
+    }
+
+    fn number(&self, option: &str) -> u32 {
+        u32::try_from(self.settings.uint(option)).unwrap_or(u32::MAX)
     }
 
     /// The oldest map that a PG may still need; `None` when not all PGs have been heard of.
@@ -167,7 +204,7 @@ mod tests {
         bench.c.delete_pool(gone).unwrap();
         bench.commit();
         let map = bench.c.map();
-        assert_eq!(map.removed_snaps_queue, [(stays, other.clone())].into());
+        assert_eq!(*map.removed_snaps_queue, [(stays, other.clone())].into());
         // Clients assert that they were queued.
         assert_eq!(map.new_purged_snaps, [(gone, all.clone())].into());
         // What an earlier version has left goes with the next epoch.
@@ -175,7 +212,7 @@ mod tests {
         old.removed_snaps_queue.insert(gone, all.clone());
         bench.c.state.osdmap = Arc::new(old);
         done(&mut bench, json!({"prefix": "osd set", "key": "noscrub"}));
-        assert_eq!(bench.c.map().removed_snaps_queue, [(stays, other)].into());
+        assert_eq!(*bench.c.map().removed_snaps_queue, [(stays, other)].into());
         assert_eq!(bench.c.map().new_purged_snaps, [(gone, all)].into());
     }
 }

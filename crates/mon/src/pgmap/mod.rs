@@ -4,11 +4,13 @@
 //! A PG's statistics come from its primary. One that nobody has reported is `unknown`; one whose
 //! reporter is down since then is `stale`.
 
+mod placer;
 mod rates;
 mod report;
 pub(crate) mod space;
 mod sums;
 
+pub(crate) use placer::{Placer, chooses_alike};
 pub(crate) use rates::{Counts, Rate, Rates};
 pub(crate) use sums::{OsdSum, Sums, stat_sum};
 
@@ -17,6 +19,7 @@ use peer::{OptionSaid, OsdSpace, PgStat, PoolCompressed};
 use pg::StateBits;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
+use std::sync::Arc;
 use types::{Epoch, Mono, OsdId, PgId, PoolId, UTime};
 
 /// When a PG was last in a good state, and when it came into it.
@@ -116,6 +119,7 @@ pub(crate) struct PgMap {
     /// Counts changes.
     pub version: u64,
     placed: Placed,
+    known: placer::Known,
 }
 
 /// PGs that have no OSD by the map: nobody reports them, while whoever led them last lives. To find them takes
@@ -133,7 +137,7 @@ struct Placed {
 const PLACED_AT_ONCE: usize = 1024;
 
 impl Placed {
-    fn step(&mut self, map: &OsdMap, pgs: &BTreeMap<PgId, PgEntry>) {
+    fn step(&mut self, map: &OsdMap, pgs: &BTreeMap<PgId, PgEntry>, known: &mut placer::Known) {
         if self.next.is_none() && self.epoch == map.epoch {
             return;
         }
@@ -143,7 +147,12 @@ impl Placed {
         let from = self.next.map_or(Bound::Unbounded, Bound::Included);
         let mut rest = pgs.range((from, Bound::Unbounded)).map(|(pgid, _)| *pgid);
         for pgid in rest.by_ref().take(PLACED_AT_ONCE) {
-            if map.pg_to_up_acting(pgid).acting_primary.is_none() {
+            let placer = known.placer(map);
+            let raw = placer.raw(pgid);
+            if placer.known(pgid).is_none() {
+                known.keep(pgid, raw.clone());
+            }
+            if map.raw_to_up_acting(pgid, raw).acting_primary.is_none() {
                 self.homeless.insert(pgid);
             } else {
                 self.homeless.remove(&pgid);
@@ -161,6 +170,11 @@ impl PgMap {
     ) -> impl Iterator<Item = (PgId, Option<&'a PgEntry>)> + 'a {
         let ids = map.pools.iter().flat_map(|(&id, pool)| pool.pgs(id));
         ids.map(|pgid| (pgid, self.pgs.get(&pgid)))
+    }
+
+    /// Places the PGs of a map; of the committed one, or one that is much like it, in no time.
+    pub fn placer<'a>(&'a self, map: &'a OsdMap) -> Placer<'a> {
+        self.known.placer(map)
     }
 
     /// What is known of a PG.
@@ -246,9 +260,10 @@ impl PgMap {
         self.version += 1;
     }
 
-    /// Every so often: notes where the counters stand, and how far recovery is.
-    pub fn tick(&mut self, now: io::Now, map: &OsdMap) {
-        self.placed.step(map, &self.pgs);
+    /// Every so often: notes where the counters stand, and how far recovery is. Gives what all adds up to.
+    pub fn tick(&mut self, now: io::Now, map: &Arc<OsdMap>) -> Sums {
+        self.known.follow(map);
+        self.placed.step(map, &self.pgs, &mut self.known);
         self.rates.sample(now.mono, &self.totals);
         let sums = self.sums(map);
         let work = sums.total.num_objects_degraded + sums.total.num_objects_misplaced;
@@ -263,6 +278,7 @@ impl PgMap {
             (work, None) => Some(Recovery { since: now.wall, most: work }),
             (work, Some(r)) => Some(Recovery { most: r.most.max(work), ..r }),
         };
+        sums
     }
 }
 

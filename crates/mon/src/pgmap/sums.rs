@@ -111,12 +111,13 @@ impl PgMap {
     /// Adds everything up.
     pub fn sums(&self, map: &OsdMap) -> Sums {
         let mut sums = Sums::default();
+        let packed = self.compressed(|_| true);
         for (&id, pool) in &map.pools {
             let mut stat = PoolStat::default();
             for pgid in pool.pgs(id) {
                 self.add_pg(map, pool, self.pgs.get(&pgid), &mut stat, &mut sums);
             }
-            self.finish_pool(id, pool, &mut stat);
+            self.finish_pool(id, pool, packed.get(&id), &mut stat);
             add(&mut sums.total, &stat.stats.sum);
             sums.log_size += stat.log_size;
             sums.up += stat.up;
@@ -158,7 +159,13 @@ impl PgMap {
         stat.acting += i32::try_from(entry.stat.acting.len()).unwrap_or(0);
     }
 
-    fn finish_pool(&self, id: PoolId, pool: &PgPool, stat: &mut PoolStat) {
+    fn finish_pool(
+        &self,
+        id: PoolId,
+        pool: &PgPool,
+        packed: Option<&PoolCompressed>,
+        stat: &mut PoolStat,
+    ) {
         let totals = self.totals(id);
         let sum = &mut stat.stats.sum;
         sum.num_rd = clamp(totals.reads);
@@ -170,7 +177,7 @@ impl PgMap {
         // OSDs do not say how much each pool takes; it is as many copies as there are.
         let copies = f64::from(pool.size) * present(sum);
         let raw = (sum.num_bytes.max(0) as f64 * copies) as i64;
-        let packed = self.compressed(id);
+        let packed = packed.copied().unwrap_or_default();
         let saved = clamp(packed.original).saturating_sub(clamp(packed.allocated)).max(0);
         stat.store_stats = StoreStatfs {
             allocated: raw.saturating_sub(saved).max(0),
@@ -183,16 +190,19 @@ impl PgMap {
         stat.num_store_stats = u32::try_from(self.osds.len()).unwrap_or(u32::MAX);
     }
 
-    /// What compression does for a pool, on all OSDs.
-    fn compressed(&self, pool: PoolId) -> PoolCompressed {
-        let mut sum = PoolCompressed { pool, ..PoolCompressed::default() };
+    /// What compression does for these pools, on all OSDs.
+    fn compressed(&self, wanted: impl Fn(PoolId) -> bool) -> BTreeMap<PoolId, PoolCompressed> {
+        let mut sums = BTreeMap::new();
         let all = self.osds.values().flat_map(|osd| &osd.compressed);
-        for part in all.filter(|part| part.pool == pool) {
+        for part in all.filter(|part| wanted(part.pool)) {
+            let sum = sums.entry(part.pool);
+            let sum =
+                sum.or_insert(PoolCompressed { pool: part.pool, ..PoolCompressed::default() });
             sum.original = sum.original.saturating_add(part.original);
             sum.allocated = sum.allocated.saturating_add(part.allocated);
             sum.stored = sum.stored.saturating_add(part.stored);
         }
-        sum
+        sums
     }
 
     /// Statistics of one pool, as `rados df` wants them.
@@ -203,7 +213,8 @@ impl PgMap {
         for pgid in pool.pgs(id) {
             self.add_pg(map, pool, self.pgs.get(&pgid), &mut stat, &mut sums);
         }
-        self.finish_pool(id, pool, &mut stat);
+        let packed = self.compressed(|pool| pool == id);
+        self.finish_pool(id, pool, packed.get(&id), &mut stat);
         Some(stat)
     }
 

@@ -1,6 +1,6 @@
 //! What clients say, to the mon and to the mgr.
 
-use super::history::{Asked, Reading};
+use super::history::Asked;
 use super::tasks::Waiting;
 use super::{Output, Role, Server};
 use crate::commands::{Call, Handler, Reply, mon_status};
@@ -191,8 +191,7 @@ impl Server {
                 Ok(Some(epoch)) => {
                     let From { role, link, tid } = from;
                     let asked = Asked { role, link, tid, text: text.to_owned(), epoch };
-                    self.to_read.push(Reading::Command(asked));
-                    return;
+                    return self.read_for_command(asked);
                 }
                 Err(e) => Err(e),
             },

@@ -20,8 +20,9 @@ impl Server {
         let (log_seq, newest) = (self.cluster.log.seq, self.cluster.state.osdmap.epoch);
         let returns = m.what.get("monmap").is_some_and(|has| has.start > 0);
         let Some(session) = self.cluster.sessions.get_mut(&link) else { return };
-        if !m.hostname.is_empty() {
+        if !m.hostname.is_empty() && session.hostname != m.hostname {
             session.hostname = m.hostname;
+            session.config_serial = 0;
         }
         for (what, wish) in m.what {
             // Whoever asks for its settings anew, gets them anew.
@@ -77,12 +78,16 @@ impl Server {
     }
 
     fn serve_config(&mut self, link: LinkId) {
+        let serial = self.cluster.config_serial;
         let Some(session) = self.cluster.sessions.get(&link) else { return };
-        if !session.subs.contains_key("config") {
+        let has = session.config.is_some() && session.config_serial == serial;
+        if has || !session.subs.contains_key("config") {
             return;
         }
         let config = config_for(&self.cluster, session);
-        if session.config.as_ref() == Some(&config) {
+        let same = session.config.as_ref() == Some(&config);
+        self.session(link).into_iter().for_each(|s| s.config_serial = serial);
+        if same {
             return;
         }
         self.send(link, MConfig { config: config.clone() }.encode());

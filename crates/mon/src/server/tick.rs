@@ -14,8 +14,7 @@ impl Server {
         c.auto_out(now);
         c.full_osds(now);
         let map = c.state.osdmap.clone();
-        c.pgmap.tick(now, &map);
-        let sums = c.pgmap.sums(&map);
+        let sums = c.pgmap.tick(now, &map);
         c.quotas(now, &sums);
         c.adjust_pgs(now.mono);
         let work = sums.total.num_objects_degraded + sums.total.num_objects_misplaced;
@@ -27,6 +26,7 @@ impl Server {
         c.expire_blocklist(now);
         c.purge_snaps();
         c.trim_maps();
+        c.prune_maps();
         c.age_identities(now);
         c.age_crashes(now);
         c.scrubs.look_again();

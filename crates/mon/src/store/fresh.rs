@@ -2,7 +2,7 @@
 
 use super::{ClusterRecord, FORMAT, keys};
 use crate::config::{MonConfig, NewCluster};
-use crate::state::State;
+use crate::state::{Pruned, State};
 use io::Now;
 use io::kv::KvBatch;
 use maps::{FreshOsdMap, Incremental, MonMap, OsdMap};
@@ -52,6 +52,7 @@ pub(crate) fn fresh(
         monmap,
         osdmap: Arc::new(osdmap),
         first_epoch: Epoch(1),
+        pruned: Pruned::default(),
         config: BTreeMap::new(),
         config_log: BTreeMap::new(),
         config_key: BTreeMap::new(),

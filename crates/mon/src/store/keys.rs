@@ -5,6 +5,7 @@
 //! | `s/cluster` | [`ClusterRecord`](super::ClusterRecord): format, fsid, who made it |
 //! | `s/monmap` | MonMap |
 //! | `s/osdmap` | first and last epoch kept: u32, u32 |
+//! | `s/osdmap-pruned` | [`Pruned`](crate::state::Pruned), if old maps were: which of them are kept whole |
 //! | `s/global-id` | u64: ids below this may have been given out |
 //! | `s/mgr-epoch` | version of the MgrMap the last life of the mon published: u32 |
 //! | `s/config/WHO/NAME` | value of an option, text |
@@ -18,7 +19,7 @@
 //! | `s/fence/ADDRESS` | utime: until when a client is shut out, if longer than its entry in the map says |
 //! | `s/task/NUMBER` | [`TaskRecord`](crate::tasks::TaskRecord) |
 //! | `s/purge/LEVEL` | set of [`Item`](crate::tasks::Item): when trashes are emptied |
-//! | `m/full/EPOCH` | OSDMap |
+//! | `m/full/EPOCH` | OSDMap, but for pruned ones |
 //! | `m/inc/EPOCH` | the Incremental that led to it |
 //!
 //! Numbers in keys are decimal with leading zeros, so that their order is that of the numbers. All
@@ -36,6 +37,8 @@ pub const CLUSTER: &str = "s/cluster";
 pub const MONMAP: &str = "s/monmap";
 /// See the table.
 pub const OSDMAP: &str = "s/osdmap";
+/// See the table.
+pub const OSDMAP_PRUNED: &str = "s/osdmap-pruned";
 /// See the table.
 pub const GLOBAL_ID: &str = "s/global-id";
 /// See the table.

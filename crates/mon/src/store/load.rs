@@ -1,7 +1,7 @@
 //! Reading the store when a mon starts.
 
 use super::{ClusterRecord, FORMAT, keys};
-use crate::state::State;
+use crate::state::{Pruned, State};
 use bytes::Bytes;
 use denc::Decode;
 use io::kv::KvOp;
@@ -103,6 +103,7 @@ impl Loader {
             monmap,
             osdmap: Arc::new(map),
             first_epoch,
+            pruned: self.pruned()?,
             config,
             config_log: self.numbered(keys::CONFIG_LOG, |n: u64| n)?,
             config_key: self.below(keys::CONFIG_KEY).map(|(k, v)| (k, v.clone())).collect(),
@@ -122,6 +123,12 @@ impl Loader {
     fn value<T: Decode>(&self, key: &str) -> Result<T, String> {
         let bytes = self.pairs.get(key.as_bytes());
         decoded(key, bytes.ok_or_else(|| format!("the key {key} is missing"))?)
+    }
+
+    /// Not there as long as nothing was pruned.
+    fn pruned(&self) -> Result<Pruned, String> {
+        let bytes = self.pairs.get(keys::OSDMAP_PRUNED.as_bytes());
+        bytes.map_or(Ok(Pruned::default()), |bytes| decoded(keys::OSDMAP_PRUNED, bytes))
     }
 
     /// The keys with a start, without it.

@@ -16,6 +16,13 @@ pub(crate) enum MapKey {
 }
 
 impl MapKey {
+    /// Of which version.
+    pub fn epoch(self) -> Epoch {
+        match self {
+            MapKey::Full(epoch) | MapKey::Incremental(epoch) => epoch,
+        }
+    }
+
     /// Where it stands in the store.
     pub fn key(self) -> String {
         match self {

@@ -180,6 +180,53 @@ fn old_maps_go_when_every_pg_was_clean_after_them() {
     assert_eq!(oldest(&mut c), first);
 }
 
+/// Of a PG that is not clean for long all maps are needed: as changes. Those that are kept whole are few.
+#[test]
+fn maps_that_are_needed_for_long_are_kept_as_changes() {
+    let options = [("mon_min_osdmap_epochs", "10"), ("mon_osdmap_full_prune_min", "20")];
+    let mut c = Cluster::with(39, 3, None, &options);
+    c.run_until(Duration::from_secs(3), |c| c.json("osd stat")["num_up_osds"] == 3);
+    c.create_pool("rbd");
+    c.wait_clean(32);
+    c.crash_osd(2);
+    turn_flags(&mut c, 100);
+    c.pass(Duration::from_secs(10));
+    let (first, last) = (oldest(&mut c), epoch(&mut c));
+    assert!(first == Epoch(1) && last > Epoch(200));
+    let kept = |c: &Cluster, start: &str| {
+        let pairs = c.world.kv(c.mon).expect("a store").pairs();
+        pairs.keys().filter(|key| key.starts_with(start.as_bytes())).count()
+    };
+    let changes = kept(&c, "m/inc/");
+    assert_eq!(changes, last.0 as usize);
+    let whole = kept(&c, "m/full/");
+    assert!((20..100).contains(&whole), "{whole} of {changes}");
+    // Each of them can be had, also by a mon that has just started.
+    c.world.crash(c.mon);
+    c.world.start(c.mon);
+    c.pass(Duration::from_secs(1));
+    for wanted in (1..last.0).step_by(7) {
+        let at = format!(r#"{{"prefix":"osd dump","epoch":{wanted},"format":"json"}}"#);
+        let ack = c.ask(&at);
+        let shown: serde_json::Value = serde_json::from_slice(&ack.data).expect("JSON");
+        assert_eq!((ack.result, &shown["epoch"]), (0, &wanted.into()));
+    }
+    let client = Subscriber::new(&mut c, wire::Identity::client("x", 9), subscribe("osdmap", 1, 0));
+    c.pass(Duration::from_millis(500));
+    assert_eq!(follow(&client.osdmaps()).epoch, epoch(&mut c));
+    // When they are not needed any more they go, and what is then the oldest one is whole.
+    c.start_osd(2);
+    c.wait_clean(32);
+    turn_flags(&mut c, 5);
+    c.run_until(Duration::from_secs(20), |c| oldest(c) > Epoch(150));
+    let osd = Subscriber::new(&mut c, as_osd(9), subscribe("osdmap", 5, 0));
+    c.pass(Duration::from_millis(500));
+    let oldest = oldest(&mut c);
+    assert_eq!(osd.osdmaps()[0].first(), Some(oldest));
+    assert_eq!(follow(&osd.osdmaps()).epoch, epoch(&mut c));
+    assert_eq!(kept(&c, "m/inc/"), (epoch(&mut c).0 - oldest.0) as usize + 1);
+}
+
 /// Nobody can have written to its PGs, so that nobody needs what happened before there are OSDs for them.
 #[test]
 fn a_pool_that_no_osd_can_hold_keeps_no_old_maps() {
@@ -238,6 +285,35 @@ fn settings_and_other_maps_are_told_when_they_change() {
     let told = configs(&s);
     assert_eq!(told.len(), 2, "what is not for it is not told");
     assert_eq!(told[1].config.get("rbd_cache_size").map(String::as_str), Some("9"));
+}
+
+/// Where somebody is, CRUSH says.
+#[test]
+fn an_option_for_a_place_is_told_to_who_comes_there() {
+    let mut c = Cluster::new(40, 1);
+    c.run_until(Duration::from_secs(3), |c| c.json("osd stat")["num_up_osds"] == 1);
+    let wish = subscribe("config", 0, 0);
+    let s = Subscriber::new(&mut c, wire::Identity::client("x", 9), wish);
+    let done = |c: &mut Cluster, command: &str| {
+        let ack = c.ask(command);
+        assert_eq!(ack.result, 0, "{command}: {}", ack.outs);
+    };
+    done(&mut c, r#"{"prefix":"osd crush add-bucket","name":"r1","type":"rack"}"#);
+    done(&mut c, r#"{"prefix":"osd crush add-bucket","name":"here","type":"host"}"#);
+    let set =
+        r#"{"prefix":"config set","who":"client/rack:r1","name":"rbd_cache_size","value":"9"}"#;
+    done(&mut c, set);
+    turn_flags(&mut c, 3);
+    c.pass(Duration::from_millis(100));
+    let told = |s: &Subscriber| {
+        let client = s.client.borrow();
+        let all = client.all::<MConfig>().into_iter();
+        all.map(|m| m.config.get("rbd_cache_size").cloned()).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&s), [None]);
+    done(&mut c, r#"{"prefix":"osd crush move","name":"here","args":["rack=r1"]}"#);
+    c.pass(Duration::from_millis(100));
+    assert_eq!(told(&s), [None, Some("9".into())]);
 }
 
 /// `ceph -w`

@@ -3,6 +3,7 @@
 mod config;
 mod crashes;
 mod crush;
+mod large;
 mod osds;
 mod pools;
 

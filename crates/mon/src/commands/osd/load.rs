@@ -77,7 +77,7 @@ fn blocked_by(c: &Cluster, call: &Call) -> Reply {
 }
 
 fn utilization(c: &Cluster, call: &Call) -> Reply {
-    let s = Spread::of(c.map(), &|_| true);
+    let s = Spread::of(c.pgmap.placer(c.map()), &|_| true);
     let ((min, least), (max, most)) = s.ends();
     let mean = s.mean();
     Ok(Answer::either(

@@ -2,6 +2,7 @@
 
 use crate::cluster::Cluster;
 use crate::commands::{Call, CommandDef, Reply, read, write};
+use crate::pgmap::Placer;
 use admin::units::stream;
 use admin::{Answer, CommandError};
 use maps::{Incremental, OsdMap, WEIGHT_IN};
@@ -48,12 +49,13 @@ pub(super) struct Spread {
 
 impl Spread {
     /// Of all PGs of some pools.
-    pub fn of(map: &OsdMap, counted: &dyn Fn(PoolId) -> bool) -> Self {
+    pub fn of(placer: Placer<'_>, counted: &dyn Fn(PoolId) -> bool) -> Self {
+        let map = placer.map;
         let serving = map.in_osds().filter(|&id| map.is_up(id));
         let mut counts: BTreeMap<OsdId, usize> = serving.map(|id| (id, 0)).collect();
         for (&pool, p) in map.pools.iter().filter(|(id, _)| counted(**id)) {
             for pgid in p.pgs(pool) {
-                for osd in map.pg_to_up_acting(pgid).up {
+                for osd in placer.up_acting(pgid).up {
                     if let Some(n) = counts.get_mut(&osd) {
                         *n += 1;
                     }
@@ -165,7 +167,7 @@ fn plan(c: &Cluster, call: &Call) -> Result<Plan, CommandError> {
     let map = c.map();
     let pools = pools(c, call)?;
     let counted = |id| pools.is_empty() || pools.contains(&id);
-    let before = Spread::of(map, &counted);
+    let before = Spread::of(c.pgmap.placer(map), &counted);
     let (mean, mut uses) = match call.args.prefix().ends_with("by-pg") {
         true => pgs_by_weight(map, &before),
         false => fullness(c),
@@ -192,7 +194,7 @@ fn plan(c: &Cluster, call: &Call) -> Result<Plan, CommandError> {
     }
     let mut next = OsdMap::clone(map);
     changes.iter().for_each(|(id, _, _, new)| next.set_weight(*id, *new));
-    let after = Spread::of(&next, &counted);
+    let after = Spread::of(c.pgmap.placer(&next), &counted);
     Ok(Plan { oload, max_change, max_osds, mean, overload, before, after, changes })
 }
 

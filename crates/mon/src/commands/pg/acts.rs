@@ -237,7 +237,8 @@ fn scrub_osds(c: &mut Cluster, call: &Call) -> Reply {
     };
     let map = c.map().clone();
     let all = map.pools.iter().flat_map(|(id, pool)| pool.pgs(*id));
-    let leads = |pgid: &PgId| map.pg_to_up_acting(*pgid).acting_primary;
+    let placer = c.pgmap.placer(&map);
+    let leads = |pgid: &PgId| placer.up_acting(*pgid).acting_primary;
     let led: Vec<PgId> = all.filter(|p| leads(p).is_some_and(|o| wanted.contains(&o))).collect();
     let word = scrub_word(call);
     order(c, &word, led);

@@ -1,11 +1,12 @@
 //! `pg dump` in all its forms.
 
+use super::json::{Fields, Part};
 use super::table;
-use super::value::{self, Osds, brief_json, pg_json, pool_stat_json};
+use super::value::{self, Osds, pool_stat_json};
 use crate::cluster::Cluster;
 use crate::commands::{Call, CommandDef, Reply, read};
 use crate::pgmap::PgEntry;
-use admin::Answer;
+use admin::{Answer, Format};
 use serde_json::{Map, Value, json};
 use types::PgId;
 use wire::msg::PoolStat;
@@ -88,61 +89,60 @@ fn delta_json(c: &Cluster) -> Value {
 }
 
 /// Everything, or only the sums.
-fn map_json(c: &Cluster, call: &Call, everything: bool) -> Value {
-    let mut out = head(c, call);
+fn map_json<'a>(c: &'a Cluster, call: &Call, everything: bool) -> Part<'a> {
+    let mut out = Fields::default();
+    out.extend(head(c, call));
     out.extend(sums_json(c));
     if everything {
-        let pgs = all(c);
-        out.insert("pg_stats".into(), pgs.iter().map(|(id, e)| pg_json(c, *id, *e)).collect());
-        out.insert("pool_stats".into(), value::pools_json(c));
-        out.insert("osd_stats".into(), value::osds_json(c));
+        out.put("pg_stats", Part::Pgs(c, all(c)));
+        out.value("pool_stats", value::pools_json(c));
+        out.value("osd_stats", value::osds_json(c));
         // OSDs do not say how much of each pool they hold.
-        out.insert("pool_statfs".into(), json!([]));
+        out.value("pool_statfs", json!([]));
     }
-    out.into()
+    Part::Object(out)
 }
 
 fn dump_json(c: &Cluster, call: &Call) -> Reply {
-    let (value, said) = dumped(c, call, &contents(call));
-    Ok(Answer::json_line(value).with_message(said))
+    let (fields, said) = dumped(c, call, &contents(call));
+    Ok(fields.answer(call.format(), Format::Json).with_message(said))
 }
 
-fn dumped(c: &Cluster, call: &Call, what: &[String]) -> (Value, String) {
+fn dumped<'a>(c: &'a Cluster, call: &Call, what: &[String]) -> (Fields<'a>, String) {
     let has = |word: &str| what.iter().any(|w| w == word);
-    let mut out = Map::new();
-    out.insert("pg_ready".into(), true.into());
+    let mut out = Fields::default();
+    out.value("pg_ready", true);
     if has("all") {
-        out.insert("pg_map".into(), map_json(c, call, true));
-        return (out.into(), "dumped all".into());
+        out.put("pg_map", map_json(c, call, true));
+        return (out, "dumped all".into());
     }
     if has("summary") || has("sum") {
-        out.insert("pg_map".into(), map_json(c, call, false));
+        out.put("pg_map", map_json(c, call, false));
     }
     if has("delta") {
-        out.insert("delta".into(), json!({"pg_stats_delta": delta_json(c)}));
+        out.value("delta", json!({"pg_stats_delta": delta_json(c)}));
     }
     if has("pools") {
-        out.insert("pool_stats".into(), value::pools_json(c));
+        out.value("pool_stats", value::pools_json(c));
     }
     if has("osds") {
-        out.insert("osd_stats".into(), value::osds_json(c));
-        out.insert("pool_statfs".into(), json!([]));
+        out.value("osd_stats", value::osds_json(c));
+        out.value("pool_statfs", json!([]));
     }
-    let pgs = all(c);
     if has("pgs") {
-        out.insert("pg_stats".into(), pgs.iter().map(|(id, e)| pg_json(c, *id, *e)).collect());
+        out.put("pg_stats", Part::Pgs(c, all(c)));
     }
     if has("pgs_brief") {
-        out.insert("pg_stats".into(), pgs.iter().map(|(id, e)| brief_json(c, *id, *e)).collect());
+        out.put("pg_stats", Part::Brief(c));
     }
-    (out.into(), format!("dumped {}", what.join(",")))
+    (out, format!("dumped {}", what.join(",")))
 }
 
 fn dump(c: &Cluster, call: &Call) -> Reply {
     let what = contents(call);
     if call.format().is_json() {
-        let (value, said) = dumped(c, call, &what);
-        return Ok(Answer::json(value).with_message(said));
+        let (fields, said) = dumped(c, call, &what);
+        return Ok(fields.answer(call.format(), Format::JsonPretty).with_message(said));
     }
     let has = |word: &str| what.iter().any(|w| w == word);
     let mut out = String::new();

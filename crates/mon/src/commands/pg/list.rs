@@ -1,15 +1,15 @@
 //! Lists of PGs, and where one is.
 
 use super::dump::all;
+use super::json::{Fields, Part};
 use super::table;
-use super::value::pg_json;
 use crate::cluster::Cluster;
 use crate::commands::{Call, CommandDef, Reply, read};
 use crate::pgmap::PgEntry;
 use crate::show::{ids, list, since};
-use admin::{Answer, CommandError};
+use admin::{Answer, CommandError, Format};
 use pg::StateBits;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::Duration;
 use types::{Errno, OsdId, PgId, PoolId, UTime};
 
@@ -118,17 +118,18 @@ fn show(c: &Cluster, call: &Call, of: impl Fn(PgId, Option<&PgEntry>) -> bool) -
             && pool.is_none_or(|pool| pgid.pool == pool)
             && of(pgid, entry)
     });
-    Ok(Answer::either(
-        call.format(),
-        || {
-            let shown: Vec<Value> = pgs.iter().map(|(id, e)| pg_json(c, *id, *e)).collect();
-            json!({"pg_ready": true, "pg_stats": shown})
-        },
-        || match pgs.is_empty() {
-            true => String::new(),
-            false => table::ls(c, call.now, &pgs) + table::NOTE,
-        },
-    ))
+    Ok(match pgs.is_empty() {
+        _ if call.format().is_json() => json(c, call, "pg_stats", pgs),
+        true => Answer::default(),
+        false => Answer::text(table::ls(c, call.now, &pgs) + table::NOTE),
+    })
+}
+
+fn json(c: &Cluster, call: &Call, name: &str, pgs: Vec<(PgId, Option<&PgEntry>)>) -> Answer {
+    let mut out = Fields::default();
+    out.value("pg_ready", true);
+    out.put(name, Part::Pgs(c, pgs));
+    out.answer(call.format(), Format::JsonPretty)
 }
 
 fn ls(c: &Cluster, call: &Call) -> Reply {
@@ -190,14 +191,11 @@ fn dump_stuck(c: &Cluster, call: &Call) -> Reply {
         let well = words.iter().filter_map(|word| stuck_since(word, state, *entry));
         well.into_iter().any(|well| since(call.now.wall, well) >= threshold)
     });
-    let answer = Answer::either(
-        call.format(),
-        || {
-            let shown: Vec<Value> = pgs.iter().map(|(id, e)| pg_json(c, *id, *e)).collect();
-            json!({"pg_ready": true, "stuck_pg_stats": shown})
-        },
-        || if pgs.is_empty() { String::new() } else { table::brief(c, &pgs) },
-    );
+    let answer = match pgs.is_empty() {
+        _ if call.format().is_json() => json(c, call, "stuck_pg_stats", pgs),
+        true => Answer::default(),
+        false => Answer::text(table::brief(c, &pgs)),
+    };
     Ok(answer.with_message("ok"))
 }
 

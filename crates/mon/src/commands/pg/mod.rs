@@ -2,6 +2,7 @@
 
 mod acts;
 mod dump;
+mod json;
 mod list;
 mod table;
 mod value;

@@ -1,16 +1,15 @@
-//! Statistics of PGs, pools and OSDs as JSON, with Ceph's field names in Ceph's order.
+//! Statistics of pools and OSDs as JSON, with Ceph's field names in Ceph's order.
 
 use crate::cluster::Cluster;
-use crate::pgmap::{OsdStat, OsdSum, PgEntry, stat_sum};
-use crate::show::ids;
+use crate::pgmap::{OsdStat, OsdSum, PgEntry};
 use pg::scrub::ScrubRecord;
 use serde_json::{Map, Value, json};
 use types::{OsdId, PgId, PoolId, UTime};
 use wire::msg::{ObjectStatSum, PoolStat, StoreStatfs};
 
 /// `object_stat_sum_t`
-pub(super) fn sum_json(s: &ObjectStatSum) -> Value {
-    let fields = [
+pub(super) fn sum_fields(s: &ObjectStatSum) -> [(&'static str, i64); 40] {
+    [
         ("num_bytes", s.num_bytes),
         ("num_objects", s.num_objects),
         ("num_object_clones", s.num_object_clones),
@@ -51,8 +50,11 @@ pub(super) fn sum_json(s: &ObjectStatSum) -> Value {
         ("num_omap_bytes", s.num_omap_bytes),
         ("num_omap_keys", s.num_omap_keys),
         ("num_objects_repaired", s.num_objects_repaired),
-    ];
-    fields.into_iter().map(|(name, n)| (name.to_owned(), Value::from(n))).collect()
+    ]
+}
+
+fn sum_json(s: &ObjectStatSum) -> Value {
+    sum_fields(s).into_iter().map(|(name, n)| (name.to_owned(), Value::from(n))).collect()
 }
 
 /// `store_statfs_t`
@@ -109,93 +111,6 @@ pub(crate) fn scrubs(c: &Cluster, pgid: PgId, entry: Option<&PgEntry>) -> ScrubR
     ];
     stamps.into_iter().filter(|s| s.is_zero()).for_each(|s| *s = made);
     record
-}
-
-/// `pg_stat_t`
-pub(super) fn pg_json(c: &Cluster, pgid: PgId, entry: Option<&PgEntry>) -> Value {
-    let mut out = Map::new();
-    out.insert("pgid".into(), pgid.to_string().into());
-    out.extend(head_json(c, pgid, entry));
-    let sum = entry.zip(c.map().pool(pgid.pool)).map(|(e, pool)| stat_sum(e, pool));
-    out.insert("stat_sum".into(), sum_json(&sum.unwrap_or_default()));
-    let (up, acting) = entry.map_or((vec![], vec![]), |e| (ids(&e.stat.up), ids(&e.stat.acting)));
-    let blocked = entry.map_or(vec![], |e| ids(&e.stat.blocked_by));
-    out.insert("up".into(), up.into());
-    out.insert("acting".into(), acting.into());
-    out.insert("avail_no_missing".into(), json!([]));
-    out.insert("object_location_counts".into(), json!([]));
-    out.insert("blocked_by".into(), blocked.into());
-    out.insert("up_primary".into(), entry.map_or(-1, |e| e.stat.up_primary).into());
-    out.insert("acting_primary".into(), entry.map_or(-1, |e| e.stat.acting_primary).into());
-    out.insert("purged_snaps".into(), json!([]));
-    out.into()
-}
-
-fn head_json(c: &Cluster, pgid: PgId, entry: Option<&PgEntry>) -> Map<String, Value> {
-    let mut out = Map::new();
-    let mut put = |name: &str, value: Value| {
-        out.insert(name.to_owned(), value);
-    };
-    let stat = entry.map(|e| &e.stat);
-    let stamps = entry.map(|e| e.stamps).unwrap_or_default();
-    let version = stat.map(|s| s.last_update).unwrap_or_default().to_string();
-    let tail: Value = stat.map(|s| s.log_tail).unwrap_or_default().to_string().into();
-    put("version", version.into());
-    put("reported_seq", entry.map_or(0, |e| e.seq).into());
-    put("reported_epoch", stat.map_or(0, |s| s.epoch.0).into());
-    put("state", c.pgmap.state(c.map(), entry).to_string().into());
-    let times = [
-        ("last_fresh", stamps.fresh),
-        ("last_change", stamps.change),
-        ("last_active", stamps.active),
-        ("last_peered", stamps.peered),
-        ("last_clean", stamps.clean),
-        ("last_became_active", stamps.became_active),
-        ("last_became_peered", stamps.became_peered),
-        ("last_unstale", stamps.unstale),
-        ("last_undegraded", stamps.undegraded),
-        ("last_fullsized", stamps.fullsized),
-    ];
-    times.iter().for_each(|(name, time)| put(name, time.to_string().into()));
-    put("mapping_epoch", stat.map_or(0, |s| s.mapping_epoch.0).into());
-    put("log_start", tail.clone());
-    put("ondisk_log_start", tail);
-    put("created", stat.map_or(0, |s| s.created.0).into());
-    put("last_epoch_clean", stat.map_or(0, |s| s.last_epoch_clean.0).into());
-    put("parent", "0.0".into());
-    put("parent_split_bits", 0.into());
-    let scrubs = scrubs(c, pgid, entry);
-    put("last_scrub", scrubs.last_scrub.to_string().into());
-    put("last_scrub_stamp", scrubs.last_scrub_stamp.to_string().into());
-    put("last_deep_scrub", scrubs.last_deep_scrub.to_string().into());
-    put("last_deep_scrub_stamp", scrubs.last_deep_scrub_stamp.to_string().into());
-    put("last_clean_scrub_stamp", scrubs.last_clean_scrub_stamp.to_string().into());
-    let log = stat.map_or(0, |s| s.log_entries);
-    put("log_size", log.into());
-    put("ondisk_log_size", log.into());
-    let valid = [
-        "stats_invalid",
-        "dirty_stats_invalid",
-        "omap_stats_invalid",
-        "hitset_stats_invalid",
-        "hitset_bytes_stats_invalid",
-        "pin_stats_invalid",
-        "manifest_stats_invalid",
-    ];
-    valid.iter().for_each(|name| put(name, false.into()));
-    put("snaptrimq_len", stat.map_or(0, |s| s.snaps_to_trim).into());
-    out
-}
-
-/// The short form.
-pub(super) fn brief_json(c: &Cluster, pgid: PgId, entry: Option<&PgEntry>) -> Value {
-    let state = c.pgmap.state(c.map(), entry).to_string();
-    let (up, acting) = entry.map_or((vec![], vec![]), |e| (ids(&e.stat.up), ids(&e.stat.acting)));
-    json!({
-        "pgid": pgid.to_string(), "state": state, "up": up, "acting": acting,
-        "up_primary": entry.map_or(-1, |e| e.stat.up_primary),
-        "acting_primary": entry.map_or(-1, |e| e.stat.acting_primary),
-    })
 }
 
 /// The figures of one OSD, or of all.
