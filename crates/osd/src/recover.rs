@@ -216,8 +216,8 @@ impl Daemon {
 
     /// Keeps the list of PGs that have something to recover.
     pub(crate) fn note_recovering(&mut self, pgid: PgId) {
-        self.count_moving(pgid);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        host.count_moving(&mut self.moving);
         let leads = host.started && host.pg.is_primary();
         let before = host.need;
         host.need = if leads { host.pg.need() } else { Need::Nothing };

@@ -15,10 +15,12 @@ use types::PgId;
 const URGENT_AT_ONCE: usize = 32;
 
 impl PgHost {
-    /// Objects that it leads and that are on their way.
-    fn moving_count(&self) -> usize {
+    /// Counts again what is on its way, if we lead it; it is a part of `all`.
+    pub(crate) fn count_moving(&mut self, all: &mut usize) {
         let leads = self.started && self.pg.is_primary();
-        if leads { self.pg.moving_count() + self.giving_up.fetching_count() } else { 0 }
+        let count = || self.pg.moving_count() + self.giving_up.fetching_count();
+        let now = if leads { count() } else { 0 };
+        *all = *all - std::mem::replace(&mut self.moving, now) + now;
     }
 }
 
@@ -32,10 +34,9 @@ impl Transfers {
 impl Daemon {
     /// Counts again what is on its way for a PG.
     pub(crate) fn count_moving(&mut self, pgid: PgId) {
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let now = host.moving_count();
-        let before = std::mem::replace(&mut host.moving, now);
-        self.moving = self.moving - before + now;
+        if let Some(host) = self.pgs.get_mut(&pgid) {
+            host.count_moving(&mut self.moving);
+        }
     }
 
     /// Whether one more object may be on its way, of a PG that has others, because somebody waits for it.
