@@ -14,6 +14,7 @@ mod compress;
 mod copy;
 mod disk_bench;
 mod full;
+mod imported;
 mod load;
 mod memory;
 mod model;
