@@ -189,10 +189,21 @@ impl Lock {
     /// # Errors
     /// When another command holds it.
     pub fn take(layout: &Layout) -> Result<Self, Failure> {
+        Self::take_waiting(layout, || ())
+    }
+
+    /// The same. `wait` is called as often as it is found held.
+    fn take_waiting(layout: &Layout, mut wait: impl FnMut()) -> Result<Self, Failure> {
         let what = || format!("cannot use the folder {}", layout.dir().display());
         std::fs::create_dir_all(layout.dir()).context(what)?;
         let file = File::options().create(true).append(true).open(layout.lock()).context(what)?;
-        let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+        let lock = || {
+            let held = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err();
+            if held {
+                wait();
+            }
+            !held
+        };
         if !Deadline::after(LOCK_LIMIT).until(LOOK_EVERY, lock) {
             let why = "another `loligo dev` command is at work there";
             return Err(Failure::new(what(), why).advise("Wait for it, and try again."));
@@ -214,9 +225,8 @@ mod tests {
         let lock = Lock::take(&layout).unwrap();
         assert!(Lock::take(&layout).is_err());
         // A command that is about to end is waited for.
-        let ends = std::thread::spawn(move || drop(lock));
-        let lock = Lock::take(&layout).unwrap();
-        ends.join().unwrap();
+        let mut ends = Some(lock);
+        let lock = Lock::take_waiting(&layout, || drop(ends.take())).unwrap();
         assert_eq!(State::load(&layout).unwrap(), None, "the lock is nobody else's thing");
         drop(lock);
         // Killed in the middle of the first `save`.

@@ -110,7 +110,9 @@ fn what_came_of_an_import_that_was_broken_off_is_removed() {
     let mut import = Transaction::new(0);
     let own = osd::offline::meta_object(PG);
     import.remove(&own).omap_set(&own, vec![osd::offline::import_row(1)]);
-    import.write(&object(1, "half").to_key(), 8192, Bytes::from(vec![0; 4096]));
+    let mut half = object(1, "half");
+    half.hash = c.mon.borrow().map.pool(PG.pool).expect("the pool").hash_key(b"", b"", b"half");
+    import.write(&half.to_key(), 8192, Bytes::from(vec![0; 4096]));
     change(&mut c, AWAY, import);
 
     c.start(AWAY);
