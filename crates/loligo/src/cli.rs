@@ -158,7 +158,7 @@ pub struct MonArgs {
     pub name: String,
 
     /// The address it listens at, and is known by
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = reachable)]
     pub addr: SocketAddr,
 
     /// The cluster's id; needed when the folder is empty
@@ -272,6 +272,7 @@ pub struct OsdRun {
 
     /// Monitors, separated by commas
     #[arg(long, value_name = "IP:PORT,...", value_delimiter = ',', required = true)]
+    #[arg(value_parser = reachable)]
     pub mon: Vec<SocketAddr>,
 
     /// The cluster's id; a store of another cluster is refused
@@ -279,11 +280,11 @@ pub struct OsdRun {
     pub fsid: Uuid,
 
     /// Where clients reach it; port 0 takes any
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:0", value_parser = reachable)]
     pub addr: SocketAddr,
 
     /// Where other OSDs reach it [default: the same IP, any port]
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = reachable)]
     pub cluster_addr: Option<SocketAddr>,
 
     /// Memory for everything it keeps
@@ -520,6 +521,15 @@ fn setting(text: &str) -> Result<(String, String), String> {
     Ok((name.trim().replace([' ', '-'], "_"), value.trim().to_owned()))
 }
 
+/// An address that is told to others.
+fn reachable(text: &str) -> Result<SocketAddr, String> {
+    let addr: SocketAddr = text.parse().map_err(|_| "IP:PORT is expected")?;
+    if addr.ip().is_unspecified() {
+        return Err("others must be able to reach it there: name one address".into());
+    }
+    Ok(addr)
+}
+
 /// OSDs are numbered from 0, and Ceph counts them in 31 bits.
 fn osd_number() -> clap::builder::RangedI64ValueParser<u32> {
     clap::value_parser!(u32).range(0..=i64::from(i32::MAX))
@@ -544,10 +554,19 @@ mod tests {
             "loligo osd --data x --id 1",
             "loligo osd --data x --id -1 --mon 127.0.0.1:3300",
             "loligo mon --data x --addr here",
+            "loligo mon --data x --addr 0.0.0.0:3300",
+            "loligo osd --data x --id 1 --mon 127.0.0.1:3300 --fsid FSID --addr [::]:0",
+            "loligo osd --data x --id 1 --mon 0.0.0.0:3300 --fsid FSID",
             "loligo mon --data x --addr 127.0.0.1:3300 --set nothing",
         ];
+        let parse = |line: &str| {
+            let line = line.replace("FSID", "11111111-2222-4333-8444-555555555555");
+            Cli::try_parse_from(line.split(' '))
+        };
         for line in bad {
-            assert!(Cli::try_parse_from(line.split(' ')).is_err(), "{line}");
+            assert!(parse(line).is_err(), "{line}");
         }
+        let good = "loligo osd --data x --id 1 --mon 127.0.0.1:3300 --fsid FSID --addr [::1]:0";
+        assert!(parse(good).is_ok());
     }
 }

@@ -52,10 +52,11 @@ impl Disks {
             let tell = || tracing::warn!("{}: waits until it is let go of", path.display());
             open_one(path, how, limit, tell).map_err(explain)
         };
-        let data = open(data, how)?;
-        // A log device is never made: it is a disk, or part of one, that is there.
+        // A log device is never made: it is a disk, or part of one, that is there. If it is not, no file is made
+        // for the data either.
         let existing = if how == Open::ReadOnly { how } else { Open::Existing };
         let wal = wal.map(|p| open(p, existing)).transpose()?;
+        let data = open(data, how)?;
         let devices =
             Devices { data: data.info.clone(), wal: wal.as_ref().map(|w| w.info.clone()) };
         Ok(Disks { open: std::iter::once(data).chain(wal).collect(), devices })

@@ -24,12 +24,80 @@ pub fn beside(path: &Path) -> PathBuf {
     path.with_extension("new")
 }
 
+/// A file of ours that is not whole yet: it goes again, unless it is kept.
+#[derive(Debug)]
+pub struct MadeFile {
+    path: PathBuf,
+    is_to_go: bool,
+}
+
+impl MadeFile {
+    /// At this path; `is_ours`: there was none before.
+    pub fn new(path: &Path, is_ours: bool) -> Self {
+        MadeFile { path: path.to_owned(), is_to_go: is_ours }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// It is whole.
+    pub fn keep(&mut self) {
+        self.is_to_go = false;
+    }
+}
+
+impl Drop for MadeFile {
+    fn drop(&mut self) {
+        if self.is_to_go {
+            // If it cannot be removed, the next try says that it is there.
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// How much space is free in a folder.
+///
+/// # Errors
+/// When that cannot be told.
+pub fn free_bytes(folder: &Path) -> Result<u64, Failure> {
+    let stat = rustix::fs::statvfs(folder)
+        .context(|| format!("cannot see how much space is in {}", folder.display()))?;
+    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+}
+
+/// The folder that a file is in.
+pub fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// A path as it is written in a command for a shell.
+pub fn quoted(path: &Path) -> String {
+    let text = path.display().to_string();
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-+:@%".contains(c);
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
 /// Makes it durable that a file is in its folder.
 ///
 /// # Errors
 /// When the folder cannot be flushed.
 pub fn sync_folder_of(path: &Path) -> Result<(), Failure> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = folder_of(path);
     let flushed = File::open(folder).and_then(|f| f.sync_all());
     flushed.context(|| format!("cannot flush the folder {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_takes_a_quoted_path_as_it_is() {
+        let quoted = |path: &str| quoted(path.as_ref());
+        assert_eq!(quoted("/home/me/loligo-1.0"), "/home/me/loligo-1.0");
+        assert_eq!(quoted("/my cluster"), "'/my cluster'");
+        assert_eq!(quoted("/it's"), r"'/it'\''s'");
+    }
 }

@@ -10,7 +10,9 @@ use crate::cli::{OsdReplace, StorePath};
 use crate::conf::ClientConf;
 use crate::disks::{BLOCK, Disks};
 use crate::failure::{Context, Exit, Failure};
-use crate::store_tool::{NewStore, Prepared, disks_of, is_there};
+use crate::files::{folder_of, free_bytes};
+use crate::sizes::Bytes;
+use crate::store_tool::{MIN_DISK_BYTES, NewStore, Prepared, disks_of, is_there};
 use crate::wait::Deadline;
 use io::disk::DeviceInfo;
 use serde_json::{Value, json};
@@ -163,7 +165,8 @@ fn look_at_disks(
             "Name a disk that does by --disk, or say how large a file is to be made by --size.",
         ));
     }
-    if is_new && !args.yes {
+    if let Some(size) = args.size.filter(|_| is_new && !args.yes) {
+        check_new_file(&disk, size).map_err(|why| refuse(why).exit(Exit::Machine))?;
         if let Some(wal) = &wal {
             let device = Disks::open(wal, None, Open::ReadOnly)?;
             may_overwrite(&device.devices.data, own, refuse)?;
@@ -190,6 +193,23 @@ fn look_at_disks(
         _ => None,
     };
     Ok(Found { old: old.or(there), disk: content.filter(|_| !is_new), store: Some(store) })
+}
+
+/// Whether a file can be made for a disk.
+fn check_new_file(disk: &Path, size: Bytes) -> Result<(), String> {
+    let (folder, least) = (folder_of(disk), Bytes(MIN_DISK_BYTES));
+    if size.0 < MIN_DISK_BYTES {
+        return Err(format!("disks of {size} are too small: an OSD needs {least} at least"));
+    }
+    if !folder.is_dir() {
+        return Err(format!("{} is not a folder", folder.display()));
+    }
+    let free = free_bytes(folder).map_err(|failure| failure.to_string())?;
+    if free < size.0 {
+        let free = Bytes(free);
+        return Err(format!("{size} are wanted, {free} are free in {}", folder.display()));
+    }
+    Ok(())
 }
 
 /// What the OSD has now. If the new store goes elsewhere, that need not be readable, nor be there; but if it is a
@@ -400,5 +420,17 @@ mod tests {
             let all = [clean.clone(), fewer.clone(), lost];
             assert!(matches!(judge(3, &all), Verdict::Needed(why) if why.contains("1.3")));
         }
+    }
+
+    /// What is only planned is refused where it could not be done.
+    #[test]
+    fn a_file_that_could_not_be_made_is_not_promised() {
+        let dir = tempfile::tempdir().unwrap();
+        let check = |name: &str, size| check_new_file(&dir.path().join(name), Bytes(size));
+        let said = |name, size| check(name, size).unwrap_err();
+        assert_eq!(check("disk", MIN_DISK_BYTES), Ok(()));
+        assert!(said("disk", MIN_DISK_BYTES - 1).contains("too small"));
+        assert!(said("none/disk", MIN_DISK_BYTES).contains("is not a folder"));
+        assert!(said("disk", 1 << 60).contains("are free"));
     }
 }

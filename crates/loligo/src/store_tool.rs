@@ -3,6 +3,7 @@
 use crate::cli::{StoreArgs, StoreCommand, StoreMkfs, StorePath};
 use crate::disks::{BLOCK, BLOCK_WAL, Disks};
 use crate::failure::{Context, Exit, Failure};
+use crate::files::MadeFile;
 use crate::sizes::Bytes;
 use crate::store_read;
 use crate::sync_client::entropy;
@@ -76,21 +77,6 @@ pub(crate) struct Prepared {
     file: MadeFile,
 }
 
-/// A file of ours that holds nothing yet.
-struct MadeFile {
-    path: PathBuf,
-    is_to_go: bool,
-}
-
-impl Drop for MadeFile {
-    fn drop(&mut self) {
-        if self.is_to_go {
-            // If it cannot be removed, the next try says that it is there.
-            let _ = std::fs::remove_file(&self.path);
-        }
-    }
-}
-
 impl Prepared {
     /// Opens the disks, and has them judged before anything else.
     pub(crate) fn new(
@@ -100,9 +86,17 @@ impl Prepared {
         let is_new = !is_there(new.path)?;
         let how = new.bytes.map_or(Open::Existing, |bytes| Open::Create { bytes });
         let disks = Disks::open(new.path, new.wal, how)?;
-        let file = MadeFile { path: new.path.to_owned(), is_to_go: is_new };
+        let file = MadeFile::new(new.path, is_new);
         judge(&disks)?;
         let bytes = disks.devices.data.bytes;
+        let is_as_wanted = |size: u64| size.next_multiple_of(BLOCK_BYTES as u64) == bytes;
+        if !new.bytes.is_none_or(is_as_wanted) {
+            let why = format!("it is there, and has {}", Bytes(bytes));
+            let what = format!("cannot make {} as large as that", new.path.display());
+            return Err(Failure::new(what, why).exit(Exit::Refused).advise(
+                "Leave out --size to make the store on what is there, or remove that first.",
+            ));
+        }
         if bytes < MIN_DISK_BYTES {
             let path = new.path.display().to_string();
             return Err(not_made(MkfsError::TooSmall { path, bytes, min: MIN_DISK_BYTES }));
@@ -119,8 +113,8 @@ impl Prepared {
     /// Makes it.
     pub(crate) fn make(mut self) -> Result<Identity, Failure> {
         let identity = self.disks.work(self.work)?.map_err(not_made)?;
-        self.file.is_to_go = false;
-        crate::files::sync_folder_of(&self.file.path)?;
+        self.file.keep();
+        crate::files::sync_folder_of(self.file.path())?;
         Ok(identity)
     }
 }
@@ -369,5 +363,33 @@ impl Checked {
             Bytes(r.object_bytes),
             space_text(&r.space),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_store_is_made_as_large_as_it_was_asked_for_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, none) = (dir.path().join("block"), dir.path().join("none"));
+        let new = NewStore {
+            path: &path,
+            wal: None,
+            cluster: Uuid([1; 16]),
+            osd: OsdId(0),
+            bytes: Some(MIN_DISK_BYTES),
+            force: true,
+        };
+        assert!(mkfs(&NewStore { wal: Some(&none), ..new }).is_err());
+        assert!(!path.exists(), "a file without a store");
+        mkfs(&new).unwrap();
+        let twice = NewStore { bytes: Some(2 * MIN_DISK_BYTES), ..new };
+        let failure = mkfs(&twice).unwrap_err();
+        assert_eq!(failure.exit, Exit::Refused);
+        assert!(failure.why.contains("it is there"), "{failure}");
+        mkfs(&new).unwrap();
+        mkfs(&NewStore { bytes: None, ..new }).unwrap();
     }
 }

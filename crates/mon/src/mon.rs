@@ -13,6 +13,7 @@ use bytes::Bytes;
 use io::kv::{KvAnswer, KvDone, KvOp};
 use io::{Core, Effects, Event, Now, Rng};
 use maps::{Incremental, OsdMap};
+use std::fmt::Display;
 use types::{Epoch, Mono};
 
 /// The mon of a cluster, as a core for a runner with a cluster store.
@@ -38,6 +39,23 @@ enum Life {
     Over,
 }
 
+/// Why it ends, with its exit code.
+struct Unable {
+    code: i32,
+    why: String,
+}
+
+impl<T: Display> From<T> for Unable {
+    fn from(why: T) -> Self {
+        Unable { code: 1, why: why.to_string() }
+    }
+}
+
+/// Of its store.
+fn wrong_store(why: impl Into<String>) -> Unable {
+    Unable { code: EXIT_WRONG_STORE, why: why.into() }
+}
+
 impl Mon {
     /// A mon. `seed` is for everything that is random.
     pub fn new(cfg: MonConfig, seed: u64) -> Self {
@@ -45,9 +63,10 @@ impl Mon {
         Mon { cfg, rng, kv: Kv::default(), life: Life::Born }
     }
 
-    fn fail(&mut self, why: impl std::fmt::Display, fx: &mut Effects) {
+    fn fail(&mut self, why: impl Into<Unable>, fx: &mut Effects) {
+        let Unable { code, why } = why.into();
         self.life = Life::Over;
-        fx.exit(1, format!("mon.{}: {why}", self.cfg.name));
+        fx.exit(code, format!("mon.{}: {why}", self.cfg.name));
     }
 
     fn on_kv(&mut self, now: Now, done: KvDone, fx: &mut Effects) {
@@ -60,7 +79,7 @@ impl Mon {
         let next = match life {
             Life::Serving(mut server) => {
                 let done = server.on_kv(now, &mut self.kv, done.token, answer, fx);
-                done.map(|()| Life::Serving(server))
+                done.map(|()| Life::Serving(server)).map_err(Unable::from)
             }
             Life::Loading(loader) => self.load(now, loader, answer, fx),
             Life::Founding(state) => self.founded(now, *state, &answer, fx),
@@ -79,8 +98,8 @@ impl Mon {
         mut loader: Loader,
         answer: KvAnswer,
         fx: &mut Effects,
-    ) -> Result<Life, String> {
-        let unusable = |why| format!("its store cannot be used: {why}");
+    ) -> Result<Life, Unable> {
+        let unusable = |why| wrong_store(format!("its store cannot be used: {why}"));
         let loaded = match answer {
             KvAnswer::Pairs(pairs, _) => loader.page(pairs),
             KvAnswer::Value(value) => std::mem::take(&mut loader).newest_map(value),
@@ -98,11 +117,11 @@ impl Mon {
         }
     }
 
-    fn found(&mut self, now: Now, fx: &mut Effects) -> Result<Life, String> {
+    fn found(&mut self, now: Now, fx: &mut Effects) -> Result<Life, Unable> {
         let Some(new) = self.cfg.new_cluster.clone() else {
             let text = "its store is empty and it was not told to make a new cluster; is the path \
                         right?";
-            return Err(text.into());
+            return Err(wrong_store(text));
         };
         let (state, batch) = fresh(&self.cfg, &new, now)?;
         self.kv.commit(batch, fx);
@@ -115,7 +134,7 @@ impl Mon {
         state: State,
         answer: &KvAnswer,
         fx: &mut Effects,
-    ) -> Result<Life, String> {
+    ) -> Result<Life, Unable> {
         if !matches!(answer, KvAnswer::Committed(_)) {
             return Err("another mon made a cluster in this store at the same time".into());
         }
@@ -123,14 +142,15 @@ impl Mon {
         self.loaded(now, state, fx)
     }
 
-    fn loaded(&mut self, now: Now, state: State, fx: &mut Effects) -> Result<Life, String> {
+    fn loaded(&mut self, now: Now, state: State, fx: &mut Effects) -> Result<Life, Unable> {
         if let Some(wanted) = self.cfg.new_cluster.as_ref().map(|new| new.fsid)
             && !wanted.is_nil()
             && wanted != state.fsid
         {
-            return Err(format!("its store is of the cluster {}, not of {wanted}", state.fsid));
+            let why = format!("its store is of the cluster {}, not of {wanted}", state.fsid);
+            return Err(wrong_store(why));
         }
-        let mut settings = Settings::new([options::MON]);
+        let mut settings = known_settings();
         // An option that is none of the mon's is passed over: the file is shared by everybody.
         for (name, value) in self.cfg.options.iter().filter(|(name, _)| is_own(name)) {
             settings.set(Source::File, name, value).map_err(|e| format!("option {name}: {e}"))?;
@@ -153,7 +173,7 @@ impl Mon {
         last: Option<Box<OsdMap>>,
         answer: KvAnswer,
         fx: &mut Effects,
-    ) -> Result<Life, String> {
+    ) -> Result<Life, Unable> {
         let KvAnswer::Value(value) = answer else { return Ok(Life::Recalling(cluster, last)) };
         let map = match last {
             None => {
@@ -182,6 +202,16 @@ impl Mon {
         Life::Serving(Box::new(server))
     }
 }
+
+/// The options that a mon has.
+pub fn known_settings() -> Settings {
+    Settings::new([options::MON])
+}
+
+/// Exit code of a mon that refuses its store: damaged, or another cluster's. Nothing was changed.
+pub const EXIT_WRONG_STORE: i32 = 65;
+/// Exit code of a mon that cannot listen where it should.
+pub const EXIT_CANNOT_LISTEN: i32 = 69;
 
 fn is_own(option: &str) -> bool {
     options::MON.iter().any(|def| def.name == option)

@@ -38,6 +38,8 @@ pub struct Loading {
     next: Epoch,
     newest: Epoch,
     leftovers: Vec<HObject>,
+    /// PGs whose import was broken off, with the `pg_num` of their pools then.
+    broken_off: Vec<(PgId, u32)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -164,6 +166,10 @@ impl Daemon {
                 l.leftovers.push(meta_object(pgid));
                 return Ok(());
             }
+            Err(LoadError::BrokenOff { pg_num }) => {
+                l.broken_off.push((pgid, pg_num));
+                return Ok(());
+            }
             Err(e) => return Err(LoadStop::Damaged(format!("pg {pgid}: {e}"))),
         };
         self.ahead.entry(loaded.record.epoch).or_default().push(loaded);
@@ -223,6 +229,9 @@ impl Daemon {
         );
         self.life = Life::Joining;
         self.begin_with_leftovers(l.leftovers, fx);
+        for (pgid, pg_num) in l.broken_off {
+            self.remove_broken_off(pgid, pg_num, fx);
+        }
         self.open_sockets(fx);
     }
 
@@ -446,5 +455,7 @@ impl Daemon {
 pub const EXIT_RESTART: i32 = 75;
 /// Exit code of an OSD that wants to be started again to be given an object that is damaged here.
 pub const EXIT_REPAIR: i32 = 76;
+/// Exit code of an OSD that cannot listen where it should.
+pub const EXIT_CANNOT_LISTEN: i32 = 69;
 /// Exit code of an OSD that refuses its store: absent, damaged, or another's. Nothing was changed.
 pub const EXIT_WRONG_STORE: i32 = 65;

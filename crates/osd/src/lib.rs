@@ -75,7 +75,7 @@ mod watch;
 mod write;
 mod write_room;
 
-pub use boot::{EXIT_REPAIR, EXIT_RESTART, EXIT_WRONG_STORE};
+pub use boot::{EXIT_CANNOT_LISTEN, EXIT_REPAIR, EXIT_RESTART, EXIT_WRONG_STORE};
 pub use config::OsdConfig;
 
 use daemon::Daemon;

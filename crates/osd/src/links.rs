@@ -1,6 +1,7 @@
 //! Whom the OSD talks to: clients, other OSDs; and whose an event is.
 
 use crate::alive::heartbeat_listener;
+use crate::boot::EXIT_CANNOT_LISTEN;
 use crate::daemon::Daemon;
 use crate::object::client_addr;
 use crate::ops::Sender;
@@ -160,7 +161,7 @@ impl Daemon {
         };
         let error = std::io::Error::from_raw_os_error(errno);
         fx.exit(
-            1,
+            EXIT_CANNOT_LISTEN,
             format!(
                 "osd.{}: cannot listen for {what} on {at}: {error}. Is another daemon using the \
                  port? Port 0 takes any free one",

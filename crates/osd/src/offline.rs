@@ -38,6 +38,11 @@ pub fn children_of(pgid: PgId, old_pg_num: u32, new_pg_num: u32) -> Vec<PgId> {
     pgid.split_children(old_pg_num, new_pg_num)
 }
 
+/// The PGs that one may have split from, the nearest first.
+pub fn ancestors_of(pgid: PgId) -> impl Iterator<Item = PgId> {
+    std::iter::successors(Some(pgid), |pgid| (pgid.seed > 0).then(|| pgid.parent())).skip(1)
+}
+
 /// The object that holds the maps.
 pub fn map_object() -> ObjectKey {
     mapstate::map_object().to_key()
@@ -57,6 +62,27 @@ pub fn newest_map_key(range: &Bytes) -> Option<Bytes> {
 /// The omap key of [`PgObjects::meta`] that says which is the newest map that the PG has taken in.
 pub fn info_key() -> Bytes {
     Bytes::from_static(pg::INFO_KEY)
+}
+
+/// The row of [`PgObjects::meta`] that says that the PG is being brought into the store, in a pool of so many: until it
+/// goes, an OSD that starts removes the PG.
+pub fn import_row(pg_num: u32) -> (Bytes, Bytes) {
+    pg::put_import(pg_num)
+}
+
+/// The key of [`import_row`].
+pub fn import_key() -> Bytes {
+    Bytes::from_static(pg::IMPORT_KEY)
+}
+
+/// What [`import_row`] says.
+pub fn import_pg_num(value: &Bytes) -> Option<u32> {
+    denc::decode(value).ok()
+}
+
+/// The record of an object that is not whole yet: of a version that no other copy has, so that nobody takes it for one.
+pub fn record_of_half() -> Bytes {
+    denc::encode(&ObjectMeta::default())
 }
 
 /// That map's epoch, from the value of [`info_key`].

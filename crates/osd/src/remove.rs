@@ -26,6 +26,9 @@ pub struct Removal {
     held: VecDeque<(OsdId, PgMsg)>,
     /// No step is under way, and the PG may come back.
     gives_way: bool,
+    /// The copy is what is left of an import. It has no rows in the snapshot indexes, so that no other copy can make
+    /// use of its objects.
+    is_import: bool,
     /// Temporaries of objects that were on their way.
     parts: Vec<ObjectKey>,
     /// Snapshot indexes that go with it.
@@ -57,6 +60,14 @@ enum Step {
 }
 
 impl Removal {
+    fn new(pgid: PgId, pg_num: u32, step: Step, parts: Vec<ObjectKey>, at_once: usize) -> Self {
+        let (first, end) = key_range(pgid, pg_num);
+        let indexes = own_indexes(pgid, pg_num);
+        let (reads, held) = (ReadSet::new(), VecDeque::new());
+        let (gives_way, is_import) = (false, false);
+        Removal { first, end, reads, step, held, gives_way, is_import, parts, indexes, at_once }
+    }
+
     /// Keeps a message until the removal gives way, or is over. The newest count.
     pub fn hold(&mut self, from: OsdId, msg: PgMsg) {
         if self.held.len() >= HELD_MESSAGES {
@@ -67,7 +78,11 @@ impl Removal {
 
     /// Whether the PG itself comes back, for which it gives way.
     fn is_in_the_way(&self, pgid: PgId) -> bool {
-        let may_give_way = matches!(self.step, Step::Objects(_) | Step::Stuck);
+        let may_give_way = match self.step {
+            Step::Objects(_) => !self.is_import,
+            Step::Stuck => true,
+            _ => false,
+        };
         may_give_way && self.held.iter().any(|(_, msg)| msg.pgid == pgid)
     }
 }
@@ -105,20 +120,25 @@ impl Daemon {
         // Nobody waits any more for what still had to be written.
         let unwritten = host.queue.iter().flat_map(|queued| &queued.then);
         self.in_hand.replica -= unwritten.map(Then::replica_bytes).sum::<usize>();
-        let pg_num = host.pg.rules().pg_num.max(1);
-        let (first, end) = key_range(pgid, pg_num);
         host.pg.mark_unfilled();
-        let removal = Removal {
-            first,
-            end,
-            reads: ReadSet::new(),
-            step: Step::Mark(host.pg.info_record()),
-            held: VecDeque::new(),
-            gives_way: false,
-            parts: host.transfers.take_gathering(),
-            indexes: own_indexes(pgid, pg_num),
-            at_once: self.limits.remove_objects,
-        };
+        let parts = host.transfers.take_gathering();
+        let step = Step::Mark(host.pg.info_record());
+        let pg_num = host.pg.rules().pg_num.max(1);
+        let removal = Removal::new(pgid, pg_num, step, parts, self.limits.remove_objects);
+        self.removals.insert(pgid, removal);
+        self.go_on_removing(pgid, fx);
+    }
+
+    /// A start finds a PG whose import was broken off: objects of it may be half there. Its record says so until the
+    /// last of them is gone.
+    pub(crate) fn remove_broken_off(&mut self, pgid: PgId, pg_num: u32, fx: &mut Effects) {
+        let id = self.cfg.id;
+        tracing::warn!(
+            "osd.{id}: pg {pgid}: its import was broken off; what came of it is removed"
+        );
+        let at_once = self.limits.remove_objects;
+        let removal = Removal::new(pgid, pg_num.max(1), Step::Parts(0), Vec::new(), at_once);
+        let removal = Removal { is_import: true, ..removal };
         self.removals.insert(pgid, removal);
         self.go_on_removing(pgid, fx);
     }

@@ -49,8 +49,8 @@ pub use merge::{LogSegment, Merged, merge_log, peer_missing};
 pub use missing::{Lack, Missing, MissingItem};
 pub use msg::{Body, PgMsg, Query};
 pub use persist::{
-    Belongs, INFO_KEY, InfoRecord, LoadError, Loaded, LogRecord, MetaOp, ObjectRow, forget_deleted,
-    load, log_key, missing_key, object_row, put_deleted, put_missing,
+    Belongs, IMPORT_KEY, INFO_KEY, InfoRecord, LoadError, Loaded, LogRecord, MetaOp, ObjectRow,
+    forget_deleted, load, log_key, missing_key, object_row, put_deleted, put_import, put_missing,
 };
 pub use pg::{Ctx, Fx, Notice, Pg, Stage};
 pub use prior::Prior;

@@ -8,6 +8,7 @@
 //! | `m` + object key | [`MissingItem`] |
 //! | `r` + object key | nothing: the log has deleted the object, and it may still be there |
 //! | `t` | Eversion: the log's tail, once it has been moved |
+//! | `x` | `pg_num` of the pool (u32): the PG is being brought into this store. Nothing else here counts |
 //!
 //! A write stores only its log record: last update and sums are those of the newest record, so that
 //! the info record need not be written with each write. Trimming the log moves its tail and removes
@@ -16,6 +17,10 @@
 //! A copy that was away may have thousands of objects to delete when it takes over the log. They go in
 //! transactions of a few, behind the one that brings the log: until each is gone its `r` row says so, and
 //! after a crash [`load`] gives those that are left.
+//!
+//! `loligo store import` brings a PG with its objects one after the other. As long as `x` is there it has not ended, or
+//! was broken off: some objects may be half there, and an OSD that starts removes all of them. It goes in the
+//! transaction that brings `i`.
 //!
 //! After a split the records of what went to other PGs stay behind until the log is trimmed beyond
 //! them: [`load`] passes over them, by the `pg_num` in the info record.
@@ -131,6 +136,8 @@ impl Decode for LogRecord {
 pub const INFO_KEY: &[u8] = b"i";
 /// Key of the log's tail.
 pub const TAIL_KEY: &[u8] = b"t";
+/// Key of what says that the PG is being brought into this store.
+pub const IMPORT_KEY: &[u8] = b"x";
 const LOG: u8 = b'l';
 const DUP: u8 = b'd';
 const MISSING: u8 = b'm';
@@ -242,6 +249,11 @@ pub fn object_row(key: &[u8], value: &Bytes) -> Option<ObjectRow> {
     }
 }
 
+/// Notes that a PG is being brought into this store, in a pool of so many.
+pub fn put_import(pg_num: u32) -> (Bytes, Bytes) {
+    (Bytes::from_static(IMPORT_KEY), denc::encode(&pg_num))
+}
+
 /// What was loaded of a PG.
 #[derive(Debug)]
 pub struct Loaded {
@@ -261,6 +273,12 @@ pub enum LoadError {
     /// It has no info record.
     #[error("the PG has no info record")]
     NoInfo,
+    /// It was being brought into this store, by which not all has come.
+    #[error("the PG's import was broken off")]
+    BrokenOff {
+        /// PGs of its pool then: so that its objects are known.
+        pg_num: u32,
+    },
     /// A value cannot be decoded.
     #[error("the PG's record {key:02x?} {why}")]
     Damaged {
@@ -288,8 +306,11 @@ pub type Belongs = dyn Fn(PgId, u32, u32) -> bool;
 /// # Errors
 /// When a record is absent or damaged.
 pub fn load(pairs: &[(Bytes, Bytes)], belongs: &Belongs) -> Result<Loaded, LoadError> {
-    let record = pairs.iter().find(|(key, _)| key == INFO_KEY).ok_or(LoadError::NoInfo)?;
-    let mut record: InfoRecord = value(INFO_KEY, &record.1)?;
+    let find = |wanted: &[u8]| pairs.iter().find(|(key, _)| key == wanted).map(|(_, v)| v);
+    if let Some(import) = find(IMPORT_KEY) {
+        return Err(LoadError::BrokenOff { pg_num: value(IMPORT_KEY, import)? });
+    }
+    let mut record: InfoRecord = value(INFO_KEY, find(INFO_KEY).ok_or(LoadError::NoInfo)?)?;
     let (pgid, pg_num) = (record.info.pgid, record.pg_num);
     let ours = |hash: u32| pg_num == 0 || belongs(pgid, pg_num, hash);
     let mut moved_tail: Option<Eversion> = None;
@@ -417,6 +438,16 @@ mod tests {
         let pairs: Vec<_> = rows.into_iter().collect();
         let loaded = load(&pairs, &|_, _, _| true).expect("it is whole");
         assert_eq!(loaded.deleted, [object("b")]);
+    }
+
+    /// Whatever else is there.
+    #[test]
+    fn a_pg_whose_import_has_not_ended_is_none() {
+        let mut rows = rows_of_one_pg();
+        rows.extend([put_import(32)]);
+        let pairs: Vec<_> = rows.into_iter().collect();
+        let loaded = load(&pairs, &|_, _, _| true);
+        assert_eq!(loaded.map(|_| ()), Err(LoadError::BrokenOff { pg_num: 32 }));
     }
 
     #[test]

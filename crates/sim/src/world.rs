@@ -195,6 +195,11 @@ impl World {
         NodeId(self.nodes.len() - 1)
     }
 
+    /// What a machine runs from its next start on. Gives what it ran so far.
+    pub fn set_boot(&mut self, node: NodeId, boot: Boot) -> Boot {
+        std::mem::replace(&mut self.nodes[node.0].boot, boot)
+    }
+
     /// The node that is added next.
     pub(crate) fn next_node(&self) -> NodeId {
         NodeId(self.nodes.len())

@@ -9,6 +9,7 @@ use crate::cli::DaemonArgs;
 use crate::conf::ClientConf;
 use crate::failure::{Context, Exit, Failure};
 use crate::sync_client::entropy;
+use admin::settings::{SettingError, Settings, Source};
 use io::Core;
 use io::kv::ClusterStore;
 use pid::PidFile;
@@ -26,6 +27,25 @@ fn prepare(args: &DaemonArgs, name: &str, mons: Vec<AddrVec>) -> Result<Option<P
         crash::post_all(dir, &ClientConf { fsid: None, mons })?;
     }
     Ok(pid_file)
+}
+
+/// That a daemon has the options that it is given, and can be set like that.
+fn check_settings(
+    who: &str,
+    given: &[(String, String)],
+    mut known: Settings,
+) -> Result<(), Failure> {
+    for (name, value) in given {
+        let why = match known.set(Source::File, name, value) {
+            Ok(_) => continue,
+            Err(SettingError::Unknown(_)) => format!("{who} has no such option"),
+            Err(why) => why.to_string(),
+        };
+        return Err(Failure::new(format!("--set {name}={value}"), why).advise(
+            "`ceph daemon ... config show` lists the options, `config help` explains one.",
+        ));
+    }
+    Ok(())
 }
 
 /// Tells this life of a daemon from others at the same address; never 0.
@@ -48,4 +68,20 @@ fn run_core(
         tracing::info!("{name}: {}", exit.why);
     }
     Ok(exit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_a_daemon_has_not_are_refused() {
+        let said = |name: &str, value: &str| {
+            let given = [(name.to_owned(), value.to_owned())];
+            check_settings("a mon", &given, ::mon::known_settings()).map_err(|f| f.to_string())
+        };
+        assert_eq!(said("osd_pool_default_size", "2"), Ok(()));
+        assert!(said("osd_pool_default_sise", "2").unwrap_err().contains("has no such option"));
+        assert!(said("osd_pool_default_size", "x").unwrap_err().contains("=x"));
+    }
 }

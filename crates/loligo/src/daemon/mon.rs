@@ -1,11 +1,11 @@
 //! `loligo mon`: wires the monitor's core to its cluster store and the runner.
 
-use super::{prepare, run_core};
+use super::{check_settings, prepare, run_core};
 use crate::cli::MonArgs;
 use crate::failure::{Context, Exit, Failure};
 use crate::machine;
 use crate::sync_client::entropy;
-use mon::{Mon, MonConfig, NewCluster};
+use mon::{EXIT_CANNOT_LISTEN, EXIT_WRONG_STORE, Mon, MonConfig, NewCluster};
 use types::AddrVec;
 
 /// The monitor's data folder holds its cluster store under this name.
@@ -17,6 +17,7 @@ pub const STORE: &str = "store.redb";
 /// When it cannot start, or stopped for a reason.
 pub fn run(args: &MonArgs) -> Result<Exit, Failure> {
     let name = format!("mon.{}", args.name);
+    check_settings("a mon", &args.settings, mon::known_settings())?;
     let own = vec![AddrVec::msgr2(args.addr, 0)];
     let _pid_file = prepare(&args.daemon, &name, own)?;
     let what = || format!("cannot start {name}");
@@ -35,6 +36,8 @@ pub fn run(args: &MonArgs) -> Result<Exit, Failure> {
     let exit = run_core(&name, &mut core, Vec::new(), Some(Box::new(store)))?;
     match exit.code {
         0 => Ok(Exit::Done),
+        EXIT_WRONG_STORE => Err(Failure::new(what(), exit.why).exit(Exit::Refused)),
+        EXIT_CANNOT_LISTEN => Err(Failure::new(what(), exit.why).exit(Exit::Machine)),
         _ => Err(Failure::new(format!("{name} has stopped"), exit.why)),
     }
 }

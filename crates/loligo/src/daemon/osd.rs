@@ -1,6 +1,6 @@
 //! `loligo osd`: wires an OSD's core to its disk and the runner.
 
-use super::{prepare, run_core};
+use super::{check_settings, prepare, run_core};
 use crate::cli::{OsdRun, StorePath};
 use crate::disks::Disks;
 use crate::failure::{Exit, Failure};
@@ -9,7 +9,7 @@ use crate::store_tool::disks_of;
 use crate::sync_client::entropy;
 use crate::wait::Deadline;
 use io::disk::DeviceInfo;
-use osd::{EXIT_REPAIR, EXIT_RESTART, EXIT_WRONG_STORE, Osd, OsdConfig};
+use osd::{EXIT_CANNOT_LISTEN, EXIT_REPAIR, EXIT_RESTART, EXIT_WRONG_STORE, Osd, OsdConfig};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -60,6 +60,11 @@ pub fn run(args: &OsdRun) -> Result<Exit, Failure> {
             EXIT_WRONG_STORE => {
                 return Err(
                     Failure::new(format!("cannot start {name}"), exit.why).exit(Exit::Refused)
+                );
+            }
+            EXIT_CANNOT_LISTEN => {
+                return Err(
+                    Failure::new(format!("cannot start {name}"), exit.why).exit(Exit::Machine)
                 );
             }
             _ => return Err(Failure::new(format!("{name} has stopped"), exit.why)),
@@ -117,15 +122,8 @@ fn config(args: &OsdRun, disks: &Disks, was_alive: bool) -> Result<OsdConfig, Fa
         nonce: super::nonce(),
         was_alive,
     };
-    let known = config.settings();
-    match args.settings.iter().find(|(name, _)| known.def(name).is_none()) {
-        Some((name, _)) => {
-            let why = "an OSD has no such option";
-            Err(Failure::new(format!("--set {name}"), why)
-                .advise("`ceph daemon ... config show` lists them."))
-        }
-        None => Ok(config),
-    }
+    check_settings("an OSD", &args.settings, config.settings())?;
+    Ok(config)
 }
 
 /// What tools want to know of its disks, under the names they know.

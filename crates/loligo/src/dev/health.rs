@@ -1,6 +1,7 @@
 //! What the cluster says about itself.
 
 use crate::SyncClient;
+use crate::failure::Failure;
 use client::ClientError;
 use serde_json::{Value, json};
 
@@ -76,6 +77,44 @@ impl Health {
         let states = self.pg_states.iter().map(|(s, n)| format!("{n} {s}"));
         states.chain(unknown).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// A pool that wants more copies than there are OSDs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Beyond {
+    id: u64,
+    /// Its name.
+    pub name: String,
+    /// Copies that it wants.
+    pub size: u64,
+}
+
+/// The pools that want more copies than there are OSDs: their PGs cannot be clean.
+///
+/// # Errors
+/// When the mon does not answer.
+pub fn beyond_osds(client: &mut SyncClient, osds: usize) -> Result<Vec<Beyond>, Failure> {
+    let dump = client.must(&json!({"prefix": "osd dump"}))?;
+    let pools = dump["pools"].as_array().into_iter().flatten().filter_map(|pool| {
+        let (id, size) = (pool["pool"].as_u64()?, pool["size"].as_u64()?);
+        Some(Beyond { id, name: pool["pool_name"].as_str()?.to_owned(), size })
+    });
+    Ok(pools.filter(|pool| pool.size > osds as u64).collect())
+}
+
+/// Whether the PGs of all other pools are active+clean.
+///
+/// # Errors
+/// When the mon does not answer.
+pub fn others_are_clean(client: &mut SyncClient, but: &[Beyond]) -> Result<bool, Failure> {
+    let dump = client.must(&json!({"prefix": "pg dump", "dumpcontents": ["pgs"]}))?;
+    let is_other = |pg: &&Value| {
+        let pool = pg["pgid"].as_str().and_then(|pgid| pgid.split_once('.')?.0.parse().ok());
+        !but.iter().any(|beyond| Some(beyond.id) == pool)
+    };
+    let pgs = dump["pg_stats"].as_array().into_iter().flatten().filter(is_other);
+    let states: Vec<&Value> = pgs.map(|pg| &pg["state"]).collect();
+    Ok(!states.is_empty() && states.iter().all(|state| *state == "active+clean"))
 }
 
 #[cfg(test)]

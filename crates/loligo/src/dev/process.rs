@@ -1,7 +1,7 @@
 //! The daemons of a development cluster as processes.
 
 use super::layout::{DaemonId, Layout, MON_NAME};
-use super::state::State;
+use super::state::{DEFAULT_COPIES, State};
 use crate::daemon::pid;
 use crate::failure::{Context, Failure};
 use crate::wait::Deadline;
@@ -57,6 +57,11 @@ pub fn start(layout: &Layout, state: &State, daemon: DaemonId) -> Result<Started
         DaemonId::Mon => {
             command.args(["mon", "--name", MON_NAME, "--addr", &state.mon_addr().to_string()]);
             command.args(MON_OPTIONS.iter().flat_map(|option| ["--set", option]));
+            // A pool of more copies than there are OSDs would take no write.
+            let copies = state.copies();
+            if copies < DEFAULT_COPIES {
+                command.args(["--set", &format!("osd_pool_default_size={copies}")]);
+            }
         }
         DaemonId::Osd(id) => {
             let namespace = state.namespace(id);

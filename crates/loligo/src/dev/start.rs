@@ -1,7 +1,7 @@
 //! `loligo dev start`: from an empty folder, or one of a cluster in whatever state, to a cluster that
 //! is up and clean.
 
-use super::health::Health;
+use super::health::{self, Health};
 use super::layout::{DaemonId, Layout};
 use super::process::{self, Started};
 use super::progress::Progress;
@@ -10,7 +10,7 @@ use super::{layout, status};
 use crate::cli::DevStart;
 use crate::conf::{ClientConf, DEFAULT_MON_PORT, dev_conf};
 use crate::failure::{Context, Exit, Failure};
-use crate::files::write_atomically;
+use crate::files::{free_bytes, quoted, write_atomically};
 use crate::sizes::Bytes;
 use crate::store_tool::{self, MIN_DISK_BYTES, NewStore};
 use crate::sync_client::SyncClient;
@@ -44,7 +44,12 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(10);
 pub fn run(args: &DevStart) -> Result<Exit, Failure> {
     let layout = layout(&args.place)?;
     // Before the lock, which makes a file: a folder of others is not touched.
-    State::load(&layout)?;
+    if State::load(&layout)?.is_none()
+        && let Some(why) = layout.unsuited()
+    {
+        let what = format!("cannot make a cluster in {}", layout.dir().display());
+        return Err(Failure::new(what, why).advise("Name another folder by --dir."));
+    }
     let _lock = Lock::take(&layout)?;
     let mut state = match State::load(&layout)? {
         Some(state) => state,
@@ -82,36 +87,41 @@ fn shape(state: &mut State, args: &DevStart, layout: &Layout) -> Result<(), Fail
     if args.namespaces.is_some() && state.osds.is_empty() {
         state.namespaces.clone_from(&args.namespaces);
     }
+    let wish = state.forget_unmade();
     let have = state.osds.len() as u32;
-    let want = args.osds.unwrap_or(if have == 0 { DEFAULT_OSDS } else { have });
+    let want = args.osds.unwrap_or(match (have, wish) {
+        // A first start that was cut short goes on as it began.
+        (_, Some(wish)) if !state.has_run => have + wish.osds,
+        (0, _) => DEFAULT_OSDS,
+        _ => have,
+    });
     if want < have {
         let why = format!("it has {have} OSDs; with {want} some data would be gone");
         return refuse(why, "Leave out --osds, or make another cluster in another folder.");
     }
     if want > have {
-        let bytes = osd_bytes(args, want - have, layout)?;
+        let wished = wish.filter(|_| !state.has_run).map(|wish| wish.bytes);
+        let size = args.osd_size.map(|size| size.0).or(wished);
+        let bytes = osd_bytes(size, want - have, layout)?;
         state.osds.extend((have..want).map(|id| Osd { id, bytes, formatted: false }));
+    } else if let Some(size) = args.osd_size
+        && state.osds.iter().any(|osd| osd.bytes != size.0)
+    {
+        eprintln!("--osd-size counts for new OSDs only: those that are there stay as they are");
     }
     Ok(())
 }
 
-fn free_bytes(layout: &Layout) -> Result<u64, Failure> {
-    let dir = layout.dir();
-    let stat = rustix::fs::statvfs(dir)
-        .context(|| format!("cannot see how much space is in {}", dir.display()))?;
-    Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
-}
-
 /// The size of each of `n` new disks.
-fn osd_bytes(args: &DevStart, n: u32, layout: &Layout) -> Result<u64, Failure> {
-    let free = free_bytes(layout)?;
+fn osd_bytes(size: Option<u64>, n: u32, layout: &Layout) -> Result<u64, Failure> {
+    let free = free_bytes(layout.dir())?;
     let n = u64::from(n);
     let fit = free / SHARE_OF_FREE / n;
-    let bytes = args.osd_size.map_or(DEFAULT_OSD_BYTES.min(fit), |b| b.0);
+    let bytes = size.unwrap_or(DEFAULT_OSD_BYTES.min(fit));
     let dir = layout.dir().display();
     if bytes < MIN_DISK_BYTES {
         let least = Bytes(MIN_DISK_BYTES);
-        if args.osd_size.is_some() {
+        if size.is_some() {
             let why = format!("an OSD needs {least} at least");
             return Err(Failure::new(format!("disks of {} are too small", Bytes(bytes)), why));
         }
@@ -290,7 +300,7 @@ impl BringUp<'_> {
         });
         found.unwrap_or_else(|| {
             let limit = self.deadline.limit().as_secs();
-            let dir = self.layout.dir().display();
+            let dir = quoted(self.layout.dir());
             let what = format!("the cluster in {dir} is not ready after {limit} s");
             Err(Failure::new(what, format!("still {waits_for}")).advise(format!(
                 "What runs goes on: look at it with `loligo dev status --dir {dir}` and at the logs \
@@ -364,25 +374,37 @@ impl BringUp<'_> {
             Err(e) if e.errno == Errno::ENOENT => {}
             Err(e) => return Err(failed(e)),
         }
-        let size = self.state.osds.len().min(3);
         client.must(&json!({"prefix": "osd pool create", "pool": POOL, "pg_num": POOL_PGS,
-                    "pgp_num": POOL_PGS, "pool_type": "replicated"}))?;
-        client.must(&json!({"prefix": "osd pool set", "pool": POOL, "var": "size",
-                    "val": size.to_string(), "yes_i_really_mean_it": true}))?;
+                    "pgp_num": POOL_PGS, "pool_type": "replicated", "size": self.state.copies()}))?;
         client
             .must(&json!({"prefix": "osd pool application enable", "pool": POOL, "app": "rbd"}))?;
         Ok(())
     }
 
+    /// Until all PGs are clean that can be. Says which pools cannot.
     fn wait_for_clean(&mut self, client: &mut SyncClient) -> Result<(), Failure> {
-        self.wait(|| {
+        let osds = self.state.osds.len();
+        let beyond = self.wait(|| {
             let health = Health::ask(client)
                 .map_err(|e| Failure::new("cannot ask the cluster how it is", e))?;
             if health.is_clean() {
-                return Ok(Ok(()));
+                return Ok(Ok(Vec::new()));
+            }
+            let beyond = health::beyond_osds(client, osds)?;
+            if !beyond.is_empty() && health::others_are_clean(client, &beyond)? {
+                return Ok(Ok(beyond));
             }
             Ok(Err(format!("waiting for PGs to be active+clean: {}", health.pg_summary())))
-        })
+        })?;
+        let force = if osds == 1 { " --yes-i-really-mean-it" } else { "" };
+        for health::Beyond { name, size, .. } in beyond {
+            self.progress.clear();
+            eprintln!(
+                "Pool `{name}` wants {size} copies, which the {osds} OSDs cannot have: its PGs will not be clean. \
+                 Start more (--osds {size}), or say that fewer do: ceph osd pool set {name} size {osds}{force}"
+            );
+        }
+        Ok(())
     }
 
     /// The proof: an object is stored, read and removed.
@@ -403,5 +425,66 @@ impl BringUp<'_> {
         }
         let removed = client.op(ObjectOp::new(object).remove());
         removed.map(drop).map_err(|e| failed("an object cannot be removed", &e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::DevWhere;
+
+    struct Case {
+        layout: Layout,
+        state: State,
+        _dir: tempfile::TempDir,
+    }
+
+    impl Case {
+        /// A cluster of OSDs of so many bytes; the last ones were not made.
+        fn new(has_run: bool, osds: &[(u64, bool)]) -> Case {
+            let dir = tempfile::tempdir().unwrap();
+            let layout = Layout::new(dir.path().to_owned());
+            let osds = (0..).zip(osds);
+            let osds = osds.map(|(id, &(bytes, formatted))| Osd { id, bytes, formatted });
+            let mut state = State::new(3300);
+            (state.has_run, state.osds) = (has_run, osds.collect());
+            Case { layout, state, _dir: dir }
+        }
+
+        /// The sizes of its OSDs after a start.
+        fn start(&mut self, osds: Option<u32>, size: Option<u64>) -> Result<Vec<u64>, Exit> {
+            let place = DevWhere { dir: None, json: false };
+            let osd_size = size.map(Bytes);
+            let args = DevStart { place, osds, port: None, namespaces: None, osd_size };
+            shape(&mut self.state, &args, &self.layout).map_err(|f| f.exit)?;
+            Ok(self.state.osds.iter().map(|osd| osd.bytes).collect())
+        }
+    }
+
+    const SMALL: u64 = 64 << 20;
+    const LESS: u64 = 65 << 20;
+    const BEYOND: u64 = 1 << 60;
+
+    /// There was no space for one more: the cluster is what it was.
+    #[test]
+    fn an_osd_that_could_not_be_added_is_not_there() {
+        let failed = || Case::new(true, &[(SMALL, true), (BEYOND, false)]);
+        assert_eq!(failed().start(None, None), Ok(vec![SMALL]));
+        assert_eq!(failed().start(Some(1), None), Ok(vec![SMALL]));
+        assert_eq!(failed().start(Some(2), Some(LESS)), Ok(vec![SMALL, LESS]));
+        assert_eq!(failed().start(None, Some(LESS)), Ok(vec![SMALL]));
+        assert_eq!(failed().start(Some(2), Some(BEYOND)), Err(Exit::Machine));
+        let mut whole = Case::new(true, &[(SMALL, true), (SMALL, true)]);
+        assert_eq!(whole.start(Some(1), None), Err(Exit::Refused), "it has data");
+    }
+
+    /// It is begun again as it was asked for, or with less.
+    #[test]
+    fn a_first_start_that_was_cut_short_goes_on() {
+        let cut = |bytes| Case::new(false, &[(SMALL, true), (bytes, false), (bytes, false)]);
+        assert_eq!(cut(LESS).start(None, None), Ok(vec![SMALL, LESS, LESS]));
+        assert_eq!(cut(BEYOND).start(None, Some(SMALL)), Ok(vec![SMALL; 3]));
+        assert_eq!(cut(BEYOND).start(Some(1), None), Ok(vec![SMALL]));
+        assert_eq!(cut(LESS).start(Some(2), None), Ok(vec![SMALL, LESS]));
     }
 }

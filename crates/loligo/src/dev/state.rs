@@ -4,14 +4,21 @@ use super::layout::{DaemonId, Layout};
 use crate::failure::{Context, Exit, Failure};
 use crate::files::{beside, write_atomically};
 use crate::sync_client::entropy;
+use crate::wait::Deadline;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::net::SocketAddr;
+use std::time::Duration;
 use types::Uuid;
 
 const KIND: &str = "loligo development cluster";
 const FORMAT: u32 = 1;
+/// What Ceph's `osd_pool_default_size` is.
+pub const DEFAULT_COPIES: usize = 3;
+/// How long another command is waited for: the kernel lets go of the lock of one that was killed only after a while.
+const LOCK_LIMIT: Duration = Duration::from_secs(2);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// What belongs to the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +37,15 @@ pub struct State {
     pub has_run: bool,
     /// Its OSDs.
     pub osds: Vec<Osd>,
+}
+
+/// OSDs that were to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unmade {
+    /// How many.
+    pub osds: u32,
+    /// Bytes of the disk of each.
+    pub bytes: u64,
 }
 
 /// An OSD of the cluster.
@@ -71,6 +87,17 @@ impl State {
     pub fn mon_addr(&self) -> SocketAddr {
         let ip = if self.namespaces.is_some() { [10, 77, 0, 1] } else { [127, 0, 0, 1] };
         SocketAddr::from((ip, self.port))
+    }
+
+    /// OSDs whose stores were not made, since something came between: there are none. What was wished for.
+    pub fn forget_unmade(&mut self) -> Option<Unmade> {
+        let unmade: Vec<Osd> = self.osds.extract_if(.., |osd| !osd.formatted).collect();
+        Some(Unmade { osds: unmade.len() as u32, bytes: unmade.first()?.bytes })
+    }
+
+    /// Copies of the objects of its pools: not more than there are OSDs.
+    pub fn copies(&self) -> usize {
+        self.osds.len().min(DEFAULT_COPIES)
     }
 
     /// The network namespace of an OSD and its address there, if it has them.
@@ -162,10 +189,22 @@ impl Lock {
     /// # Errors
     /// When another command holds it.
     pub fn take(layout: &Layout) -> Result<Self, Failure> {
+        Self::take_waiting(layout, || ())
+    }
+
+    /// The same. `wait` is called as often as it is found held.
+    fn take_waiting(layout: &Layout, mut wait: impl FnMut()) -> Result<Self, Failure> {
         let what = || format!("cannot use the folder {}", layout.dir().display());
         std::fs::create_dir_all(layout.dir()).context(what)?;
         let file = File::options().create(true).append(true).open(layout.lock()).context(what)?;
-        if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        let lock = || {
+            let held = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err();
+            if held {
+                wait();
+            }
+            !held
+        };
+        if !Deadline::after(LOCK_LIMIT).until(LOOK_EVERY, lock) {
             let why = "another `loligo dev` command is at work there";
             return Err(Failure::new(what(), why).advise("Wait for it, and try again."));
         }
@@ -185,6 +224,9 @@ mod tests {
         assert_eq!(State::existing(&layout).unwrap_err().exit, Exit::NotRunning);
         let lock = Lock::take(&layout).unwrap();
         assert!(Lock::take(&layout).is_err());
+        // A command that is about to end is waited for.
+        let mut ends = Some(lock);
+        let lock = Lock::take_waiting(&layout, || drop(ends.take())).unwrap();
         assert_eq!(State::load(&layout).unwrap(), None, "the lock is nobody else's thing");
         drop(lock);
         // Killed in the middle of the first `save`.

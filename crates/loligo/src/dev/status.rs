@@ -9,6 +9,7 @@ use crate::SyncClient;
 use crate::cli::DevWhere;
 use crate::conf::ClientConf;
 use crate::failure::{Exit, Failure};
+use crate::files::quoted;
 use crate::sizes::Bytes;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -67,8 +68,14 @@ pub fn show(
     } else {
         print!("{}", as_text(layout, &processes, &health, started));
     }
-    let all_run = processes.iter().all(|p| p.pid.is_some());
-    Ok(if all_run { Exit::Done } else { Exit::NotRunning })
+    Ok(verdict(&processes, &health))
+}
+
+fn verdict(processes: &[Process], health: &Result<Health, String>) -> Exit {
+    if processes.iter().any(|p| p.pid.is_none()) {
+        return Exit::NotRunning;
+    }
+    if health.is_ok() { Exit::Done } else { Exit::Failed }
 }
 
 fn as_json(
@@ -129,7 +136,8 @@ fn write_text(
 ) -> std::fmt::Result {
     let dir = layout.dir().display();
     if let Some(took) = started {
-        writeln!(out, "The cluster in {dir} is up and clean after {:.1} s.", took.as_secs_f64())?;
+        let how = if health.as_ref().is_ok_and(Health::is_clean) { "up and clean" } else { "up" };
+        writeln!(out, "The cluster in {dir} is {how} after {:.1} s.", took.as_secs_f64())?;
     } else {
         writeln!(out, "Cluster in {dir}")?;
     }
@@ -155,12 +163,11 @@ fn write_text(
             None => writeln!(out, "  {:8} does not run", p.daemon.to_string())?,
         }
     }
-    let program = program();
+    let (program, dir) = (program(), quoted(layout.dir()));
     if processes.iter().any(|p| p.pid.is_none()) {
         return writeln!(out, "Start it: {program} dev start --dir {dir}");
     }
-    let conf = layout.conf();
-    let conf = conf.display();
+    let conf = quoted(&layout.conf());
     writeln!(out, "\nUse it with Ceph's own tools:")?;
     writeln!(out, "  CEPH_CONF={conf} rados -p rbd put greeting /etc/hostname")?;
     writeln!(out, "  CEPH_CONF={conf} rados -p rbd get greeting -")?;
@@ -173,5 +180,19 @@ fn write_text(
 
 /// How this program can be called again: it need not be in the PATH.
 fn program() -> String {
-    std::env::current_exe().map_or_else(|_| "loligo".to_owned(), |p| p.display().to_string())
+    std::env::current_exe().map_or_else(|_| "loligo".to_owned(), |path| quoted(&path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_monitor_that_does_not_answer_is_no_success() {
+        let process = |pid| Process { daemon: DaemonId::Mon, pid, memory: 0 };
+        let (silent, well) = (Err("timed out".to_owned()), Ok(Health::default()));
+        assert_eq!(verdict(&[process(Some(1))], &silent), Exit::Failed);
+        assert_eq!(verdict(&[process(Some(1))], &well), Exit::Done);
+        assert_eq!(verdict(&[process(Some(1)), process(None)], &well), Exit::NotRunning);
+    }
 }

@@ -4,10 +4,12 @@ use super::format::{Begin, Section, Writer};
 use super::{Job, complain, list, read};
 use crate::cli::StoreExport;
 use crate::failure::{Context, Exit, Failure};
+use crate::files::MadeFile;
 use crate::sizes;
-use crate::store_tool::object_name;
+use crate::store_tool::{is_there, object_name};
 use bytes::Bytes;
 use osd::offline;
+use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{BufWriter, Error};
@@ -111,6 +113,30 @@ struct Exported {
     problems: Vec<String>,
 }
 
+impl Exported {
+    fn as_json(&self, begin: &Begin, is_incomplete: bool, problems: &[String]) -> Value {
+        json!({
+            "pgid": begin.pgid.to_string(), "osd": begin.osd.0, "objects": self.whole,
+            "bytes": self.bytes, "damaged": self.problems.len(), "incomplete": is_incomplete,
+            "problems": problems,
+        })
+    }
+
+    fn as_text(&self, begin: &Begin, is_incomplete: bool) -> String {
+        let (whole, bytes, damaged) = (self.whole, sizes::Bytes(self.bytes), self.problems.len());
+        let pgid = begin.pgid;
+        let incomplete = if is_incomplete {
+            "The store's list of objects is damaged: some of the PG may be missing altogether.\n"
+        } else {
+            ""
+        };
+        format!(
+            "Exported {whole} objects of PG {pgid}, {bytes} of data; {damaged} damaged ones are not whole in \
+             it.\n{incomplete}"
+        )
+    }
+}
+
 fn first_page() -> OmapRange {
     OmapRange { max_entries: PAGE_ENTRIES, max_bytes: PAGE_BYTES, ..OmapRange::default() }
 }
@@ -147,8 +173,14 @@ impl Export {
         let get = |object: &ObjectKey, key: Bytes| {
             Ok(store.omap_get(object, &[key])?.and_then(|mut found| found.pop().flatten()))
         };
-        let info = self.objects.back().map(|own| get(own, offline::info_key())).transpose()?;
-        let epoch = info.flatten().as_ref().and_then(offline::epoch_of);
+        let own = self.objects.back();
+        let get_own = |key: Bytes| own.map(|own| get(own, key)).transpose().map(Option::flatten);
+        if get_own(offline::import_key())?.is_some() {
+            let why = "its import into this store was broken off: import it again, or start the OSD, \
+                       which removes what came of it";
+            return Ok(Err(Error::other(why)));
+        }
+        let epoch = get_own(offline::info_key())?.as_ref().and_then(offline::epoch_of);
         let key = epoch.map(offline::map_key);
         let map = key.map(|key| get(&offline::map_object(), key)).transpose()?.flatten();
         self.next_object();
@@ -266,6 +298,12 @@ fn pg_num(args: &StoreExport) -> Result<u32, Failure> {
 /// # Errors
 /// When the PG is not there, or the file cannot be written.
 pub(crate) fn run(args: &StoreExport) -> Result<Exit, Failure> {
+    let not_written = || format!("cannot write {}", args.file.display());
+    if is_there(&args.file)? {
+        return Err(Failure::new(not_written(), "there is such a file already")
+            .advise("Name another one by --file, or remove that one.")
+            .exit(Exit::Refused));
+    }
     let pg_num = pg_num(args)?;
     let parts = offline::objects_of(args.pgid, pg_num);
     let (meta, snaps) = (parts.meta.clone(), parts.snaps.clone());
@@ -289,11 +327,15 @@ pub(crate) fn run(args: &StoreExport) -> Result<Exit, Failure> {
         osd: identity.osd,
         pgid: args.pgid,
     };
-    let file = File::create_new(&args.file).context(what)?;
+    // It takes its name when it is whole.
+    let mut beside = args.file.clone().into_os_string();
+    beside.push(".unfinished");
+    let mut unfinished = MadeFile::new(beside.as_ref(), true);
+    let file = File::create(unfinished.path()).context(not_written)?;
     let job = Export {
         begin,
         objects: found.into_iter().map(|(key, _)| key).collect(),
-        out: Writer::new(BufWriter::new(file.try_clone().context(what)?)),
+        out: Writer::new(BufWriter::new(file.try_clone().context(not_written)?)),
         step: Step::Begin,
         size: 0,
         whole: 0,
@@ -302,22 +344,19 @@ pub(crate) fn run(args: &StoreExport) -> Result<Exit, Failure> {
         is_incomplete: !lost.is_empty(),
     };
     let done = read(&args.place, job)?;
-    let exported = done.outcome.context(what)?;
-    file.sync_all().context(what)?;
+    let exported = done.outcome.context(not_written)?;
+    file.sync_all().context(not_written)?;
+    std::fs::rename(unfinished.path(), &args.file).context(not_written)?;
+    unfinished.keep();
     crate::files::sync_folder_of(&args.file)?;
-    println!(
-        "Exported {} objects of PG {}, {} of data; {} damaged ones are not whole in it.",
-        exported.whole,
-        args.pgid,
-        sizes::Bytes(exported.bytes),
-        exported.problems.len()
-    );
-    if !lost.is_empty() {
-        println!(
-            "The store's list of objects is damaged: some of the PG may be missing altogether."
-        );
+    let is_incomplete = !lost.is_empty();
+    let problems = [&*lost, &*done.problems, &*exported.problems].concat();
+    if args.place.json {
+        println!("{:#}", exported.as_json(&begin, is_incomplete, &problems));
+    } else {
+        print!("{}", exported.as_text(&begin, is_incomplete));
     }
-    Ok(complain(&[lost, done.problems, exported.problems].concat()))
+    Ok(complain(&problems))
 }
 
 #[cfg(test)]

@@ -1,9 +1,11 @@
 //! `loligo store import`: brings an exported PG into a store.
 //!
-//! The whole file is checked before the store is touched. Objects come in one after the other, each
-//! from its first part anew; the PG's own object is the last in the file, and is written when all
-//! others are durable, and of that the info last. So an import that breaks off leaves no PG, and can be
-//! run again with `--force`.
+//! The whole file is checked before the store is touched. Then the first thing that is written says that an
+//! import is under way ([`import_row`]), and the last one, with the PG's info, takes that back: the PG's
+//! own object is the last in the file, and is written when all others are durable. Objects come in one after the
+//! other, and each gets its record with its last part: what is half there is of a version that nobody has. So an
+//! import that breaks off leaves no PG. It can be run again with `--force`; an OSD that starts before removes what
+//! came.
 //!
 //! Objects that could not be read when the PG was exported are put down as missing in it: they are brought
 //! from other copies, or are unfound where there are none.
@@ -19,9 +21,12 @@ use bytes::Bytes;
 use io::disk::DiskDone;
 use io::{Core, Effects, Event, Now};
 use osd::offline::{
-    Lost, PgObjects, children_of, info_key, map_key, map_object, meta_object, objects_of, pg_num_of,
+    Lost, PgObjects, ancestors_of, children_of, import_key, import_pg_num, import_row, info_key,
+    map_key, map_object, meta_object, objects_of, pg_num_of, record_of_half,
 };
+use serde_json::{Value, json};
 use std::collections::VecDeque;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
@@ -52,7 +57,9 @@ struct Split {
 
 enum Phase {
     Mount,
-    /// Looks for what is there of the PG, and removes it if that was asked for.
+    /// Looks for what is there of the PG, and whose objects are where its own belong.
+    Look,
+    /// Removes what is there.
     Clear,
     Objects,
     Close,
@@ -103,7 +110,7 @@ impl Import {
         match self.mount.handle(done, fx) {
             Some(Ok(store)) => {
                 self.store = Some(store);
-                self.phase = Phase::Clear;
+                self.phase = Phase::Look;
                 Ok(())
             }
             Some(Err(why)) => Err(why.to_string()),
@@ -134,6 +141,7 @@ impl Import {
     fn go_on(&mut self, fx: &mut Effects) -> Result<(), String> {
         while self.store.is_some() && !self.fetching && !self.blocked {
             let next = match self.phase {
+                Phase::Look => self.look(fx)?,
                 Phase::Clear => self.clear(fx)?,
                 Phase::Objects => self.objects(fx)?,
                 Phase::Mount | Phase::Close => Next::Wait,
@@ -146,21 +154,19 @@ impl Import {
         Ok(())
     }
 
+    /// Some of the PG's objects that are there, not its own one.
     fn there(&self) -> Result<Vec<ObjectKey>, store::Miss> {
         let Some(store) = &self.store else { return Ok(Vec::new()) };
         let found = store.list(&self.parts.first, &self.parts.end, REMOVES)?;
         let mut found: Vec<ObjectKey> = found.into_iter().map(|(key, _)| key).collect();
-        for own in [&self.parts.meta].into_iter().chain(&self.parts.snaps) {
-            if store.stat(own)?.is_some() {
-                found.insert(0, own.clone());
-            }
+        for index in &self.parts.snaps {
+            found.extend(store.stat(index)?.map(|_| index.clone()));
         }
         Ok(found)
     }
 
     /// A PG that split from this one since and is here already.
-    fn child_there(&self) -> Result<Option<PgId>, store::Miss> {
-        let Some(store) = &self.store else { return Ok(None) };
+    fn child_there(&self, store: &Store) -> Result<Option<PgId>, store::Miss> {
         for child in &self.split.children {
             if store.stat(&meta_object(*child))?.is_some() {
                 return Ok(Some(*child));
@@ -169,20 +175,61 @@ impl Import {
         Ok(None)
     }
 
-    fn clear(&mut self, fx: &mut Effects) -> Result<Next, String> {
-        match self.child_there() {
+    /// A PG that this one split from, and that has not been split here yet: the objects of both are its own.
+    fn ancestor_there(&self, store: &Store) -> Result<Option<(PgId, u32)>, store::Miss> {
+        for ancestor in ancestors_of(self.begin.pgid) {
+            let keys = [info_key(), import_key()];
+            let rows = store.omap_get(&meta_object(ancestor), &keys)?.unwrap_or_default();
+            let mut rows = rows.iter().map(Option::as_ref);
+            let mut row = || rows.next().flatten();
+            let by_info = row().and_then(pg_num_of);
+            let Some(pg_num) = by_info.or(row().and_then(import_pg_num)) else { continue };
+            if children_of(ancestor, pg_num, self.begin.pg_num).contains(&self.begin.pgid) {
+                return Ok(Some((ancestor, pg_num)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Why it may not come into this store.
+    fn refusal(&self) -> Result<Option<String>, store::Miss> {
+        let Some(store) = &self.store else { return Ok(None) };
+        if let Some(child) = self.child_there(store)? {
+            return Ok(Some(format!(
+                "its pool had {} PGs when it was exported, and has {} in the newest map of this store: \
+                 the OSD has PG {child} already, which was a part of it. Take the store of one that has none",
+                self.begin.pg_num, self.split.pg_num
+            )));
+        }
+        if let Some((ancestor, pg_num)) = self.ancestor_there(store)? {
+            return Ok(Some(format!(
+                "its pool had {} PGs when it was exported, and {pg_num} when this OSD last had PG {ancestor}: \
+                 that one holds the objects of both. Start the OSD, so that it divides them, and stop it again",
+                self.begin.pg_num
+            )));
+        }
+        let is_here = store.stat(&self.parts.meta)?.is_some() || !self.there()?.is_empty();
+        let why = "it has objects of this PG already; --force removes them first";
+        Ok((is_here && !self.force).then(|| why.to_owned()))
+    }
+
+    fn look(&mut self, fx: &mut Effects) -> Result<Next, String> {
+        match self.refusal() {
             Ok(None) => {}
-            Ok(Some(child)) => {
-                let why = format!(
-                    "its pool had {} PGs when it was exported, and has {} in the newest map of this store: \
-                     the OSD has PG {child} already, which was a part of it. Take the store of one that has none",
-                    self.begin.pg_num, self.split.pg_num
-                );
+            Ok(Some(why)) => {
                 fx.exit(EXIT_REFUSED, why);
                 return Ok(Next::Wait);
             }
             Err(miss) => return Ok(self.fetch(miss, fx)),
         }
+        let next = self.submit(&begun(&self.begin), fx)?;
+        if matches!(next, Next::Go) {
+            self.phase = Phase::Clear;
+        }
+        Ok(next)
+    }
+
+    fn clear(&mut self, fx: &mut Effects) -> Result<Next, String> {
         let found = match self.there() {
             Ok(found) => found,
             Err(miss) => return Ok(self.fetch(miss, fx)),
@@ -191,11 +238,6 @@ impl Import {
             self.set = ReadSet::new();
             self.phase = Phase::Objects;
             return Ok(Next::Go);
-        }
-        if !self.force {
-            let why = "it has objects of this PG already; --force removes them first";
-            fx.exit(EXIT_REFUSED, why);
-            return Ok(Next::Wait);
         }
         let mut txn = Transaction::new(0);
         txn.may_use_reserve = true;
@@ -270,8 +312,8 @@ impl Import {
             }
             Section::Object { size, key, meta } => {
                 let mut txn = Transaction::new(0);
-                self.record = meta.clone();
-                txn.remove(&key).truncate(&key, size).set_meta(&key, meta);
+                self.record = meta;
+                txn.truncate(&key, size).set_meta(&key, record_of_half());
                 (self.object, self.gathered) = (Some((key, txn)), 0);
             }
             Section::ObjectEnd { whole } => self.end_object(whole),
@@ -281,16 +323,16 @@ impl Import {
 
     fn end_object(&mut self, whole: bool) {
         let Some((key, mut txn)) = self.object.take() else { return };
-        if !whole {
+        if whole {
+            txn.set_meta(&key, std::mem::take(&mut self.record));
+        } else {
             // Parts of it may be there.
             txn = Transaction::new(0);
             txn.remove(&key);
             self.lost.add(&key, &self.record);
         }
         if key == self.parts.meta {
-            let rows = std::mem::take(&mut self.lost).into_rows();
-            let info = self.info.take().map(|info| (info_key(), info));
-            for row in rows.chain(info) {
+            for row in std::mem::take(&mut self.lost).into_rows() {
                 self.gathered += row.0.len() + row.1.len() + ROW_BYTES;
                 txn.omap_set(&key, vec![row]);
                 if self.gathered >= TXN_BYTES {
@@ -298,6 +340,8 @@ impl Import {
                     self.ready.push_back(std::mem::replace(&mut txn, Transaction::new(0)));
                 }
             }
+            let info = self.info.take().map(|info| (info_key(), info));
+            txn.omap_set(&key, info.into_iter().collect()).omap_remove(&key, vec![import_key()]);
         }
         *(if whole { &mut self.whole } else { &mut self.damaged }) += 1;
         self.ready.push_back(txn);
@@ -340,13 +384,41 @@ impl Import {
         }
     }
 
+    fn as_json(&self, is_incomplete: bool) -> Value {
+        json!({
+            "pgid": self.begin.pgid.to_string(), "osd": self.begin.osd.0, "objects": self.whole,
+            "damaged": self.damaged, "incomplete": is_incomplete,
+        })
+    }
+
+    /// It failed.
+    fn broken_off(&self, why: impl Display) -> Failure {
+        let failure = Failure::new(cannot(&self.begin), why);
+        if matches!(self.phase, Phase::Mount | Phase::Look) {
+            return failure;
+        }
+        failure.advise(
+            "What has come in does not count until all has. Run it again with --force, before you start the \
+             OSD: one that starts removes what came of the PG.",
+        )
+    }
+
     /// Whether there is something to do that waits for nothing.
     fn can_go_on(&self) -> bool {
         let own = |txn: &Transaction| txn.objects().contains(&self.parts.meta);
         let limit = if self.ready.front().is_some_and(own) { 1 } else { MAX_IN_FLIGHT };
         let waits = self.fetching || self.blocked || self.in_flight >= limit;
-        self.store.is_some() && !waits && matches!(self.phase, Phase::Clear | Phase::Objects)
+        self.store.is_some() && !waits && !matches!(self.phase, Phase::Mount | Phase::Close)
     }
+}
+
+/// That the PG is being brought into the store, in place of what was known of it: durable before all else.
+fn begun(begin: &Begin) -> Transaction {
+    let own = meta_object(begin.pgid);
+    let mut txn = Transaction::new(0);
+    txn.may_use_reserve = true;
+    txn.remove(&own).omap_set(&own, vec![import_row(begin.pg_num)]);
+    txn
 }
 
 impl Core for Import {
@@ -357,6 +429,7 @@ impl Core for Import {
                 Ok(())
             }
             Event::Disk(done) => self.disk(now, done, fx),
+            Event::Stop => Err("it was interrupted".into()),
             _ => Ok(()),
         };
         if let Err(why) = done.and_then(|()| self.events(fx)) {
@@ -397,7 +470,7 @@ struct Checked {
     begin: Begin,
     /// Objects may be missing in it.
     is_incomplete: bool,
-    /// Whether the PG's own object is in it, and whole.
+    /// Whether the PG's own object is in it, and whole, with the info.
     has_own: bool,
     /// How many PGs its pool had by its own record.
     record_pg_num: Option<u32>,
@@ -413,19 +486,20 @@ fn check(path: &Path) -> Result<Checked, Failure> {
         return Err(Failure::new("cannot import", "the file holds nothing"));
     };
     let own = meta_object(begin.pgid);
-    let (mut is_incomplete, mut has_own, mut record_pg_num) = (false, false, None);
+    let (mut is_incomplete, mut has_own, mut info) = (false, false, None);
     let mut is_own = false;
     while let Some(section) = input.next().map_err(bad)? {
         match section {
             Section::Object { key, .. } => is_own = key == own,
             Section::Omap { key, value } if is_own && key == info_key() => {
-                record_pg_num = pg_num_of(&value);
+                info = Some(value);
             }
-            Section::ObjectEnd { whole } if is_own => has_own = whole,
+            Section::ObjectEnd { whole } if is_own => has_own = whole && info.is_some(),
             Section::End { is_incomplete: so, .. } => is_incomplete = so,
             _ => {}
         }
     }
+    let record_pg_num = info.as_ref().and_then(pg_num_of);
     Ok(Checked { begin, is_incomplete, has_own, record_pg_num })
 }
 
@@ -515,17 +589,23 @@ pub(crate) fn run(args: &StoreImport) -> Result<Exit, Failure> {
         lost: Lost::default(),
         info: None,
     };
-    let options = uring::Options { handle_signals: false, ..uring::Options::default() };
-    let exit = uring::run(&mut import, disks.open, None, &options)
-        .map_err(|e| Failure::new(what(), e).exit(Exit::Machine))?;
+    let exit = uring::run(&mut import, disks.open, None, &uring::Options::default())
+        .map_err(|e| import.broken_off(e).exit(Exit::Machine))?;
     match exit.code {
         0 => {}
         EXIT_REFUSED => return Err(Failure::new(what(), exit.why).exit(Exit::Refused)),
-        _ => return Err(Failure::new(what(), exit.why)),
+        _ => return Err(import.broken_off(exit.why)),
     }
-    println!(
-        "Imported {} objects of PG {} of osd.{}; {} damaged ones were left out, and count as missing.",
-        import.whole, import.begin.pgid, import.begin.osd, import.damaged
-    );
+    if args.place.json {
+        println!("{:#}", import.as_json(checked.is_incomplete));
+    } else {
+        println!(
+            "Imported {} objects of PG {} of osd.{}; {} damaged ones were left out, and count as missing.",
+            import.whole, import.begin.pgid, import.begin.osd, import.damaged
+        );
+    }
     Ok(if import.damaged == 0 { Exit::Done } else { Exit::Damaged })
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,6 +24,7 @@ use crate::cluster::Cluster;
 use crate::commands::{self, Handler, Tell};
 use crate::config::MonConfig;
 use crate::kv::Kv;
+use crate::mon::EXIT_CANNOT_LISTEN;
 use crate::store::MapCache;
 use crate::tasks::{Worked, Worker};
 use admin::{AdminEvent, AdminServer, Answer, CommandError, CommandTable};
@@ -273,7 +274,7 @@ impl Server {
         };
         let why = admin::strerror(types::Errno(errno));
         fx.exit(
-            1,
+            EXIT_CANNOT_LISTEN,
             format!(
                 "mon.{name}: cannot listen {what}: {why}. Is another daemon using the address? \
                  Stop it, or give the mon another one"

@@ -15,6 +15,7 @@ mod copy;
 mod disk_bench;
 mod early;
 mod full;
+mod imported;
 mod load;
 mod memory;
 mod model;

@@ -139,6 +139,20 @@ fn one_osd_is_a_cluster_too() {
     let status = start(&c, 1);
     assert_eq!(status["cluster"]["clean"], true, "{status:#}");
     assert_eq!(c.ask("osd pool get rbd size")["size"], 1);
+    // Others can be made and used as well.
+    c.ceph().args(["osd", "pool", "create", "mine"]).ok();
+    c.rados().args(["-p", "mine", "put", "object", "-"]).stdin(pattern(1000, 1)).ok();
+    // One that cannot be clean keeps nobody from working.
+    c.ceph().args(["osd", "pool", "create", "wide", "8"]).ok();
+    c.ceph().args(["osd", "pool", "set", "wide", "size", "3"]).ok();
+    c.dev("stop").ok();
+    let again = c.dev("start").run();
+    assert!(again.status.success(), "{again:?}");
+    let hint = "ceph osd pool set wide size 1 --yes-i-really-mean-it";
+    assert!(again.err.contains("wants 3 copies") && again.err.contains(hint), "{again:?}");
+    assert!(!String::from_utf8_lossy(&again.out).contains("up and clean"), "{again:?}");
+    c.ceph().args(hint.split(' ').skip(1)).ok();
+    assert!(c.dev("start").text().contains("up and clean"));
     c.dev("stop").ok();
 }
 
@@ -272,6 +286,30 @@ fn fingerprint(path: &Path) -> Vec<u8> {
         all.extend(piece);
     }
     all
+}
+
+/// As `loligo --help` says.
+#[test]
+fn daemons_that_cannot_start_say_why_by_their_exit_codes() {
+    let dir = tempfile::tempdir().unwrap();
+    store_in(dir.path());
+    let holder = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = holder.local_addr().unwrap().to_string();
+    let limit = Duration::from_secs(30);
+    let mon = |words: [&str; 4]| {
+        Tool::new(BINARY).args(["mon", "--data"]).arg(dir.path()).args(words).limit(limit)
+    };
+    let said = mon(["--fsid", FSID, "--addr", &taken]).fails(MACHINE);
+    assert!(said.contains("cannot listen"), "{said}");
+    let other = "99999999-2222-4333-8444-555555555555";
+    let said = mon(["--fsid", other, "--addr", &taken]).fails(REFUSED);
+    assert!(said.contains(FSID) && said.contains(other), "{said}");
+    let said = mon(["--addr", &taken, "--set", "osd_pool_default_sise=1"]).fails(1);
+    assert!(said.contains("no such option"), "{said}");
+    let said = osd(dir.path(), "3", FSID).args(["--addr", &taken]).fails(MACHINE);
+    assert!(said.contains("cannot listen"), "{said}");
+    osd(dir.path(), "3", FSID).args(["--set", "osd_max_scrubs=x"]).fails(1);
+    osd(dir.path(), "3", FSID).args(["--addr", "0.0.0.0:0"]).fails(2);
 }
 
 #[test]

@@ -59,10 +59,13 @@ fn a_pg_goes_out_of_a_store_and_into_it_and_is_served() {
 
     let export = c.dir().join("pg.export");
     let file = ["--file".as_ref(), export.as_os_str()];
-    store("export", &place).args(["--pgid", &pgid]).args(file).ok();
+    let said = store("export", &place).args(["--pgid", &pgid]).args(file).arg("--json").json();
+    let objects = said["objects"].as_u64();
+    assert!(said["pgid"] == *pgid && said["bytes"].as_u64() >= Some(490_000), "{said}");
     let said = store("import", &place).args(file).fails(REFUSED);
     assert!(said.contains("--force"), "{said}");
-    store("import", &place).args(file).arg("--force").ok();
+    let said = store("import", &place).args(file).args(["--force", "--json"]).json();
+    assert_eq!((said["objects"].as_u64(), &said["damaged"]), (objects, &0.into()), "{said}");
     let after = store("ls", &place).arg("--json").json();
     assert_eq!(after.as_array(), Some(listed), "the same objects");
     store("fsck", &place).ok();
