@@ -75,30 +75,39 @@ fn what_was_deleted_meanwhile_is_removed_in_parts() {
     assert!(hits_of(Probe::DeletesLeft) > 0, "a crash came between two parts");
 }
 
-/// One that comes back has much to remove, and its disk is slow. Nobody who reads waits for that.
-#[test]
-fn reads_do_not_wait_until_all_that_was_deleted_is_removed() {
+fn long_name(i: u32) -> String {
+    format!("{i}{}", "x".repeat(1000))
+}
+
+/// An OSD is back of whose 300 objects all but the first were deleted meanwhile. Its disk is slow.
+fn back_with_much_to_remove() -> Cluster {
     const OBJECTS: u32 = 300;
     let mut c = cluster(1, &[]);
-    let names = |n: std::ops::Range<u32>| n.map(|i| format!("{i}{}", "x".repeat(1000)));
-    change_all(&mut c, names(0..OBJECTS), || write_full(&[1; 10_000]));
+    change_all(&mut c, (0..OBJECTS).map(long_name), || write_full(&[1; 10_000]));
     c.off[AWAY] = true;
     let node = c.osds[AWAY];
     c.world.stop(node);
     c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(AWAY as i32)));
-    change_all(&mut c, names(1..OBJECTS), delete);
+    change_all(&mut c, (1..OBJECTS).map(long_name), delete);
     c.world.set_slow_disks(node, 3000);
     take_hits();
     c.start(AWAY);
     c.run_until(10 * MINUTE, |c| {
         c.client.borrow().map.pg_to_up_acting(ONLY_PG).acting.contains(&OsdId(AWAY as i32))
     });
-    let got = c.call(object(1, &names(0..1).next().expect("one")), vec![read(0, 0)], false);
+    c
+}
+
+/// One that comes back has much to remove, and its disk is slow. Nobody who reads waits for that.
+#[test]
+fn reads_do_not_wait_until_all_that_was_deleted_is_removed() {
+    let mut c = back_with_much_to_remove();
+    let got = c.call(object(1, &long_name(0)), vec![read(0, 0)], false);
     assert_eq!((got.result, output(&got, 0).len()), (0, 10_000));
     let objects = |c: &mut Cluster| ask(c, AWAY as i32, "store usage")["objects"].as_u64();
     let left = objects(&mut c).expect("a number");
     assert!(left > 100, "{left} objects are left");
-    c.world.set_slow_disks(node, 1);
+    c.world.set_slow_disks(c.osds[AWAY], 1);
     c.wait_clean();
     c.run_until(MINUTE, |c| objects(c) < Some(100));
 }
@@ -107,22 +116,8 @@ fn reads_do_not_wait_until_all_that_was_deleted_is_removed() {
 /// name stays.
 #[test]
 fn writes_and_peering_do_not_wait_until_all_that_was_deleted_is_removed() {
-    const OBJECTS: u32 = 300;
-    let mut c = cluster(1, &[]);
-    let name = |i: u32| object(1, &format!("{i}{}", "x".repeat(1000)));
-    let names = |n: std::ops::Range<u32>| n.map(|i| format!("{i}{}", "x".repeat(1000)));
-    change_all(&mut c, names(0..OBJECTS), || write_full(&[1; 10_000]));
-    c.off[AWAY] = true;
-    let node = c.osds[AWAY];
-    c.world.stop(node);
-    c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(AWAY as i32)));
-    change_all(&mut c, names(1..OBJECTS), delete);
-    c.world.set_slow_disks(node, 3000);
-    take_hits();
-    c.start(AWAY);
-    c.run_until(10 * MINUTE, |c| {
-        c.client.borrow().map.pg_to_up_acting(ONLY_PG).acting.contains(&OsdId(AWAY as i32))
-    });
+    let mut c = back_with_much_to_remove();
+    let name = |i: u32| object(1, &long_name(i));
     for i in [0, 280, 290] {
         assert_eq!(c.call(name(i), vec![write_full(b"anew")], true).result, 0);
     }
@@ -144,7 +139,7 @@ fn writes_and_peering_do_not_wait_until_all_that_was_deleted_is_removed() {
     let listing = c.on_client(|cl| cl.request_of_pg(ONLY_PG, all));
     c.pass(Duration::from_secs(1));
     assert!(!c.client.borrow().done.contains_key(&listing));
-    c.world.set_slow_disks(node, 1);
+    c.world.set_slow_disks(c.osds[AWAY], 1);
     let listed = c.wait_for(listing);
     let listed: PgnlsOut = denc::decode(&output(&listed, 0)).expect("a listing");
     assert_eq!(listed.entries.len(), 3);
