@@ -326,7 +326,7 @@ impl World {
     }
 
     /// All that is left to do is what nobody has, nor has heard of: here nobody takes it back or gives it up. Or it is
-    /// what the primary could not read once, and is in nobody else's copy.
+    /// what a primary could not read once, and is in nobody else's copy.
     fn is_only_unfound(&self) -> bool {
         let primary = self.maps.last().unwrap().mapping().acting_primary.unwrap();
         let leader = &self.osds[primary.0 as usize];
@@ -335,7 +335,8 @@ impl World {
         let heard = |o: &HObject| self.clients.heard_of(number_of(o));
         let unheard = |o: &HObject| heard(o) < pg.missing().get(o).unwrap().need;
         let need = |o: &HObject| pg.missing().get(o).map(|item| item.need);
-        let was_bad = |o: &HObject| leader.mem.get(o).map(|state| state.version) == need(o);
+        let has = |osd: &Osd, o: &HObject| osd.mem.get(o).map(|state| state.version) == need(o);
+        let was_bad = |o: &HObject| self.osds.iter().any(|osd| has(osd, o));
         let counts = |o: &HObject| unheard(o) || was_bad(o);
         bits.iter().any(|bit| pg.state().has(*bit)) && pg.unfound().all(counts)
     }
