@@ -16,7 +16,7 @@ use crate::ops::Reader;
 use crate::options::Limits;
 use crate::pace::{Held, STEP_BYTES, Step};
 use crate::part::{Part, PartError, read_changes, read_part};
-use crate::recover::for_each_of;
+use crate::recover::{for_each_of, take_of};
 use crate::share::base_for;
 use bytes::Bytes;
 use io::{BLOCK_BYTES, Effects};
@@ -202,13 +202,7 @@ impl PgHost {
 
     fn put_off(&mut self, object: &HObject) {
         self.pg.put_off(object);
-        let mut ended = Vec::new();
-        for_each_of(&mut self.transfers.sending, object, |to, push| {
-            ended.extend((!push.pulled).then_some(to));
-        });
-        for to in ended {
-            self.transfers.sending.remove(&(to, object.clone()));
-        }
+        take_of(&mut self.transfers.sending, object, |push| !push.pulled);
     }
 }
 

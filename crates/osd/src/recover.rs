@@ -122,6 +122,20 @@ pub(crate) fn for_each_of<T>(
     }
 }
 
+/// Takes some of these out, and says to or from whom they were.
+pub(crate) fn take_of<T>(
+    all: &mut BTreeMap<(OsdId, HObject), T>,
+    object: &HObject,
+    goes: impl Fn(&T) -> bool,
+) -> Vec<OsdId> {
+    let mut gone = Vec::new();
+    for_each_of(all, object, |osd, one| gone.extend(goes(one).then_some(osd)));
+    for osd in &gone {
+        all.remove(&(*osd, object.clone()));
+    }
+    gone
+}
+
 impl Daemon {
     /// Whether [`Daemon::recover`] may have something to do.
     pub(crate) fn may_recover(&self) -> bool {

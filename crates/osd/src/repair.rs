@@ -13,7 +13,7 @@
 use crate::daemon::Daemon;
 use crate::object::ObjectMeta;
 use crate::push::Sending;
-use crate::recover::for_each_of;
+use crate::recover::{for_each_of, take_of};
 use io::Effects;
 use peer::Push;
 use store::StoreError;
@@ -121,13 +121,7 @@ impl Daemon {
         if host.pg.missing().contains(object) && !host.pg.is_unfound(object) {
             return;
         }
-        let mut ended = Vec::new();
-        for_each_of(&mut host.transfers.sending, object, |to, sending| {
-            ended.extend(sending.waits_for_repair.then_some(to));
-        });
-        for to in &ended {
-            host.transfers.sending.remove(&(*to, object.clone()));
-        }
+        let ended = take_of(&mut host.transfers.sending, object, |s| s.waits_for_repair);
         // Others may have come by what is damaged here already.
         host.pg.pushed_in_vain(object, &ended);
     }

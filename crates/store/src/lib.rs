@@ -75,8 +75,6 @@ mod mkfs;
 pub mod model;
 mod mount;
 mod patch;
-#[cfg(test)]
-mod pauses;
 mod places;
 mod plan;
 mod rows;

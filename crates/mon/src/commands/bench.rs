@@ -120,17 +120,6 @@ impl Bench {
 
     /// The same with a file (`-i FILE`).
     pub fn run_with(&mut self, cmd: &Value, input: Bytes) -> (i32, String, Bytes) {
-        let reply = self.carry_out(cmd, input);
-        self.commit();
-        reply
-    }
-
-    /// Carries a command out, and nothing more.
-    pub fn run_alone(&mut self, cmd: &Value) -> (i32, String, Bytes) {
-        self.carry_out(cmd, Bytes::new())
-    }
-
-    fn carry_out(&mut self, cmd: &Value, input: Bytes) -> (i32, String, Bytes) {
         self.pass(Duration::from_millis(100));
         let table = self.table.clone();
         let parsed = table.parse(&cmd.to_string());
@@ -158,6 +147,7 @@ impl Bench {
                 f(&self.c, &call, &map)
             }
         };
+        self.commit();
         reply.unwrap_or_else(Answer::from).into_reply(format)
     }
 

@@ -16,7 +16,7 @@ use smallvec::smallvec;
 
 /// Batches of the log that are given up in one turn. A large log has a hundred thousand, which takes tens of
 /// milliseconds.
-pub(crate) const BATCHES_PER_TURN: usize = 256;
+const BATCHES_PER_TURN: usize = 256;
 
 /// A running commit.
 pub(crate) struct Commit {

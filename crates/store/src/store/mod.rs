@@ -41,8 +41,6 @@ mod turn;
 pub(crate) mod txns;
 mod writeback;
 
-#[cfg(test)]
-pub(crate) use commit::BATCHES_PER_TURN;
 pub(crate) use fetch::check_node;
 
 pub use counters::{Compressed, Counters, Usage};

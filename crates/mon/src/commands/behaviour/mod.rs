@@ -3,7 +3,6 @@
 mod config;
 mod crashes;
 mod crush;
-mod large;
 mod osds;
 mod pools;
 
