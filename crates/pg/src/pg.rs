@@ -357,8 +357,7 @@ impl Pg {
         self.forget_peers_that_are_down(ctx.map);
         match &self.stage {
             Stage::GetInfo { .. } | Stage::Down | Stage::Incomplete => {
-                let since = self.info.history.last_epoch_started;
-                if Prior::build(&self.mapping, &self.past, since, ctx.map) != self.prior {
+                if self.prior_by(ctx.map) != self.prior {
                     self.start_peering(ctx, fx);
                 }
             }
