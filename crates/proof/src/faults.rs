@@ -325,7 +325,7 @@ impl Faults {
                 rig.world.count("process hung", 1);
                 self.for_a_while(rig, Heal::Pause(node));
             }
-            Kind::Replaces if self.rng.u8(..) < 60 => self.lose_disk(rig),
+            Kind::Replaces if self.rng.u8(..) < 120 => self.lose_disk(rig),
             Kind::MonCrashes if rig.world.is_up(rig.mon) => {
                 rig.world.crash(rig.mon);
                 rig.world.count("mon crash", 1);
