@@ -268,10 +268,11 @@ impl Rig {
         }
     }
 
-    /// An OSD dies with its disk. False: another one's disk is not replaced yet, or the operator does not know that
-    /// its number is taken again.
+    /// An OSD dies with its disk. False: it does not run, another one's disk is not replaced yet, or the operator
+    /// does not know that its number is taken again.
     pub fn lose_disk(&mut self, osd: usize) -> bool {
-        if self.diskless.is_some() || self.is_destroyed(osd) {
+        let is_up = self.world.is_up(self.osds[osd]);
+        if !is_up || self.diskless.is_some() || self.is_destroyed(osd) {
             return false;
         }
         self.crash(osd);
