@@ -1,10 +1,12 @@
 //! Whom the OSD talks to: clients, other OSDs; and whose an event is.
 
+use crate::admin::Asker;
 use crate::alive::heartbeat_listener;
 use crate::boot::EXIT_CANNOT_LISTEN;
 use crate::daemon::Daemon;
 use crate::object::client_addr;
 use crate::ops::Sender;
+use admin::{Answer, Args, CommandError};
 use denc::DecodeError;
 use io::Effects;
 use io::net::{ListenAddr, ListenId};
@@ -15,7 +17,7 @@ use peer::{
 };
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use types::{AddrVec, EntityType, Epoch, HashMap, OsdId};
+use types::{AddrVec, EntityType, Epoch, Errno, HashMap, OsdId};
 use wire::messenger::{Dial, ListenerConfig, Policy};
 use wire::msg::{
     MCommand, MOsdBackoff, MOsdMap, MOsdOp, MOsdOpReply, MPing, Message, OutMessage, Payload,
@@ -356,6 +358,25 @@ impl Daemon {
         self.forget_early(osd);
         self.dial_peers(fx);
         self.session_lost(osd, fx);
+    }
+
+    /// `break_session`.
+    pub(crate) fn break_session_command(
+        &mut self,
+        args: &Args,
+        asker: Asker,
+        fx: &mut Effects,
+    ) -> Result<(), CommandError> {
+        let known = |osd: &OsdId| self.peers.all.get(osd).is_some_and(|p| p.link.is_some());
+        let named = args.int("osd").and_then(|n| i32::try_from(n).ok()).map(OsdId);
+        let Some(osd) = named.filter(known) else {
+            let why =
+                "there is no session with such an OSD: it is down, or shares no PG with this one";
+            return Err(CommandError::new(Errno::ENOTCONN, why));
+        };
+        self.break_session(osd, "somebody ordered it", fx);
+        self.answer_command(asker, Ok(Answer::ok()), fx);
+        Ok(())
     }
 
     /// Sends a message to another OSD: now, or when there is a connection.

@@ -180,6 +180,11 @@ impl PgInfo {
         self.last_backfill.max
     }
 
+    /// There is no copy, or none of an object yet: it says nothing of what was written before it.
+    pub fn has_nothing(&self) -> bool {
+        self.last_backfill == HObject::min()
+    }
+
     /// There is no copy (see [`PgInfo::absent`]).
     pub fn is_absent(&self) -> bool {
         self.history.epoch_created == Epoch::ZERO

@@ -8,7 +8,7 @@
 use crate::backfill::Backfill;
 use crate::choose::{Choice, choose};
 use crate::info::{History, Notify, PgInfo};
-use crate::intervals::OsdSet;
+use crate::intervals::{MapView, OsdSet};
 use crate::log::PgLog;
 use crate::merge::{LogSegment, Merged, merge_log, newest_common, peer_missing};
 use crate::missing::{Lack, Missing};
@@ -24,8 +24,7 @@ use types::{Epoch, Eversion, HObject, OsdId};
 
 impl Pg {
     pub(crate) fn start_peering(&mut self, ctx: &Ctx<'_>, fx: &mut Fx) {
-        let since = self.info.history.last_epoch_started;
-        self.prior = Prior::build(&self.mapping, &self.past, since, ctx.map);
+        self.prior = self.prior_by(ctx.map);
         let mut waiting = BTreeSet::new();
         for osd in self.prior.probe.clone() {
             if osd != self.me && !self.peers.contains_key(&osd) {
@@ -35,6 +34,15 @@ impl Pg {
         }
         self.set_stage(Stage::GetInfo { waiting }, ctx);
         self.check_infos(ctx, fx);
+    }
+
+    /// Whom must be heard, by this map and what the others have said.
+    pub(crate) fn prior_by(&self, map: &dyn MapView) -> Prior {
+        let since = self.info.history.last_epoch_started;
+        Prior::build(&self.mapping, &self.past, since, map, &|osd| match osd == self.me {
+            true => self.info.has_nothing(),
+            false => self.peers.get(&osd).is_some_and(|p| p.info.has_nothing()),
+        })
     }
 
     /// Any holder answers queries, whatever it is doing.
@@ -82,8 +90,7 @@ impl Pg {
         match &mut self.stage {
             Stage::GetInfo { waiting } => {
                 waiting.remove(&from);
-                let since = self.info.history.last_epoch_started;
-                if Prior::build(&self.mapping, &self.past, since, ctx.map) != self.prior {
+                if self.prior_by(ctx.map) != self.prior {
                     self.start_peering(ctx, fx);
                 } else {
                     self.check_infos(ctx, fx);

@@ -356,11 +356,10 @@ impl Pg {
     fn same_interval(&mut self, ctx: &Ctx<'_>, fx: &mut Fx) {
         self.forget_peers_that_are_down(ctx.map);
         match &self.stage {
-            Stage::GetInfo { .. } | Stage::Down | Stage::Incomplete => {
-                let since = self.info.history.last_epoch_started;
-                if Prior::build(&self.mapping, &self.past, since, ctx.map) != self.prior {
-                    self.start_peering(ctx, fx);
-                }
+            Stage::GetInfo { .. } | Stage::Down | Stage::Incomplete
+                if self.prior_by(ctx.map) != self.prior =>
+            {
+                self.start_peering(ctx, fx);
             }
             // Who was to answer is gone.
             Stage::GetLog { from } if !self.peers.contains_key(from) => {

@@ -18,12 +18,18 @@ pub struct Prior {
 
 impl Prior {
     /// Looks at all intervals that may have taken writes since the PG was last active
-    /// (`last_epoch_started`).
+    /// (`last_epoch_started`). `has_nothing`: what is known to have no copy of the PG, or an empty one.
+    ///
+    /// Who was given up (`lost_at`) is waited for by nobody, and vouches for nothing: with Ceph (`osd_types.h:
+    /// PastIntervals::PriorSet`) it stands for all that took part in the interval, so that the PG goes on without
+    /// those that are only away, and what they alone have is lost. Nor does its successor of the same number,
+    /// which is there with an empty disk.
     pub fn build(
         mapping: &Mapping,
         past: &PastIntervals,
         last_epoch_started: Epoch,
         map: &dyn MapView,
+        has_nothing: &dyn Fn(OsdId) -> bool,
     ) -> Prior {
         let mut prior = Prior::default();
         let current = mapping.up.iter().chain(&mapping.acting);
@@ -33,23 +39,28 @@ impl Prior {
                 break;
             }
             if interval.maybe_went_rw {
-                prior.consider(interval, map);
+                prior.consider(interval, map, has_nothing);
             }
         }
         prior
     }
 
-    fn consider(&mut self, interval: &Interval, map: &dyn MapView) {
+    fn consider(
+        &mut self,
+        interval: &Interval,
+        map: &dyn MapView,
+        has_nothing: &dyn Fn(OsdId) -> bool,
+    ) {
         let mut survivors = 0;
         let mut down = BTreeSet::new();
+        let given_up = |osd| map.lost_at(osd) > interval.first;
+        // Not only of this interval: who took part in one that took writes has a copy, whenever it began.
+        let knows = |osd| map.lost_at(osd) == Epoch::ZERO || !has_nothing(osd);
         for osd in interval.acting.iter().copied().filter(|o| o.is_some()) {
             if map.is_up(osd) {
                 self.probe.insert(osd);
-                survivors += 1;
-            } else if map.exists(osd) && map.lost_at(osd) > interval.first {
-                // The operator gave its data up: nothing more will be heard of this interval.
-                survivors += 1;
-            } else if map.exists(osd) {
+                survivors += usize::from(knows(osd));
+            } else if map.exists(osd) && !given_up(osd) {
                 down.insert(osd);
             }
         }
@@ -85,7 +96,7 @@ mod tests {
             Epoch(1)
         }
         fn lost_at(&self, osd: OsdId) -> Epoch {
-            if osd.0 == 8 { Epoch(15) } else { Epoch::ZERO }
+            if [6, 7, 8].contains(&osd.0) { Epoch(15) } else { Epoch::ZERO }
         }
     }
 
@@ -103,7 +114,8 @@ mod tests {
         let mut intervals = PastIntervals::default();
         past.iter().for_each(|i| intervals.push(i.clone()));
         let mapping = Mapping { acting: set(&[0]), up: set(&[0]), ..Mapping::default() };
-        Prior::build(&mapping, &intervals, Epoch(les), &Up(up.to_vec()))
+        let has_nothing = |osd: OsdId| osd == OsdId(7);
+        Prior::build(&mapping, &intervals, Epoch(les), &Up(up.to_vec()), &has_nothing)
     }
 
     #[test]
@@ -132,6 +144,21 @@ mod tests {
     fn lost_and_removed_osds_do_not_block() {
         assert!(prior(&[interval(5, 9, &[8], true)], 5, &[0]).blocked_by.is_empty());
         assert!(prior(&[interval(5, 9, &[9], true)], 5, &[0]).blocked_by.is_empty());
+    }
+
+    /// What was written while another one was away only they and it have: it must come back.
+    #[test]
+    fn lost_osds_and_their_successors_vouch_for_nothing() {
+        let p = prior(&[interval(5, 9, &[1, 8], true)], 5, &[0, 2]);
+        assert_eq!(p.blocked_by, [OsdId(1)].into(), "the operator gave up 8, not 1");
+        let p = prior(&[interval(5, 9, &[1, 7], true)], 5, &[0, 7]);
+        assert_eq!(p.blocked_by, [OsdId(1)].into(), "7 has an empty disk");
+        assert!(p.probe.contains(&OsdId(7)));
+        let p = prior(&[interval(5, 9, &[1, 6], true)], 5, &[0, 6]);
+        assert!(p.blocked_by.is_empty(), "6 was given up, and came back with what it had");
+        let p = prior(&[interval(16, 19, &[1, 7], true)], 5, &[0, 7]);
+        assert_eq!(p.blocked_by, [OsdId(1)].into(), "7 has it since, but no copy");
+        assert!(prior(&[interval(5, 9, &[7], true)], 5, &[0, 7]).blocked_by.is_empty());
     }
 
     /// OSDs that are up, that exist, and when each was lost.
@@ -170,7 +197,7 @@ mod tests {
         fn what_is_left_out_makes_no_difference(
             spans in proptest::collection::vec((acting(), any::<bool>(), 1u32..4, 0u32..2), 1..24),
             up in any::<[bool; 4]>(), exist in any::<[bool; 4]>(), lost in [0u32..60, 0..60, 0..60, 0..60],
-            les in 0u32..60,
+            les in 0u32..60, empty in any::<[bool; 4]>(),
         ) {
             let (mut all, mut at) = (Vec::new(), 1);
             for (acting, rw, len, gap) in spans {
@@ -183,7 +210,8 @@ mod tests {
             prop_assert_eq!(whole.len(), all.len());
             prop_assert_eq!(past.members(), whole.members());
             let (map, mapping) = (Some4(up, exist, lost), Mapping::default());
-            let prior = |past| Prior::build(&mapping, past, Epoch(les), &map);
+            let has_nothing = |osd: OsdId| empty[osd.0 as usize];
+            let prior = |past| Prior::build(&mapping, past, Epoch(les), &map, &has_nothing);
             prop_assert_eq!(prior(&past), prior(&whole));
         }
     }

@@ -108,7 +108,7 @@ impl Faults {
 
     /// The OSD whose disk is bad in this seed, if there is one.
     pub fn bad_osd(&self) -> Option<usize> {
-        let rots = self.plan.has(Kind::Rot) || self.plan.has(Kind::Misdirects);
+        let rots = [Kind::Rot, Kind::Misdirects, Kind::Replaces].iter().any(|k| self.plan.has(*k));
         rots.then_some(self.bad_osd)
     }
 
@@ -169,6 +169,7 @@ impl Faults {
         self.steps.clear();
         let all = std::mem::take(&mut self.heals);
         all.into_iter().for_each(|(_, heal)| self.heal(heal, rig));
+        self.end_replacement(rig);
         rig.world.set_faults(sim::Faults::default());
         rig.world.set_bad_disk(rig.osds[self.bad_osd], None);
         let n = rig.osds.len();
@@ -216,12 +217,15 @@ impl Faults {
         let at = self.osd(rig);
         self.say(rig, format_args!("{kind:?} at osd.{}", at.0));
         match kind {
-            Kind::Partitions | Kind::OneWay | Kind::Islands => self.cut_off(kind, rig, at),
+            Kind::Partitions | Kind::OneWay | Kind::Islands | Kind::Sessions => {
+                self.cut_off(kind, rig, at)
+            }
             Kind::Crashes
             | Kind::Blackouts
             | Kind::Stops
             | Kind::RecoveryCrashes
             | Kind::Pauses
+            | Kind::Replaces
             | Kind::MonCrashes => self.end_process(kind, rig, at),
             Kind::Rot
             | Kind::Full
@@ -252,6 +256,12 @@ impl Faults {
                 rig.world.set_silent(from, to, true);
                 rig.world.count("one-way silence", 1);
                 self.for_a_while(rig, Heal::Silence(from, to));
+            }
+            Kind::Sessions => {
+                let (other, _) = self.osd(rig);
+                let json = format!(r#"{{"prefix":"break_session","osd":{other}}}"#);
+                rig.tell_later(OsdId(osd as i32), &json);
+                rig.world.count("session lost", 1);
             }
             Kind::Islands => {
                 // With a client that hears of nothing either, or alone.
@@ -315,6 +325,7 @@ impl Faults {
                 rig.world.count("process hung", 1);
                 self.for_a_while(rig, Heal::Pause(node));
             }
+            Kind::Replaces if self.rng.u8(..) < 120 => self.lose_disk(rig),
             Kind::MonCrashes if rig.world.is_up(rig.mon) => {
                 rig.world.crash(rig.mon);
                 rig.world.count("mon crash", 1);

@@ -55,11 +55,15 @@ pub enum Kind {
     Branches,
     /// The pool gets more PGs, and fewer.
     PgNums,
+    /// Two OSDs lose the session between them, and all that was on its way.
+    Sessions,
+    /// One OSD dies with its disk, and begins anew with an empty one.
+    Replaces,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 24] = [
+    pub const ALL: [Kind; 26] = [
         Kind::Breaks,
         Kind::Delays,
         Kind::Partitions,
@@ -84,6 +88,8 @@ impl Kind {
         Kind::Lags,
         Kind::Branches,
         Kind::PgNums,
+        Kind::Sessions,
+        Kind::Replaces,
     ];
 
     /// The kind of this name.
@@ -143,12 +149,12 @@ impl Plan {
         let size = if rng.u8(0..4) == 0 { 2 } else { 3 };
         let min_size = if size == 2 { rng.u8(1..=2) } else { [1, 2, 2, 2][rng.usize(0..4)] };
         let mut kinds = draw_kinds(&mut rng);
+        let bad = [Kind::Rot, Kind::Misdirects, Kind::Replaces];
         if min_size < 2 {
             // What was written while the others were away has one copy only: it must not rot.
-            kinds.remove(&Kind::Rot);
-            kinds.remove(&Kind::Misdirects);
+            kinds.retain(|k| !bad.contains(k));
         }
-        if kinds.contains(&Kind::Rot) || kinds.contains(&Kind::Misdirects) {
+        if bad.iter().any(|k| kinds.contains(k)) {
             // With fewer copies than min_size promises the bad disk's could be the only one.
             kinds.remove(&Kind::Resizes);
         }

@@ -76,6 +76,10 @@ pub struct Rig {
     pub osds: Vec<NodeId>,
     /// What each OSD should do.
     pub wanted: Vec<Wanted>,
+    /// What the OSDs are like, and how many new disks each has been given.
+    sim_osds: Vec<(SimOsd, u8)>,
+    /// This one is off until it gets a new disk.
+    diskless: Option<usize>,
     users: Vec<UserNode>,
 }
 
@@ -94,20 +98,18 @@ impl Rig {
     ) -> Self {
         let mut world = World::new(seed);
         let mon = add_mon(&mut world);
-        let osds: Vec<_> = (0..osds)
-            .map(|id| {
-                world.add_osd(SimOsd {
-                    id: OsdId(i32::try_from(id).expect("few OSDs")),
-                    cluster: FSID,
-                    mons: vec![AddrVec::msgr2(mon_addr(), 0)],
-                    disk_bytes,
-                    options: osd_options.clone(),
-                })
-            })
-            .collect();
+        let sim_osd = |id| SimOsd {
+            id: OsdId(i32::try_from(id).expect("few OSDs")),
+            cluster: FSID,
+            mons: vec![AddrVec::msgr2(mon_addr(), 0)],
+            disk_bytes,
+            options: osd_options.clone(),
+        };
+        let sim_osds: Vec<_> = (0..osds).map(|id| (sim_osd(id), 0)).collect();
+        let osds: Vec<_> = sim_osds.iter().map(|(osd, _)| world.add_osd(osd.clone())).collect();
         let users: Vec<_> = (0..=users).map(|i| add_user(&mut world, i)).collect();
         let wanted = vec![Wanted::On; osds.len()];
-        let mut rig = Rig { world, mon, osds, wanted, users };
+        let mut rig = Rig { world, mon, osds, wanted, sim_osds, diskless: None, users };
         let all = rig.osds.iter().chain(rig.users.iter().map(|u| &u.node));
         let all: Vec<_> = std::iter::once(&rig.mon).chain(all).copied().collect();
         all.into_iter().for_each(|n| rig.world.start(n));
@@ -254,13 +256,49 @@ impl Rig {
         up
     }
 
-    /// Starts an OSD, unless it runs.
+    /// Starts an OSD, unless it runs or has no disk.
     pub fn start(&mut self, osd: usize) {
+        if self.diskless == Some(osd) {
+            return;
+        }
         self.wanted[osd] = Wanted::On;
         let node = self.osds[osd];
         if !self.world.is_up(node) && self.world.exit_of(node).is_none() {
             self.world.start(node);
         }
+    }
+
+    /// An OSD dies with its disk. False: it does not run, another one's disk is not replaced yet, or the operator
+    /// does not know that its number is taken again.
+    pub fn lose_disk(&mut self, osd: usize) -> bool {
+        let is_up = self.world.is_up(self.osds[osd]);
+        if !is_up || self.diskless.is_some() || self.is_destroyed(osd) {
+            return false;
+        }
+        self.crash(osd);
+        self.diskless = Some(osd);
+        true
+    }
+
+    /// The OSD without a disk.
+    pub fn diskless(&self) -> Option<usize> {
+        self.diskless
+    }
+
+    /// It gets an empty one, and starts.
+    pub fn replace_disk(&mut self) {
+        let Some(osd) = self.diskless.take() else { return };
+        let (sim_osd, disks) = &mut self.sim_osds[osd];
+        *disks += 1;
+        self.world.replace_osd_disk(self.osds[osd], sim_osd.clone(), *disks);
+        self.start(osd);
+    }
+
+    /// Whether the operator knows that this OSD is `destroyed`.
+    pub fn is_destroyed(&mut self, osd: usize) -> bool {
+        let operator = self.operator();
+        let map = self.as_user(operator, |_, c| c.map().cloned());
+        map.is_some_and(|m| m.state(OsdId(osd as i32)).contains(maps::OsdState::DESTROYED))
     }
 
     /// OSDs that run.

@@ -1,6 +1,6 @@
 //! An OSD as a node: makes its store when it boots for the first time, then runs on it.
 
-use crate::world::{NodeId, World};
+use crate::world::{Boot, NodeId, World};
 use io::disk::{DeviceInfo, DiskDone};
 use io::{Core, Effects, Event, Now};
 use osd::{Osd, OsdConfig};
@@ -57,15 +57,28 @@ impl World {
     /// Adds an OSD on a disk of its own; it is off.
     pub fn add_osd(&mut self, osd: SimOsd) -> NodeId {
         let node = self.next_node();
-        let (disk_bytes, made) = (osd.disk_bytes, Rc::new(Cell::new(false)));
-        let boot = move |devices: &[DeviceInfo], seed: u64| {
-            let data = devices.first().expect("an OSD has a disk").clone();
-            let devices = Devices { data, wal: None };
-            let cfg = osd.config(node, seed);
-            Box::new(Booting::new(cfg, devices, seed, made.clone())) as Box<dyn Core>
-        };
-        self.add_node(&[disk_bytes], false, Box::new(boot))
+        let disk_bytes = osd.disk_bytes;
+        self.add_node(&[disk_bytes], false, boot(node, osd, 0))
     }
+
+    /// An OSD that is off gets an empty disk, its so-manieth after the first.
+    pub fn replace_osd_disk(&mut self, node: NodeId, osd: SimOsd, nth: u8) {
+        self.replace_disk(node, 0, osd.disk_bytes);
+        drop(self.set_boot(node, boot(node, osd, nth)));
+    }
+}
+
+/// What the machine of an OSD runs that has its `nth` disk after the first.
+fn boot(node: NodeId, osd: SimOsd, nth: u8) -> Boot {
+    let made = Rc::new(Cell::new(false));
+    let mut store = [osd.id.0 as u8 + 1; 16];
+    store[15] ^= nth;
+    Box::new(move |devices: &[DeviceInfo], seed: u64| {
+        let data = devices.first().expect("an OSD has a disk").clone();
+        let devices = Devices { data, wal: None };
+        let cfg = osd.config(node, seed);
+        Box::new(Booting::new(cfg, devices, seed, Uuid(store), made.clone())) as Box<dyn Core>
+    })
 }
 
 /// Makes a store, then runs an OSD on it; on later boots only the latter.
@@ -83,11 +96,10 @@ enum Stage {
 }
 
 impl Booting {
-    fn new(cfg: OsdConfig, devices: Devices, seed: u64, made: Rc<Cell<bool>>) -> Self {
+    fn new(cfg: OsdConfig, devices: Devices, seed: u64, store: Uuid, made: Rc<Cell<bool>>) -> Self {
         let stage = if made.get() {
             Stage::Running(Box::new(Osd::new(cfg.clone(), devices.clone(), seed)))
         } else {
-            let store = Uuid([cfg.id.0 as u8 + 1; 16]);
             let identity = Identity { cluster: cfg.cluster, osd: cfg.id, store };
             let wal_bytes = WAL_BYTES.max(devices.data.bytes / WAL_SHARE);
             let config = Config { wal_bytes, ..Config::for_memory(cfg.store_bytes()) };

@@ -200,6 +200,12 @@ impl World {
         std::mem::replace(&mut self.nodes[node.0].boot, boot)
     }
 
+    /// A machine that is off gets an empty disk in place of one.
+    pub fn replace_disk(&mut self, node: NodeId, disk: usize, bytes: u64) {
+        assert!(!self.is_up(node), "a disk is replaced while the machine is off");
+        self.nodes[node.0].disks[disk] = SimDisk::new(bytes);
+    }
+
     /// The node that is added next.
     pub(crate) fn next_node(&self) -> NodeId {
         NodeId(self.nodes.len())

@@ -35,10 +35,12 @@ impl Cluster {
     }
 }
 
-/// Makes room for an id.
+/// Makes room for an id. One that was there before has nothing of what that one had: peering must know it.
 pub(super) fn make_room(inc: &mut Incremental, map: &OsdMap, id: OsdId) {
     if id.0 >= inc.new_max_osd.unwrap_or(map.max_osd()) {
         inc.new_max_osd = Some(id.0.saturating_add(1));
+    } else {
+        inc.new_lost.insert(id, map.epoch);
     }
 }
 

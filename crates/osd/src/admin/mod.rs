@@ -168,6 +168,12 @@ const OWN: &[Def<Handler>] = &[
         "for tests: takes the disk for full, so many times or until it is told 'none'",
         Daemon::inject_full,
     ),
+    Def::read(
+        "break_session <osd:Int>",
+        "osd",
+        "ends the session with another OSD, and what was on its way is lost: for tests, and when it hangs",
+        Handler::Later(Daemon::break_session_command),
+    ),
     own("list_unfound [pgid:Pgid] [offset:String]", "shows lost objects", Daemon::list_unfound),
     own(
         "mark_unfound_lost [pgid:Pgid] <mulcmd:Choices,revert|delete>",

@@ -61,7 +61,7 @@ impl Chaos {
     fn fault(&mut self) {
         let n = self.load.c.osds.len();
         let osd = self.load.rng.usize(0..n);
-        let kind = self.load.rng.u32(0..12);
+        let kind = self.load.rng.u32(0..14);
         self.load.say(format_args!("fault {kind} at osd.{osd}"));
         match kind {
             0 | 1 => {
@@ -95,6 +95,11 @@ impl Chaos {
                     let node = self.load.c.osds[osd];
                     self.load.c.world.stop(node);
                 }
+            }
+            11 | 12 => {
+                let other = self.load.rng.usize(0..n);
+                let json = format!(r#"{{"prefix":"break_session","osd":{other}}}"#);
+                self.load.c.on_client(|client| client.command(OsdId(osd as i32), json));
             }
             _ => {
                 // Everything at once.

@@ -188,6 +188,15 @@ impl Cluster {
         self.world.crash(node);
     }
 
+    /// An OSD that is off gets an empty disk.
+    pub fn replace_disk(&mut self, osd: usize) {
+        let mons = vec![AddrVec::msgr2(SocketAddr::new(World::ip(self.mon_node), 3300), 0)];
+        let options = Options::new();
+        let (id, disk_bytes) = (OsdId(osd as i32), DISK_BYTES);
+        let sim_osd = SimOsd { id, cluster: FSID, mons, disk_bytes, options };
+        self.world.replace_osd_disk(self.osds[osd], sim_osd, 1);
+    }
+
     pub fn start(&mut self, osd: usize) {
         self.off[osd] = false;
         let node = self.osds[osd];

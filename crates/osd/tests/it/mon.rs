@@ -351,6 +351,9 @@ impl TestMon {
             if !self.map.exists(osd) {
                 self.next.toggle_state(osd, maps::OsdState::EXISTS);
                 self.next.new_uuid.insert(osd, boot.uuid);
+            } else if self.map.osd(osd).is_some_and(|o| o.uuid != boot.uuid) {
+                self.next.new_uuid.insert(osd, boot.uuid);
+                self.next.new_lost.insert(osd, self.map.epoch);
             }
             let addrs = OsdAddrs {
                 client: boot.client_addrs.clone(),
@@ -399,6 +402,9 @@ impl TestMon {
             OsdBoot::TYPE => {
                 let boot: OsdBoot = message.decode().expect("a boot");
                 self.osds.insert(link, boot.osd);
+                if self.map.osd(boot.osd).is_some_and(|o| o.uuid != boot.uuid) {
+                    self.durable.remove(&boot.osd);
+                }
                 // Whatever crashed: what a store called durable it has.
                 let once = self.durable.get(&boot.osd).copied().unwrap_or(0);
                 let (id, now) = (boot.osd, boot.durable_txn);

@@ -14,6 +14,8 @@ pub(super) enum Step {
     Blackout(usize),
     /// The power of an OSD fails, which is alone.
     CrashAlone(usize),
+    /// The OSD that lost its disk gets an empty one as soon as the cluster knows that its data are gone.
+    NewDisk,
 }
 
 impl Faults {
@@ -32,6 +34,7 @@ impl Faults {
             match step {
                 Step::Blackout(last) => self.lagging_blackout(rig, last),
                 Step::CrashAlone(osd) => self.crash(rig, osd, "crash of a branch"),
+                Step::NewDisk => self.new_disk(rig),
             }
         }
     }
@@ -98,4 +101,46 @@ impl Faults {
             self.steps.push((end, Step::CrashAlone(osd)));
         }
     }
+
+    /// An OSD dies with its disk.
+    pub(super) fn lose_disk(&mut self, rig: &mut Rig) {
+        if rig.lose_disk(self.bad_osd) {
+            rig.world.count("disk lost", 1);
+            // An empty store has given no leases: those of the old one have ended by then.
+            let back = Duration::from_millis(self.rng.u64(1000..LONGEST_MS));
+            self.steps.push((rig.world.now() + back, Step::NewDisk));
+        }
+    }
+
+    fn new_disk(&mut self, rig: &mut Rig) {
+        let Some(osd) = rig.diskless() else { return };
+        if rig.is_destroyed(osd) {
+            rig.replace_disk();
+            rig.world.count("OSD with a new disk", 1);
+            return;
+        }
+        free_number(rig, osd);
+        self.steps.push((rig.world.now() + Duration::from_millis(300), Step::NewDisk));
+    }
+
+    /// There are no other faults any more.
+    pub(super) fn end_replacement(&mut self, rig: &mut Rig) {
+        let Some(osd) = rig.diskless() else { return };
+        let freed = rig.wait(Duration::from_secs(60), Duration::from_millis(300), |rig| {
+            let is_free = rig.is_destroyed(osd);
+            if !is_free {
+                free_number(rig, osd);
+            }
+            is_free
+        });
+        assert!(freed, "osd.{osd} could not be destroyed");
+        rig.replace_disk();
+    }
+}
+
+/// As an operator does it.
+fn free_number(rig: &mut Rig, osd: usize) {
+    rig.command(format!(r#"{{"prefix":"osd down","ids":["{osd}"]}}"#));
+    let sure = r#""yes_i_really_mean_it":true"#;
+    rig.command(format!(r#"{{"prefix":"osd destroy-actual","id":{osd},{sure}}}"#));
 }

@@ -75,6 +75,28 @@ fn a_destroyed_osd_gets_a_new_disk() {
     assert!(!map.state(types::OsdId(1)).contains(maps::OsdState::DESTROYED));
 }
 
+/// What comes under a number that was taken before must not be taken for who had it.
+#[test]
+fn a_number_that_is_taken_again_is_marked_so() {
+    let mut bench = with_pool();
+    let lost_at =
+        |bench: &Bench, id| bench.c.map().osd(OsdId(id)).expect("it is there").info.lost_at;
+    assert_eq!(lost_at(&bench, 1), types::Epoch::ZERO, "the first of its number");
+    for id in [1, 2] {
+        bench.stop(OsdId(id));
+    }
+    let sure = "yes_i_really_mean_it";
+    done(&mut bench, json!({"prefix": "osd destroy", "id": 1, sure: true}));
+    done(&mut bench, json!({"prefix": "osd purge", "id": 2, sure: true}));
+    let gone = bench.c.map().epoch;
+    for id in [1, 2] {
+        let uuid = format!("11111111-2222-3333-4444-55555555555{id}");
+        json_of(&mut bench, json!({"prefix": "osd new", "uuid": uuid, "id": id}));
+        assert!(lost_at(&bench, id) > types::Epoch::ZERO, "osd.{id}");
+    }
+    assert!(lost_at(&bench, 2) > gone);
+}
+
 #[test]
 fn a_slow_disk_is_named() {
     let mut bench = with_pool();
