@@ -20,7 +20,10 @@ use crate::config::{Config, Devices, Expect, HEAD_BLOCKS, TAIL_BLOCKS};
 use crate::keys::{self, Key, Parsed};
 use crate::memtable::{Change, Found};
 use crate::mount::replay::Replay;
-use crate::mount::supers::{Supers, check_identity, check_label, device_blocks, tail_places};
+use crate::mount::supers::{
+    Label, Supers, check_identity, check_label, device_blocks, first_batch_block, is_first_batch,
+    no_label, tail_places,
+};
 use crate::mount::verify::{self, VERIFIES_IN_FLIGHT, Verify};
 use crate::mount::walk::{Visit, Walk, is_possible_root};
 use crate::mount::{begin_replay, fresh_allocator};
@@ -29,6 +32,7 @@ use crate::store::inflight::{DATA, Io, MAX_IO_BLOCKS};
 use crate::superblock::{NotSuper, PLACES, Superblock, place, places_of};
 use crate::tree::node::Node;
 use crate::wal::Content;
+use crate::wal::format::BadRecords;
 use crate::wal::scan::{Scan, Scanned};
 use blobs::BlobChecks;
 use bytes::Bytes;
@@ -43,6 +47,7 @@ use walk::{Next, OrderedWalk};
 const DATA_IN_FLIGHT: usize = 16;
 /// Extents that wait to be read before the walk pauses.
 const EXTENTS_WAITING: usize = 16 * 1024;
+const LABEL: &str = "the label of the log's device";
 /// Tree nodes being read at a time while looking for the bitmaps.
 const NODES_IN_FLIGHT: usize = 64;
 
@@ -50,8 +55,9 @@ const NODES_IN_FLIGHT: usize = 64;
 enum Tag {
     Super(usize),
     Label,
+    FirstBatch,
     Node(Visit),
-    Log { at: u64 },
+    Log { at: u64, blocks: u64 },
     Check(Vec<Extent>),
     Page { block: u64 },
     Verify(verify::Part),
@@ -160,12 +166,13 @@ impl Fsck {
     pub fn handle(&mut self, done: DiskDone, fx: &mut Effects) -> Option<FsckReport> {
         match self.io.done(done.token)? {
             Tag::Super(index) => self.super_read(index, done.result, fx),
-            Tag::Label => {
-                self.label_read(done.result);
+            Tag::Label => self.label_read(done.result, fx),
+            Tag::FirstBatch => {
+                self.first_batch_read(done.result);
                 self.begin_bitmaps(fx)
             }
             Tag::Node(visit) => self.bitmap_node(visit, done.result, fx),
-            Tag::Log { at } => self.log_read(at, done.result, fx),
+            Tag::Log { at, blocks } => self.log_read(at, blocks, done.result, fx),
             Tag::Verify(part) => self.verified(part, done.result, fx),
             Tag::Page { block } => {
                 self.walk.loaded(block, done.result.map_err(|e| e.to_string()));
@@ -254,14 +261,34 @@ impl Fsck {
         }
     }
 
-    fn label_read(&mut self, result: Result<Bytes, DiskError>) {
+    fn label_read(
+        &mut self,
+        result: Result<Bytes, DiskError>,
+        fx: &mut Effects,
+    ) -> Option<FsckReport> {
+        let sb = self.sb.as_ref().expect("the superblock was chosen before");
+        match check_label(result, sb, &self.devices) {
+            Ok(Label::Good) => {}
+            Ok(Label::Bad(what)) => self.note_label(what),
+            Ok(Label::Gone) => {
+                self.io.read(fx, DevId(1), first_batch_block(sb), 1, Tag::FirstBatch);
+                return None;
+            }
+            Err(why) => self.report.damage(LABEL, why.to_string()),
+        }
+        self.begin_bitmaps(fx)
+    }
+
+    fn note_label(&mut self, what: &str) {
+        self.report.note(LABEL, format!("{what}; a mount will repair it"));
+    }
+
+    fn first_batch_read(&mut self, result: Result<Bytes, DiskError>) {
         let Some(sb) = &self.sb else { return };
-        let checked = match result {
-            Ok(block) => check_label(&block, sb, &self.devices).map_err(|why| why.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
-        if let Err(why) = checked {
-            self.report.damage("the label of the log's device", why);
+        if result.is_ok_and(|block| is_first_batch(&block, sb)) {
+            self.note_label("it is gone, but the log is this store's");
+        } else {
+            self.report.damage(LABEL, no_label(&self.devices).to_string());
         }
     }
 
@@ -326,23 +353,17 @@ impl Fsck {
     fn log_read(
         &mut self,
         at: u64,
+        blocks: u64,
         result: Result<Bytes, DiskError>,
         fx: &mut Effects,
     ) -> Option<FsckReport> {
+        // Behind the end of the log nothing is needed.
+        let Some(scan) = &mut self.scan else { return self.step_verify(fx) };
         match result {
-            Ok(bytes) => {
-                if let Some(scan) = &mut self.scan {
-                    scan.loaded(at, bytes);
-                }
-                self.step_log(fx)
-            }
-            Err(error) => {
-                self.report.damage("the log", format!("reading it failed: {error}"));
-                self.incomplete = true;
-                self.scan = None;
-                if self.io.in_flight() == 0 { self.begin_verify(fx) } else { None }
-            }
+            Ok(bytes) => scan.loaded(at, bytes),
+            Err(error) => scan.failed(at, blocks, error),
         }
+        self.step_log(fx)
     }
 
     fn step_log(&mut self, fx: &mut Effects) -> Option<FsckReport> {
@@ -355,31 +376,69 @@ impl Fsck {
                         self.incomplete = true;
                     }
                 }
-                Scanned::Rot { seq, block, what } => {
-                    let at = format!("log batch {seq} at block {block} of the log's device");
-                    let what = format!(
-                        "{what}, but it is known to have been durable: it and all after it are lost"
-                    );
-                    self.report.damage(at, what);
-                    self.incomplete = true;
-                    self.scan = None;
+                Scanned::End { .. } => {
+                    self.note_unreadable();
+                    return self.begin_verify(fx);
                 }
-                Scanned::End { .. } => self.scan = None,
                 Scanned::Wait => break,
+                cut_off => {
+                    self.log_cut_off(&cut_off);
+                    return self.begin_verify(fx);
+                }
             }
         }
-        let (Some(scan), Some(sb)) = (&mut self.scan, &self.sb) else {
-            return if self.io.in_flight() == 0 { self.begin_verify(fx) } else { None };
-        };
+        let (Some(scan), Some(sb)) = (&mut self.scan, &self.sb) else { return None };
         while let Some(read) = scan.wants() {
             let (dev, block) = (DevId(sb.wal.dev), sb.wal.base + read.block);
-            self.io.read(fx, dev, block, read.blocks, Tag::Log { at: read.at });
+            let tag = Tag::Log { at: read.at, blocks: read.blocks };
+            self.io.read(fx, dev, block, read.blocks, tag);
         }
         None
     }
 
+    /// All of the log that is needed could be read.
+    fn note_unreadable(&mut self) {
+        for (block, error) in self.scan.iter().flat_map(Scan::unreadable) {
+            let place = format!("block {block} of the log's device");
+            let what = format!("it cannot be read ({error}), but nothing in it is needed");
+            self.report.note(place, what);
+        }
+    }
+
+    /// The log cannot be read to its end.
+    fn log_cut_off(&mut self, scanned: &Scanned) {
+        let (seq, block, what) = match scanned {
+            Scanned::Wait | Scanned::Batch(_) | Scanned::End { .. } => return,
+            Scanned::Rot { seq, block, what } => {
+                let known = "but it is known to have been durable: it and all after it are lost";
+                (seq, block, format!("{what}, {known}"))
+            }
+            Scanned::Unreadable { seq, block, error } => (
+                seq,
+                block,
+                format!(
+                    "reading it failed ({error}): if it was there, it is lost, and all after it"
+                ),
+            ),
+            Scanned::Unknown { seq, block, why: BadRecords::Newer(kind) } => {
+                let what = format!(
+                    "it has a record of kind {kind}, which only a newer program knows: use that"
+                );
+                (seq, block, what)
+            }
+            Scanned::Unknown { seq, block, why: BadRecords::Malformed(what) } => (
+                seq,
+                block,
+                format!("{what}, but its checksums are right: it and all after it are lost"),
+            ),
+        };
+        self.report.damage(format!("log batch {seq} at block {block} of the log's device"), what);
+        self.incomplete = true;
+    }
+
     /// Data of the last big writes: what a mount would find.
     fn begin_verify(&mut self, fx: &mut Effects) -> Option<FsckReport> {
+        self.scan = None;
         self.verify = self.replay.as_ref().map(Verify::new).unwrap_or_default();
         self.phase = Phase::Verify;
         self.step_verify(fx)

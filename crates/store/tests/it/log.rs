@@ -1,9 +1,11 @@
 //! The log where it is full, or holds far more than memory.
 
 use crate::disk::Disk;
-use crate::rig::{Rig, assert_clean, key, tiny_config};
+use crate::rig::{Rig, assert_clean, fsck, key, mount, tiny_config};
+use crate::rot::Reader;
+use fastrand::Rng;
 use io::disk::DevId;
-use store::{Config, ReadSet, SubmitError, Transaction};
+use store::{Config, Expect, MountError, ReadSet, Severity, SubmitError, Transaction};
 
 /// Blocks of the smallest log, and the first block behind it.
 const LOG_BLOCKS: u64 = 64;
@@ -165,4 +167,103 @@ fn what_is_read_back_after_a_crash_keeps_to_its_memory() {
     }
     let reads = rig.store.counters().in_place_reads;
     assert!(reads < 200, "{reads} reads for {n} blocks of which few are left");
+}
+
+/// A log that takes writes of two blocks in.
+fn long_log() -> Config {
+    Config {
+        wal_bytes: 16 << 20,
+        wal_cache_bytes: 16 << 20,
+        memtable_bytes: 16 << 20,
+        ..tiny_config()
+    }
+}
+
+/// A crashed store with so many objects in its log alone, and where the log's batches begin, of three blocks each.
+fn logged(sizes: &[u64], config: &Config, objects: u64) -> (Disk, Vec<u64>) {
+    let mut rig = Rig::new(1, sizes, config);
+    for n in 0..objects {
+        let mut txn = Transaction::new(0);
+        txn.write(&key(n), 0, vec![n as u8; BIG].into());
+        rig.commit(&txn);
+    }
+    let mut disk = rig.disk;
+    disk.crash(|_, _, _| true);
+    let dev = DevId(sizes.len() as u8 - 1);
+    let log = 16..16 + config.wal_bytes / 4096;
+    let heads = log.filter(|b| disk.block(dev, *b).starts_with(b"LoligoWA")).collect();
+    (disk, heads)
+}
+
+fn no_mount(disk: &Disk, config: &Config) -> MountError {
+    match mount(&mut disk.clone(), config, Expect::default()) {
+        Ok(_) => panic!("it was mounted"),
+        Err(why) => why,
+    }
+}
+
+#[test]
+fn what_cannot_be_read_behind_the_end_of_the_log_is_not_needed() {
+    let config = long_log();
+    let (mut disk, heads) = logged(&[32 << 20], &config, 4);
+    let end = heads[heads.len() - 1] + 3;
+    disk.unreadable.insert((DevId(0), end + 10));
+    let report = fsck(&mut disk.clone(), &config);
+    let found: Vec<_> = report.findings.iter().map(|f| (f.severity, f.place.clone())).collect();
+    assert_eq!(found, [(Severity::Note, format!("block {} of the log's device", end + 10))]);
+    check_writes(&mut Rig::open(disk.clone(), &config).unwrap(), 4);
+    // Where the next batch would be nobody knows whether there is one.
+    disk.unreadable.insert((DevId(0), end));
+    let why = no_mount(&disk, &config).to_string();
+    assert!(why.starts_with(&format!("/sim/0: reading block {end} failed")), "{why}");
+    assert!(fsck(&mut disk, &config).is_damaged());
+}
+
+#[test]
+fn a_block_of_the_log_that_is_needed_and_cannot_be_read_is_named_with_its_device() {
+    let config = long_log();
+    let (disk, heads) = logged(&[16 << 20, 17 << 20], &config, 4);
+    let last = heads[heads.len() - 1];
+    for block in [last, last + 1] {
+        let mut bad = disk.clone();
+        bad.unreadable.insert((DevId(1), block));
+        let why = no_mount(&bad, &config).to_string();
+        assert!(why.starts_with(&format!("/sim/1: reading block {block} failed")), "{why}");
+        assert!(fsck(&mut bad, &config).is_damaged());
+    }
+    let mut bad = disk;
+    bad.writes_fail = true;
+    let why = no_mount(&bad, &config).to_string();
+    assert!(why.contains(": flushing failed"), "{why}");
+}
+
+/// Of a batch that is known to have been durable the records count, whatever becomes of the blocks in it.
+#[test]
+fn an_unreadable_block_in_a_proven_batch_is_bad_for_its_object_alone() {
+    let config = long_log();
+    let (mut disk, heads) = logged(&[32 << 20], &config, 4);
+    disk.unreadable.insert((DevId(0), heads[heads.len() - 3] + 1));
+    let mut rig = Rig::open(disk, &config).unwrap();
+    let failed = (0..4).filter(|n| rig.read(&key(*n), 0, BIG as u64).is_err()).count();
+    assert_eq!(failed, 1);
+}
+
+/// Whatever comes first from the disk: all batches before the block that cannot be read are there.
+#[test]
+fn reading_only_goes_as_far_as_the_log_can_be_read() {
+    let config = long_log();
+    let (disk, heads) = logged(&[32 << 20], &config, 300);
+    // A read of the log has 256 blocks.
+    let third = heads.iter().position(|head| *head >= 16 + 600).unwrap();
+    let mut bad = disk;
+    bad.unreadable.insert((DevId(0), heads[third]));
+    for seed in 0..8 {
+        bad.rng = Rng::with_seed(seed);
+        let mut disk = bad.clone();
+        let mut reader = Reader::open(&mut disk, &config).unwrap();
+        assert_eq!(reader.store.problems().len(), 1, "{:?}", reader.store.problems());
+        let mut there = |n| reader.run(&mut disk, |s, _| s.stat(&key(n))).unwrap().is_some();
+        let count = (0..300).take_while(|n| there(*n)).count();
+        assert!(count.abs_diff(third) <= 1, "{count} of {third}, seed {seed}");
+    }
 }

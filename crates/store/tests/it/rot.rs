@@ -306,12 +306,12 @@ fn rescue(filled: &Filled, mut disk: Disk, what: &str) -> u64 {
 }
 
 /// A store that is only read.
-struct Reader {
-    store: ReadStore,
+pub struct Reader {
+    pub store: ReadStore,
 }
 
 impl Reader {
-    fn open(disk: &mut Disk, config: &Config) -> Result<Reader, MountError> {
+    pub fn open(disk: &mut Disk, config: &Config) -> Result<Reader, MountError> {
         let mut fx = Effects::new();
         let mut mount = MountReadOnly::new(disk.devices(), config.clone());
         if let Some(why) = mount.start(&mut fx) {
@@ -327,7 +327,7 @@ impl Reader {
         }
     }
 
-    fn run<T>(
+    pub fn run<T>(
         &mut self,
         disk: &mut Disk,
         f: impl Fn(&Store, &ReadSet) -> Result<T, Miss>,
