@@ -87,6 +87,8 @@ pub struct Fsck {
     replay: Option<Replay>,
     verify: Verify,
     walk: OrderedWalk,
+    /// A leaf, and how many of its rows have been checked.
+    leaf: Option<(Node, usize)>,
     rows: RowCheck,
     /// Rows of the log below this key have been checked.
     pos: Key,
@@ -118,6 +120,7 @@ impl Fsck {
             replay: None,
             verify: Verify::default(),
             walk: OrderedWalk::default(),
+            leaf: None,
             rows: RowCheck::default(),
             pos: Key::new(),
             queue: VecDeque::new(),
@@ -184,6 +187,11 @@ impl Fsck {
                 self.step_rows(fx)
             }
         }
+    }
+
+    /// Blocks that wait to be read: bounded, whatever the store.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
     }
 
     fn finish(&mut self) -> Option<FsckReport> {
@@ -297,6 +305,7 @@ impl Fsck {
         let (root, level, end) = self.root();
         if !is_possible_root(root, level, end) {
             self.report.damage("the superblock", "its root is impossible");
+            self.report.lost_all_names();
             self.incomplete = true;
         } else {
             self.bitmaps = Walk::new(root, level);
@@ -372,8 +381,7 @@ impl Fsck {
                 Scanned::Batch(batch) => {
                     self.report.log_batches += 1;
                     if let Err((seq, what)) = replay.batch(*batch) {
-                        self.report.damage(format!("log batch {seq}"), what);
-                        self.incomplete = true;
+                        self.log_damaged(format!("log batch {seq}"), what);
                     }
                 }
                 Scanned::End { .. } => {
@@ -432,7 +440,13 @@ impl Fsck {
                 format!("{what}, but its checksums are right: it and all after it are lost"),
             ),
         };
-        self.report.damage(format!("log batch {seq} at block {block} of the log's device"), what);
+        self.log_damaged(format!("log batch {seq} at block {block} of the log's device"), what);
+    }
+
+    /// What objects there are is not known any more.
+    fn log_damaged(&mut self, place: String, what: impl Into<String>) {
+        self.report.damage(place, what);
+        self.report.lost_all_names();
         self.incomplete = true;
     }
 
@@ -469,8 +483,7 @@ impl Fsck {
         if let Some(replay) = &mut self.replay
             && let Err((seq, what)) = replay.finish(&missing)
         {
-            self.report.damage(format!("log batch {seq}"), what);
-            self.incomplete = true;
+            self.log_damaged(format!("log batch {seq}"), what);
         }
         self.rows.set_blocks(self.root().2);
         self.phase = Phase::Rows;
@@ -489,9 +502,10 @@ impl Fsck {
 
     /// All rows of the keys that came have been read.
     fn end_keys(&mut self) {
-        self.logged_rows(self.rows.part.keys().1.as_ref());
+        if !self.logged_rows(self.rows.part.keys().1.as_ref()) {
+            return;
+        }
         self.rows.leave(&mut self.report);
-        self.queue.extend(std::mem::take(&mut self.rows.extents));
         self.walked = !self.rows.part.go_on(&mut self.report);
         if !self.walked {
             self.begin_keys();
@@ -517,17 +531,38 @@ impl Fsck {
 
     /// Takes in the rows that have been read.
     fn walk_rows(&mut self) {
-        while !self.walked && self.queue.len() < EXTENTS_WAITING {
+        while !self.walked && !self.is_queue_full() {
+            if let Some((node, from)) = self.leaf.take() {
+                let next = self.leaf_rows(&node, from);
+                self.leaf = (next < node.count()).then_some((node, next));
+                continue;
+            }
             match self.walk.next() {
-                Next::Leaf(node) => self.leaf(&node),
+                Next::Leaf(node) => self.leaf = Some((node, 0)),
                 Next::Bad(item, why) => {
                     self.incomplete = true;
                     let what = format!("{why}; {}", self.lost_range(&item));
                     self.report.damage(format!("tree node at block {}", item.ptr.block), what);
+                    self.note_lost_names(&item);
                 }
                 Next::Wait => return,
                 Next::End => self.end_keys(),
             }
+        }
+    }
+
+    fn is_queue_full(&self) -> bool {
+        self.queue.len() >= EXTENTS_WAITING
+    }
+
+    /// The records of objects that a bad node may hold.
+    fn note_lost_names(&mut self, item: &walk::Item) {
+        let end = item.high.as_ref().filter(|high| **high < keys::objects_end());
+        // The one of the smallest key has no name.
+        let from =
+            keys::object_of(&item.low).or(item.low.is_empty().then(|| ObjectKey::from_bytes(&[])));
+        if let Some(from) = from {
+            self.report.lost_names((from, end.and_then(|key| keys::object_of(key))));
         }
     }
 
@@ -544,14 +579,18 @@ impl Fsck {
         format!("everything from {} to {high} is lost", name(&item.low))
     }
 
-    /// Checks the rows of a leaf, with those of the log between them.
-    fn leaf(&mut self, node: &Node) {
-        for i in 0..node.count() {
+    /// Checks the rows of a leaf from one on, with those of the log between them. Gives the one to go on with: when
+    /// enough waits to be read, that is not behind the last.
+    fn leaf_rows(&mut self, node: &Node, from: usize) -> usize {
+        let end = self.root().2;
+        for i in from..node.count() {
             let key = node.key(i);
             if !self.walk.wants_key(&key) {
                 continue;
             }
-            self.logged_rows(Some(&key));
+            if self.is_queue_full() || !self.logged_rows(Some(&key)) {
+                return i;
+            }
             let row = match self.replay.as_ref().map(|r| r.changes.get(&key)) {
                 None | Some(Found::Below) => Ok(node.value(i)),
                 Some(Found::Patched { patch, .. }) => Shard::patched(node.value(i), &patch),
@@ -561,25 +600,35 @@ impl Fsck {
                 Ok(row) => self.rows.row(&key, &row, &mut self.report),
                 Err(why) => self.rows.bad_row(&key, why.0, &mut self.report),
             }
+            queue_extents(&mut self.queue, &mut self.rows, self.data, end);
         }
-        self.queue.extend(std::mem::take(&mut self.rows.extents));
+        node.count()
     }
 
-    /// Checks the rows of the log up to a key, with it.
-    fn logged_rows(&mut self, to: Option<&Key>) {
-        let Some(replay) = &self.replay else { return };
+    /// Checks the rows of the log up to a key, with it. False: enough waits to be read before the next one.
+    fn logged_rows(&mut self, to: Option<&Key>) -> bool {
+        let end = self.root().2;
+        let Some(replay) = &self.replay else { return true };
         if to.is_some_and(|to| *to < self.pos) {
-            return;
+            return true;
         }
         for changed in replay.changes.rows_from(&self.pos) {
             let key = changed.key.as_ref();
             if to.is_some_and(|to| key > to) {
                 break;
             }
+            if self.queue.len() >= EXTENTS_WAITING {
+                self.pos = Key::from_slice(key);
+                return false;
+            }
             match changed.change {
-                Change::Put(value) => self.rows.row(key, value, &mut self.report),
-                // Of a row of the tree: that comes with its leaf.
+                Change::Put(value) => {
+                    self.rows.row(key, value, &mut self.report);
+                    queue_extents(&mut self.queue, &mut self.rows, self.data, end);
+                }
+                // Of a row of the tree: that comes with its leaf, if that can be read.
                 Change::Patch(_) if to == Some(key) => {}
+                Change::Patch(_) if self.walk.is_lost(key) => {}
                 Change::Patch(_) => {
                     let why = "the log changes a row that is not there";
                     self.rows.bad_row(key, why, &mut self.report);
@@ -590,6 +639,7 @@ impl Fsck {
         if let Some(to) = to {
             self.pos = keys::after(to);
         }
+        true
     }
 
     /// Reads the blocks of extents: neighbours together.
@@ -679,4 +729,10 @@ impl Fsck {
             }
         }
     }
+}
+
+/// What a row refers to is to be read. If no data is (`all`), only what is behind the device is of interest.
+fn queue_extents(queue: &mut VecDeque<Extent>, rows: &mut RowCheck, all: bool, end: u64) {
+    let extents = rows.extents.drain(..);
+    queue.extend(extents.filter(|extent| all || extent.slot.phys >= end));
 }

@@ -1,11 +1,11 @@
 //! The log where it is full, or holds far more than memory.
 
 use crate::disk::Disk;
-use crate::rig::{Rig, assert_clean, fsck, key, mount, tiny_config};
+use crate::rig::{Rig, assert_clean, fsck, key, mount, run_fsck, tiny_config};
 use crate::rot::Reader;
 use fastrand::Rng;
 use io::disk::DevId;
-use store::{Config, Expect, MountError, ReadSet, Severity, SubmitError, Transaction};
+use store::{Config, Expect, Fsck, MountError, ReadSet, Severity, SubmitError, Transaction};
 
 /// Blocks of the smallest log, and the first block behind it.
 const LOG_BLOCKS: u64 = 64;
@@ -265,5 +265,31 @@ fn reading_only_goes_as_far_as_the_log_can_be_read() {
         let mut there = |n| reader.run(&mut disk, |s, _| s.stat(&key(n))).unwrap().is_some();
         let count = (0..300).take_while(|n| there(*n)).count();
         assert!(count.abs_diff(third) <= 1, "{count} of {third}, seed {seed}");
+    }
+}
+
+/// Nearly all that the store has is in the log: a check reads as it goes on, and when it reads no data keeps none in mind.
+#[test]
+fn what_a_check_keeps_in_mind_of_the_log_is_bounded() {
+    let config = Config { memtable_bytes: 64 << 20, ..long_log() };
+    let mut rig = Rig::new(1, &[64 << 20], &config);
+    let mut txn = Transaction::new(0);
+    rig.commit(txn.write(&key(0), 0, vec![7; 4 << 20].into()));
+    const COPIES: u64 = 48;
+    for n in 1..COPIES {
+        let mut txn = Transaction::new(0);
+        rig.commit(txn.clone_object(&key(0), &key(n)));
+    }
+    let mut disk = rig.disk;
+    disk.crash(|_, _, _| true);
+    for (reads_data, most) in [(true, 16 << 10), (false, 0)] {
+        let mut waiting = 0;
+        let mut fsck = Fsck::new(disk.devices(), reads_data, &config);
+        let look = |fsck: &Fsck| waiting = waiting.max(fsck.waiting());
+        let report = run_fsck(&mut disk, &mut fsck, look);
+        assert!(report.is_good() && report.data_blocks == 1024, "{report:?}");
+        assert_eq!(report.blocks_checked, if reads_data { COPIES << 10 } else { 0 });
+        assert!(waiting <= most, "{waiting} blocks wait");
+        assert!(!reads_data || waiting > 1000, "too few for this test: {waiting}");
     }
 }
