@@ -78,8 +78,12 @@ impl Case {
     }
 
     fn export(&self, seed: u32) -> Result<Exit, Failure> {
+        self.export_of(seed, 1)
+    }
+
+    fn export_of(&self, seed: u32, pg_num: u32) -> Result<Exit, Failure> {
         let (pgid, file) = (PgId::new(PoolId(1), seed), self.path("again"));
-        export::run(&StoreExport { place: self.place(), pgid, file, pg_num: Some(1) })
+        export::run(&StoreExport { place: self.place(), pgid, file, pg_num: Some(pg_num) })
     }
 
     /// The store changes in another way.
@@ -272,4 +276,27 @@ fn compressed_objects_that_an_import_removes_are_counted_off_their_pool() {
     assert_eq!(case.findings(), []);
     assert_eq!(case.import(case.file(0, 1, 0), true).unwrap(), Exit::Done);
     assert_eq!(case.findings(), []);
+}
+
+/// What is damaged in another PG takes nothing from this one, and nobody has to accept that it may.
+#[test]
+fn an_export_is_incomplete_only_if_objects_of_the_pg_may_be_missing() {
+    let case = Case::new();
+    assert_eq!(case.import(case.file(0, 32, 4096), false).unwrap(), Exit::Done);
+    let begin = Section::Object { size: 0, key: object(1), meta: WHOLE.into() };
+    let rows = (0..3000u32).map(|n| Section::Omap {
+        key: n.to_be_bytes().to_vec().into(),
+        value: vec![0xa5; 1024].into(),
+    });
+    let file = case.file_of(1, 32, std::iter::once(begin).chain(rows));
+    assert_eq!(case.import(file, false).unwrap(), Exit::Done);
+    // A node of the tree behind the log that has such rows, and nothing else.
+    let mut store = std::fs::read(case.path("block")).unwrap();
+    let of_tree = |at: &usize| store[*at..*at + 512].iter().all(|byte| *byte == 0xa5);
+    let found: Vec<usize> = (17 << 20..store.len() - 512).step_by(64).filter(of_tree).collect();
+    store[found[found.len() / 2]] ^= 1;
+    std::fs::write(case.path("block"), store).unwrap();
+    assert!(case.findings().iter().any(|f| f.severity == store::Severity::Damage));
+    assert_eq!(case.export_of(0, 32).unwrap(), Exit::Damaged);
+    assert!(!check(&case.path("again")).unwrap().is_incomplete);
 }
