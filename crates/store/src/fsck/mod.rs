@@ -8,6 +8,8 @@
 
 mod blobs;
 mod compare;
+mod extents;
+mod log;
 mod parts;
 mod report;
 mod rows;
@@ -15,7 +17,6 @@ mod walk;
 
 pub use report::{Finding, FsckReport, MAX_FINDINGS, Severity, SpaceReport};
 
-use crate::codec::block_crc;
 use crate::config::{Config, Devices, Expect, HEAD_BLOCKS, TAIL_BLOCKS};
 use crate::keys::{self, Key, Parsed};
 use crate::memtable::{Change, Found};
@@ -28,16 +29,15 @@ use crate::mount::verify::{self, VERIFIES_IN_FLIGHT, Verify};
 use crate::mount::walk::{Visit, Walk, is_possible_root};
 use crate::mount::{begin_replay, fresh_allocator};
 use crate::rows::Shard;
-use crate::store::inflight::{DATA, Io, MAX_IO_BLOCKS};
+use crate::store::inflight::{DATA, Io};
 use crate::superblock::{NotSuper, PLACES, Superblock, place, places_of};
 use crate::tree::node::Node;
-use crate::wal::Content;
-use crate::wal::format::BadRecords;
-use crate::wal::scan::{Scan, Scanned};
+use crate::wal::scan::Scan;
 use blobs::BlobChecks;
 use bytes::Bytes;
+use extents::queue_extents;
+use io::Effects;
 use io::disk::{DevId, DiskDone, DiskError};
-use io::{BLOCK_BYTES, Effects};
 use rows::{Extent, RowCheck};
 use std::collections::VecDeque;
 use types::ObjectKey;
@@ -359,97 +359,6 @@ impl Fsck {
         self.step_log(fx)
     }
 
-    fn log_read(
-        &mut self,
-        at: u64,
-        blocks: u64,
-        result: Result<Bytes, DiskError>,
-        fx: &mut Effects,
-    ) -> Option<FsckReport> {
-        // Behind the end of the log nothing is needed.
-        let Some(scan) = &mut self.scan else { return self.step_verify(fx) };
-        match result {
-            Ok(bytes) => scan.loaded(at, bytes),
-            Err(error) => scan.failed(at, blocks, error),
-        }
-        self.step_log(fx)
-    }
-
-    fn step_log(&mut self, fx: &mut Effects) -> Option<FsckReport> {
-        while let (Some(scan), Some(replay)) = (&mut self.scan, &mut self.replay) {
-            match scan.next() {
-                Scanned::Batch(batch) => {
-                    self.report.log_batches += 1;
-                    if let Err((seq, what)) = replay.batch(*batch) {
-                        self.log_damaged(format!("log batch {seq}"), what);
-                    }
-                }
-                Scanned::End { .. } => {
-                    self.note_unreadable();
-                    return self.begin_verify(fx);
-                }
-                Scanned::Wait => break,
-                cut_off => {
-                    self.log_cut_off(&cut_off);
-                    return self.begin_verify(fx);
-                }
-            }
-        }
-        let (Some(scan), Some(sb)) = (&mut self.scan, &self.sb) else { return None };
-        while let Some(read) = scan.wants() {
-            let (dev, block) = (DevId(sb.wal.dev), sb.wal.base + read.block);
-            let tag = Tag::Log { at: read.at, blocks: read.blocks };
-            self.io.read(fx, dev, block, read.blocks, tag);
-        }
-        None
-    }
-
-    /// All of the log that is needed could be read.
-    fn note_unreadable(&mut self) {
-        for (block, error) in self.scan.iter().flat_map(Scan::unreadable) {
-            let place = format!("block {block} of the log's device");
-            let what = format!("it cannot be read ({error}), but nothing in it is needed");
-            self.report.note(place, what);
-        }
-    }
-
-    /// The log cannot be read to its end.
-    fn log_cut_off(&mut self, scanned: &Scanned) {
-        let (seq, block, what) = match scanned {
-            Scanned::Wait | Scanned::Batch(_) | Scanned::End { .. } => return,
-            Scanned::Rot { seq, block, what } => {
-                let known = "but it is known to have been durable: it and all after it are lost";
-                (seq, block, format!("{what}, {known}"))
-            }
-            Scanned::Unreadable { seq, block, error } => (
-                seq,
-                block,
-                format!(
-                    "reading it failed ({error}): if it was there, it is lost, and all after it"
-                ),
-            ),
-            Scanned::Unknown { seq, block, why: BadRecords::Newer(kind) } => {
-                let what = format!(
-                    "it has a record of kind {kind}, which only a newer program knows: use that"
-                );
-                (seq, block, what)
-            }
-            Scanned::Unknown { seq, block, why: BadRecords::Malformed(what) } => (
-                seq,
-                block,
-                format!("{what}, but its checksums are right: it and all after it are lost"),
-            ),
-        };
-        self.log_damaged(format!("log batch {seq} at block {block} of the log's device"), what);
-    }
-
-    /// What objects there are is not known any more.
-    fn log_damaged(&mut self, place: String, what: impl Into<String>) {
-        self.report.damage(place, what);
-        self.report.lost_all_names();
-        self.incomplete = true;
-    }
-
     /// Data of the last big writes: what a mount would find.
     fn begin_verify(&mut self, fx: &mut Effects) -> Option<FsckReport> {
         self.scan = None;
@@ -641,98 +550,4 @@ impl Fsck {
         }
         true
     }
-
-    /// Reads the blocks of extents: neighbours together.
-    fn read_extents(&mut self, fx: &mut Effects) {
-        let end = self.root().2;
-        while self.reading < DATA_IN_FLIGHT {
-            let Some(first) = self.queue.pop_front() else { return };
-            let at = first.slot.phys;
-            if let Some((blob, index)) = first.blob.as_ref().filter(|_| at >= end) {
-                self.blobs.loaded(blob, *index, None);
-            }
-            if at >= end {
-                let place = format!("block {at}");
-                self.report.object(first.object.as_ref(), place, "it lies behind the device");
-                continue;
-            }
-            if !self.data {
-                continue;
-            }
-            let pending = self.replay.as_ref().and_then(|r| r.wal.pending(at));
-            if let (Some(pending), Some(replay)) = (pending, &self.replay) {
-                match replay.wal.content(pending) {
-                    Content::Memory(bytes) => self.check_extents(vec![first], Ok(bytes)),
-                    Content::Log { block, .. } => {
-                        let sb = self.sb.as_ref().expect("the superblock was chosen before");
-                        let (dev, block) = (DevId(sb.wal.dev), sb.wal.base + block);
-                        self.reading += 1;
-                        self.io.read(fx, dev, block, 1, Tag::Check(vec![first]));
-                    }
-                }
-                continue;
-            }
-            let mut extents = vec![first];
-            while let Some(next) = self.queue.front() {
-                let place = at + extents.len() as u64;
-                let logged = self.replay.as_ref().is_some_and(|r| r.wal.pending(place).is_some());
-                let long = extents.len() as u64 >= MAX_IO_BLOCKS;
-                if next.slot.phys != place || logged || long || place >= end {
-                    break;
-                }
-                extents.extend(self.queue.pop_front());
-            }
-            self.reading += 1;
-            self.io.read(fx, DATA, at, extents.len() as u64, Tag::Check(extents));
-        }
-    }
-
-    fn check_extents(&mut self, extents: Vec<Extent>, result: Result<Bytes, DiskError>) {
-        let bytes = match result {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                for e in extents {
-                    if let Some((blob, at)) = &e.blob {
-                        self.blobs.loaded(blob, *at, None);
-                    }
-                    let place = format!("block {}", e.slot.phys);
-                    let what = format!("byte {} cannot be read: {error}", e.offset);
-                    self.report.object(e.object.as_ref(), place, what);
-                }
-                return;
-            }
-        };
-        for (i, e) in extents.into_iter().enumerate() {
-            let block = bytes.slice(i * BLOCK_BYTES..(i + 1) * BLOCK_BYTES);
-            self.report.blocks_checked += 1;
-            let good = block_crc(&block) == e.slot.crc;
-            if let Some((blob, at)) = &e.blob {
-                let unpacked = self.blobs.loaded(blob, *at, good.then_some(block));
-                if !unpacked {
-                    let place = format!("block {}", blob.start());
-                    let what = format!(
-                        "the compressed extent at byte {} cannot be unpacked; the object must be \
-                         fetched from another OSD",
-                        e.offset
-                    );
-                    self.report.object(e.object.as_ref(), place, what);
-                }
-            }
-            if !good {
-                let place = format!("block {}", e.slot.phys);
-                let what = format!(
-                    "the 4 KiB at byte {} do not have their checksum; the object must be fetched \
-                     from another OSD",
-                    e.offset
-                );
-                self.report.object(e.object.as_ref(), place, what);
-            }
-        }
-    }
-}
-
-/// What a row refers to is to be read. If no data is (`all`), only what is behind the device is of interest.
-fn queue_extents(queue: &mut VecDeque<Extent>, rows: &mut RowCheck, all: bool, end: u64) {
-    let extents = rows.extents.drain(..);
-    queue.extend(extents.filter(|extent| all || extent.slot.phys >= end));
 }
