@@ -293,3 +293,36 @@ fn what_a_check_keeps_in_mind_of_the_log_is_bounded() {
         assert!(!reads_data || waiting > 1000, "too few for this test: {waiting}");
     }
 }
+
+#[test]
+fn wherever_a_block_of_the_log_cannot_be_read_nothing_is_lost_unsaid() {
+    let config = long_log();
+    let (disk, heads) = logged(&[32 << 20], &config, 8);
+    let (mut refused, mut failed) = (0, 0);
+    for block in heads[0]..heads[heads.len() - 1] + 8 {
+        let mut bad = disk.clone();
+        bad.unreadable.insert((DevId(0), block));
+        let report = fsck(&mut bad.clone(), &config);
+        assert!(!report.is_good(), "block {block}");
+        match Rig::open(bad, &config) {
+            Err(why) => {
+                let text = why.to_string();
+                assert!(text.contains(&format!("block {block} ")), "block {block}: {text}");
+                assert!(report.is_damaged(), "block {block}: {report:?}");
+                refused += 1;
+            }
+            Ok(mut rig) => {
+                for n in 0..8 {
+                    match rig.read(&key(n), 0, BIG as u64) {
+                        Ok(data) => assert_eq!(data, vec![n as u8; BIG], "block {block}"),
+                        Err(why) => {
+                            assert!(report.is_damaged(), "block {block}: {why}, {report:?}");
+                            failed += 1;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused > 5 && failed > 5, "{refused} refused, {failed} reads failed");
+}
