@@ -300,7 +300,7 @@ impl Checked {
             "identity": identity_json(&self.identity),
             "closed_in_order": r.clean, "good": r.is_good(), "damaged": r.is_damaged(),
             "findings": r.findings.iter().map(finding_json).collect::<Vec<_>>(),
-            "more_findings": r.more_findings,
+            "more_findings": r.more_findings, "more_damage": r.more_damage,
             "objects": r.objects, "object_bytes": r.object_bytes,
             "data_bytes": blocks(r.data_blocks).0, "shared_bytes": blocks(r.shared_blocks).0,
             "tree_bytes": blocks(r.node_blocks).0, "tree_nodes": r.nodes,
@@ -318,7 +318,8 @@ impl Checked {
             let _ = writeln!(out, "{kind}: {}{object}: {}", f.place, f.what);
         }
         if self.report.more_findings > 0 {
-            let _ = writeln!(out, "... and {} more like these", self.report.more_findings);
+            let (more, damage) = (self.report.more_findings, self.report.more_damage);
+            let _ = writeln!(out, "... and {more} more, {damage} of them damage");
         }
         out
     }

@@ -5,13 +5,14 @@
 //! No PG's records are removed while it is there. A split that is done at last removes itself what it finds of the one
 //! before, and so does a PG that is made anew.
 
+use crate::arriving::is_temporary;
 use crate::daemon::{Daemon, Waiter};
-use crate::host::{Thens, meta_object, pg_of_meta_object};
+use crate::host::{Thens, account, meta_object, pg_of_meta_object};
 use crate::mapstate::map_transaction;
 use io::Effects;
 use std::fmt::Display;
 use store::{Invalid, ReadSet, StoreError, SubmitError};
-use types::{HObject, PgId};
+use types::{HObject, PgId, PoolId};
 
 /// Objects that are still to be removed.
 #[derive(Debug, Default)]
@@ -27,32 +28,56 @@ impl Leftovers {
     pub fn note(&mut self, object: HObject) {
         self.objects.push(object);
     }
+
+    /// The last ones, as many as go in one transaction: of one account, and which that is.
+    fn next(&self) -> (&[HObject], u64) {
+        let account = self.objects.last().map_or(0, account_of);
+        let some = self.objects.iter().rev().take(self.at_once);
+        let count = some.take_while(|object| account_of(object) == account).count();
+        let from = self.objects.len().saturating_sub(count);
+        (self.objects.get(from..).unwrap_or_default(), account)
+    }
+}
+
+/// What the store counts an object's compressed extents under. Of the OSD's own only temporaries have any, those of the
+/// pool that their names begin with. Older builds' names do not say it.
+fn account_of(object: &HObject) -> u64 {
+    let pool = || {
+        let name = std::str::from_utf8(&object.name).ok().filter(|_| is_temporary(object))?;
+        let (_, rest) = name.split_once('/')?;
+        let (pool, _) = rest.split_once('/')?;
+        pool.parse().ok().map(|pool| account(PgId::new(PoolId(pool), 0)))
+    };
+    pool().unwrap_or(0)
 }
 
 impl Daemon {
     /// Begins to remove what was found.
     pub(crate) fn begin_with_leftovers(&mut self, objects: Vec<HObject>, fx: &mut Effects) {
         let at_once = self.deletes_at_once();
+        let mut objects = objects;
+        objects.sort_by_key(account_of);
         self.leftovers = Leftovers { objects, at_once, reads: ReadSet::new() };
         self.remove_leftovers(fx);
     }
 
     fn remove_leftovers(&mut self, fx: &mut Effects) {
         loop {
-            let Leftovers { objects, at_once, reads } = &mut self.leftovers;
-            let keep = objects.len().saturating_sub(*at_once);
-            let some = objects.get(keep..).unwrap_or_default();
+            let (some, account) = self.leftovers.next();
             if some.is_empty() {
                 return;
             }
+            let count = some.len();
             let is_used = |o: &&HObject| {
                 pg_of_meta_object(o).is_some_and(|pgid| self.pgs.contains_key(&pgid))
             };
             let mut txn = map_transaction();
+            txn.account = account;
             some.iter().filter(|o| !is_used(o)).for_each(|o| _ = txn.remove(&o.to_key()));
+            let Leftovers { objects, at_once, reads } = &mut self.leftovers;
             match self.store.submit(self.now, &txn, reads) {
                 Ok(_) => {
-                    objects.truncate(keep);
+                    objects.truncate(objects.len() - count);
                     *reads = ReadSet::new();
                 }
                 Err(SubmitError::Miss(miss)) => return self.fetch(miss, Waiter::Leftovers, fx),
@@ -60,8 +85,8 @@ impl Daemon {
                     self.blocked.push(Waiter::Leftovers);
                     return;
                 }
-                Err(SubmitError::Invalid(Invalid::TooLarge { .. })) if some.len() > 1 => {
-                    *at_once = some.len() / 2;
+                Err(SubmitError::Invalid(Invalid::TooLarge { .. })) if count > 1 => {
+                    *at_once = count / 2;
                 }
                 Err(SubmitError::Invalid(why)) => self.leave_leftover(&why),
             }
@@ -107,5 +132,31 @@ impl Daemon {
         let mut txn = host.transaction();
         txn.remove(&object.to_key());
         self.submit(pgid, txn, Thens::new(), fx);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::object::own_object;
+
+    #[test]
+    fn what_goes_in_one_transaction_is_of_one_pool() {
+        let names = [
+            "arriving/7.1.2",
+            "pg/3.1",
+            "arriving/3/7.1.2",
+            "arriving/4/7.2.1",
+            "arriving/4/7.3.1",
+        ];
+        let objects = names.map(own_object).to_vec();
+        let mut left = Leftovers { objects, at_once: 9, reads: ReadSet::new() };
+        let mut seen = Vec::new();
+        while let (some @ [_, ..], account) = left.next() {
+            let count = some.len();
+            seen.push((count, account));
+            left.objects.truncate(left.objects.len() - count);
+        }
+        assert_eq!(seen, [(2, 4), (1, 3), (2, 0)]);
     }
 }

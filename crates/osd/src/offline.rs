@@ -6,6 +6,7 @@ use bytes::Bytes;
 use maps::{OsdMap, PgIdExt};
 use pg::{MissingItem, ObjectRow};
 use std::collections::BTreeMap;
+use store::Transaction;
 use types::{Epoch, Eversion, HObject, ObjectKey, PgId, PoolId};
 
 /// The objects of a PG in a store.
@@ -14,7 +15,7 @@ pub struct PgObjects {
     /// Its info, log and missing objects. A PG is there when this is there.
     pub meta: ObjectKey,
     /// Its indexes of snapshots; may be missing. In pools of very many PGs they are others', too, and
-    /// not named here: trimming then finds rows for it only of what is written later.
+    /// not named here: see [`put_clone_rows`].
     pub snaps: Vec<ObjectKey>,
     /// The first of clients' objects.
     pub first: ObjectKey,
@@ -41,6 +42,33 @@ pub fn children_of(pgid: PgId, old_pg_num: u32, new_pg_num: u32) -> Vec<PgId> {
 /// The PGs that one may have split from, the nearest first.
 pub fn ancestors_of(pgid: PgId) -> impl Iterator<Item = PgId> {
     std::iter::successors(Some(pgid), |pgid| (pgid.seed > 0).then(|| pgid.parent())).skip(1)
+}
+
+/// An empty transaction upon objects of a PG: what compression did to them is counted as the OSD counts it.
+pub fn transaction(pgid: PgId) -> Transaction {
+    let mut txn = Transaction::new(0);
+    txn.account = host::account(pgid);
+    txn
+}
+
+/// The object that comes with this record has rows in a snapshot index, if it is a clone: by these trimming finds it.
+pub fn put_clone_rows(txn: &mut Transaction, key: &ObjectKey, record: &Bytes) {
+    if let Some((clone, meta)) = clone_of(key, record) {
+        trim::put_rows(txn, &clone, key, &meta.snaps);
+    }
+}
+
+/// The object with this record is removed, and its rows in a snapshot index with it.
+pub fn drop_clone_rows(txn: &mut Transaction, key: &ObjectKey, record: &Bytes) {
+    if let Some((clone, meta)) = clone_of(key, record) {
+        trim::remove_rows_of(txn, &clone, key, &meta.snaps);
+    }
+}
+
+/// `None`: it is none, or one of which nothing is known.
+fn clone_of(key: &ObjectKey, record: &Bytes) -> Option<(HObject, ObjectMeta)> {
+    let clone = key.decode().ok().filter(|object| object.pool.0 >= 0 && !object.is_head())?;
+    Some((clone, ObjectMeta::decode(record).ok()?))
 }
 
 /// The object that holds the maps.

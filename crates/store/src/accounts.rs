@@ -58,10 +58,15 @@ impl PackedDelta {
 }
 
 impl PackedSums {
-    fn add(&mut self, delta: PackedDelta) {
-        self.content = self.content.saturating_add_signed(delta.content);
-        self.blocks = self.blocks.saturating_add_signed(delta.blocks);
-        self.bytes = self.bytes.saturating_add_signed(delta.bytes);
+    /// `false`: more goes than was there, so that the sums are wrong from now on.
+    fn add(&mut self, delta: PackedDelta) -> bool {
+        let sums = [&mut self.content, &mut self.blocks, &mut self.bytes];
+        let changes = [delta.content, delta.blocks, delta.bytes];
+        sums.into_iter().zip(changes).fold(true, |fits, (sum, change)| {
+            let new = sum.checked_add_signed(change);
+            *sum = new.unwrap_or(0);
+            fits && new.is_some()
+        })
     }
 }
 
@@ -71,6 +76,8 @@ pub(crate) struct Accounts {
     sums: BTreeMap<u64, PackedSums>,
     dirty: BTreeSet<u64>,
     frozen: Vec<(Key, Option<Bytes>)>,
+    /// Changes by which a sum would have been less than nothing.
+    below_zero: u64,
 }
 
 impl Accounts {
@@ -82,7 +89,8 @@ impl Accounts {
     /// Counts what a transaction changed.
     pub fn add(&mut self, account: u64, delta: PackedDelta) {
         if !delta.is_empty() {
-            self.sums.entry(account).or_default().add(delta);
+            let fits = self.sums.entry(account).or_default().add(delta);
+            self.below_zero += u64::from(!fits);
             self.dirty.insert(account);
         }
     }
@@ -113,6 +121,12 @@ impl Accounts {
     /// All accounts that count something.
     pub fn iter(&self) -> impl Iterator<Item = (u64, PackedSums)> {
         self.sums.iter().filter(|(_, sums)| !sums.is_empty()).map(|(a, sums)| (*a, *sums))
+    }
+
+    /// Changes that cannot be, since an account has less than they take from it: its objects were changed under
+    /// another one.
+    pub fn below_zero(&self) -> u64 {
+        self.below_zero
     }
 
     /// The sums over all accounts.

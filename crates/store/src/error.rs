@@ -196,14 +196,27 @@ pub enum MountError {
         what: String,
     },
     /// The device failed.
-    #[error("{path}: reading block {block} failed: {error}")]
+    #[error("{path}: {what} failed: {error}")]
     Io {
         /// The device.
         path: String,
-        /// The block.
-        block: u64,
+        /// What was being done, with the block.
+        what: String,
         /// Its error.
         error: DiskError,
+    },
+    /// A newer program wrote the log, and the superblock does not say so.
+    #[error(
+        "{path} holds a log of a newer program: batch {seq} has a record of kind {kind}, which this one does \
+         not know; use a newer one"
+    )]
+    NewerLog {
+        /// The log's device.
+        path: String,
+        /// Number of the batch.
+        seq: u64,
+        /// The kind.
+        kind: u8,
     },
     /// Writing the first log entry of this mount failed.
     #[error("{path}: writing to the log failed: {error}")]

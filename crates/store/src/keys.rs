@@ -263,6 +263,21 @@ pub(crate) enum Parsed<'a> {
     Account { account: u64 },
 }
 
+impl Parsed<'_> {
+    /// The id of the object whose row it is, if it is one of those behind an object's record.
+    pub fn owner(&self) -> Option<u64> {
+        match self {
+            Parsed::Shard { id, .. }
+            | Parsed::Attr { id, .. }
+            | Parsed::Header { id }
+            | Parsed::Omap { id, .. }
+            | Parsed::Piece { id, .. } => Some(*id),
+            Parsed::Object(_) | Parsed::Refs { .. } => None,
+            Parsed::Bitmap { .. } | Parsed::Account { .. } => None,
+        }
+    }
+}
+
 /// What a key stands for.
 pub(crate) fn parse(key: &[u8]) -> Decoded<Parsed<'_>> {
     let mut r = Reader::new(key);

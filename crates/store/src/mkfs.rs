@@ -13,7 +13,7 @@ use crate::config::{
 };
 use crate::error::MkfsError;
 use crate::store::inflight::{DATA, Io};
-use crate::superblock::{LogPos, PLACES, Superblock, Totals, WalLabel, place, places_of};
+use crate::superblock::{FEATURES, LogPos, PLACES, Superblock, Totals, WalLabel, place, places_of};
 use bytes::Bytes;
 use io::disk::{DevId, DeviceInfo, DiskDone, DiskError, WriteMode};
 use io::{AlignedBuf, BLOCK_BYTES, Effects};
@@ -138,6 +138,7 @@ impl Mkfs {
         let first = LogPos { seq: FIRST, at: 0 };
         let sb = Superblock {
             identity,
+            features: FEATURES,
             total_blocks,
             wal,
             clean: true,

@@ -10,7 +10,7 @@
 //! | 0 | 8 | magic `LoligoSB` |
 //! | 8 | 2 | format, 1 |
 //! | 10 | 2 | place of this copy: 0 to 3 |
-//! | 12 | 4 | features that a reader must know: 1, there may be compressed extents; 2, inner nodes of the tree may have filters |
+//! | 12 | 4 | features that a reader must know: 1, there may be compressed extents; 2, inner nodes of the tree may have filters; 4, the log may have patches (records of kind 4); 8, and a checksum of each block of the data beside it (records of kind 5) |
 //! | 16 | 16 | store |
 //! | 32 | 16 | cluster |
 //! | 48 | 4 | OSD |
@@ -52,9 +52,10 @@ const MAGIC: [u8; 8] = *b"LoligoSB";
 const LABEL_MAGIC: [u8; 8] = *b"LoligoWL";
 /// The newest format this code knows.
 pub(crate) const FORMAT: u16 = 1;
-/// The features this code knows: compressed extents, filters, patches in the log. Every superblock that it
-/// writes says so.
-const FEATURES: u32 = 7;
+/// The features this code knows: compressed extents, filters, patches in the log, checksums of each block beside
+/// the log. Every superblock that it writes says so, and a mount writes one before it writes to the log of a store
+/// whose superblock does not.
+pub(crate) const FEATURES: u32 = 15;
 const CRC_AT: usize = BLOCK_BYTES - 4;
 const MIN_WAL_BLOCKS: u64 = MIN_WAL_BYTES / BLOCK_BYTES as u64;
 /// Copies of superblocks on a device.
@@ -91,6 +92,8 @@ impl Totals {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Superblock {
     pub identity: Identity,
+    /// What a reader must know.
+    pub features: u32,
     pub total_blocks: u64,
     pub wal: WalPlace,
     pub clean: bool,
@@ -159,7 +162,7 @@ impl Superblock {
         put_at(b, 0, MAGIC);
         put_at(b, 8, FORMAT.to_le_bytes());
         put_at(b, 10, (index as u16).to_le_bytes());
-        put_at(b, 12, FEATURES.to_le_bytes());
+        put_at(b, 12, self.features.to_le_bytes());
         put_at(b, 16, self.identity.store.0);
         put_at(b, 32, self.identity.cluster.0);
         put_at(b, 48, self.identity.osd.0.to_le_bytes());
@@ -210,10 +213,10 @@ impl Superblock {
         if place != index {
             return Err(NotSuper::Damaged("it belongs to another place"));
         }
-        Ok(Self::decode_fields(r)?)
+        Ok(Self::decode_fields(r, features)?)
     }
 
-    fn decode_fields(mut r: Reader<'_>) -> Decoded<Superblock> {
+    fn decode_fields(mut r: Reader<'_>, features: u32) -> Decoded<Superblock> {
         let store = Uuid(r.array()?);
         let cluster = Uuid(r.array()?);
         let osd = OsdId(r.u32()? as i32);
@@ -228,6 +231,7 @@ impl Superblock {
         let totals = Totals { objects: r.u64()?, bytes: r.u64()?, shared: r.u64()? };
         let sb = Superblock {
             identity: Identity { cluster, osd, store },
+            features,
             total_blocks,
             wal: WalPlace { dev, base, blocks },
             clean: clean != 0,
@@ -339,6 +343,7 @@ pub(crate) mod tests {
         let id = |n| Uuid([n; 16]);
         Superblock {
             identity: Identity { cluster: id(1), osd: OsdId(3), store: id(2) },
+            features: FEATURES,
             total_blocks: 4096,
             wal: WalPlace { dev: 0, base: 16, blocks: 64 },
             clean: true,

@@ -9,10 +9,13 @@ use crate::sizes;
 use crate::store_tool::{is_there, object_name};
 use bytes::Bytes;
 use osd::offline;
+use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{BufWriter, Error};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use store::{Miss, OmapRange, ReadSet, Store, StoreError};
 use types::{ObjectKey, PgId};
 
@@ -293,19 +296,54 @@ fn pg_num(args: &StoreExport) -> Result<u32, Failure> {
     })
 }
 
+fn not_written(path: &Path) -> String {
+    format!("cannot write {}", path.display())
+}
+
+fn refuse_old(path: &Path) -> Result<(), Failure> {
+    if !is_there(path)? {
+        return Ok(());
+    }
+    Err(Failure::new(not_written(path), "there is such a file already")
+        .advise("Name another one by --file, or remove that one.")
+        .exit(Exit::Refused))
+}
+
+/// An empty file, which takes its name when it is whole. Until it is closed nobody else writes there.
+fn begin_file(path: &Path) -> Result<(File, MadeFile), Failure> {
+    let what = || not_written(path);
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".unfinished");
+    let beside = PathBuf::from(beside);
+    // It may be that of an export under way.
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&beside);
+    let file = file.context(what)?;
+    let is_ours = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
+    let id = |meta: Metadata| (meta.dev(), meta.ino());
+    let own = file.metadata().map(id).context(what)?;
+    // It was, and has its name by now.
+    let is_still_there = std::fs::metadata(&beside).is_ok_and(|meta| id(meta) == own);
+    if !is_ours || !is_still_there {
+        return Err(Failure::new(what(), "another export is writing it")
+            .advise("Wait for its end, or name another file by --file.")
+            .exit(Exit::Refused));
+    }
+    let unfinished = MadeFile::new(&beside, true);
+    refuse_old(path)?;
+    file.set_len(0).context(what)?;
+    Ok((file, unfinished))
+}
+
 /// Carries out `loligo store export`.
 ///
 /// # Errors
 /// When the PG is not there, or the file cannot be written.
 pub(crate) fn run(args: &StoreExport) -> Result<Exit, Failure> {
-    let not_written = || format!("cannot write {}", args.file.display());
-    if is_there(&args.file)? {
-        return Err(Failure::new(not_written(), "there is such a file already")
-            .advise("Name another one by --file, or remove that one.")
-            .exit(Exit::Refused));
-    }
+    let not_written = || not_written(&args.file);
+    refuse_old(&args.file)?;
     let pg_num = pg_num(args)?;
     let parts = offline::objects_of(args.pgid, pg_num);
+    let (first, end) = (parts.first.clone(), parts.end.clone());
     let (meta, snaps) = (parts.meta.clone(), parts.snaps.clone());
     let wanted = move |key: &ObjectKey| {
         *key == meta || snaps.contains(key) || (parts.first <= *key && *key < parts.end)
@@ -318,7 +356,9 @@ pub(crate) fn run(args: &StoreExport) -> Result<Exit, Failure> {
     // The PG's own object is the last.
     let own = found.remove(at);
     found.push(own);
-    let lost = list::damage(&report);
+    let damage = list::damage(&report);
+    // Of what else is damaged, who reads it says so.
+    let is_incomplete = report.may_lack(&first, &end);
     let identity = report.identity.ok_or_else(|| Failure::new(what(), "whose store is it?"))?;
     let begin = Begin {
         pg_num,
@@ -327,11 +367,7 @@ pub(crate) fn run(args: &StoreExport) -> Result<Exit, Failure> {
         osd: identity.osd,
         pgid: args.pgid,
     };
-    // It takes its name when it is whole.
-    let mut beside = args.file.clone().into_os_string();
-    beside.push(".unfinished");
-    let mut unfinished = MadeFile::new(beside.as_ref(), true);
-    let file = File::create(unfinished.path()).context(not_written)?;
+    let (file, mut unfinished) = begin_file(&args.file)?;
     let job = Export {
         begin,
         objects: found.into_iter().map(|(key, _)| key).collect(),
@@ -341,7 +377,7 @@ pub(crate) fn run(args: &StoreExport) -> Result<Exit, Failure> {
         whole: 0,
         bytes: 0,
         problems: Vec::new(),
-        is_incomplete: !lost.is_empty(),
+        is_incomplete,
     };
     let done = read(&args.place, job)?;
     let exported = done.outcome.context(not_written)?;
@@ -349,8 +385,7 @@ pub(crate) fn run(args: &StoreExport) -> Result<Exit, Failure> {
     std::fs::rename(unfinished.path(), &args.file).context(not_written)?;
     unfinished.keep();
     crate::files::sync_folder_of(&args.file)?;
-    let is_incomplete = !lost.is_empty();
-    let problems = [&*lost, &*done.problems, &*exported.problems].concat();
+    let problems = [&*damage, &*done.problems, &*exported.problems].concat();
     if args.place.json {
         println!("{:#}", exported.as_json(&begin, is_incomplete, &problems));
     } else {
@@ -362,8 +397,32 @@ pub(crate) fn run(args: &StoreExport) -> Result<Exit, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     /// A PG whose OSD stopped before it was split has the objects of all its parts.
+    #[test]
+    fn one_export_writes_a_file_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("pg");
+        let (mut file, mut unfinished) = begin_file(&path).unwrap();
+        file.write_all(b"begun").unwrap();
+        let refused = begin_file(&path).unwrap_err();
+        assert!(refused.why.contains("another export"), "{refused}");
+        assert_eq!(std::fs::read(unfinished.path()).unwrap(), b"begun");
+        std::fs::rename(unfinished.path(), &path).unwrap();
+        unfinished.keep();
+        drop(file);
+        let refused = begin_file(&path).unwrap_err();
+        assert!(refused.why.contains("there is such a file"), "{refused}");
+        std::fs::remove_file(&path).unwrap();
+        // What one that was killed has left is in nobody's way.
+        std::fs::write(dir.path().join("pg.unfinished"), b"left").unwrap();
+        let (file, unfinished) = begin_file(&path).unwrap();
+        assert_eq!(file.metadata().unwrap().len(), 0);
+        drop((file, unfinished));
+        assert!(!dir.path().join("pg.unfinished").exists());
+    }
+
     #[test]
     fn a_pg_has_its_objects_by_its_own_record() {
         let of = |record, map| PgNums { record, map }.of_objects();

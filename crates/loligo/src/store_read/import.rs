@@ -21,8 +21,9 @@ use bytes::Bytes;
 use io::disk::DiskDone;
 use io::{Core, Effects, Event, Now};
 use osd::offline::{
-    Lost, PgObjects, ancestors_of, children_of, import_key, import_pg_num, import_row, info_key,
-    map_key, map_object, meta_object, objects_of, pg_num_of, record_of_half,
+    Lost, PgObjects, ancestors_of, children_of, drop_clone_rows, import_key, import_pg_num,
+    import_row, info_key, map_key, map_object, meta_object, objects_of, pg_num_of, put_clone_rows,
+    record_of_half, transaction,
 };
 use serde_json::{Value, json};
 use std::collections::VecDeque;
@@ -30,19 +31,20 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
-use store::{Config, Expect, Mount, ReadSet, Store, StoreEvent, SubmitError, Transaction};
+use store::{Config, Expect, Invalid, Mount, ReadSet, Store, StoreEvent, SubmitError, Transaction};
 use types::{Mono, ObjectKey, PgId};
 use uring::Open;
 
 /// Memory for the store.
 const IMPORT_BYTES: usize = 512 << 20;
-/// Sections gather in a transaction up to so many bytes.
+/// Sections gather in a transaction up to so many bytes, or up to half of what the store's log takes at once: more
+/// only where one section alone has more.
 const TXN_BYTES: usize = 4 << 20;
 /// What each part takes beside its bytes.
 const ROW_BYTES: usize = 64;
 /// Transactions in flight.
 const MAX_IN_FLIGHT: usize = 8;
-/// Objects removed in one transaction.
+/// Objects removed in one transaction, unless that is too much for the log.
 const REMOVES: usize = 64;
 const EXIT_REFUSED: i32 = 5;
 
@@ -71,6 +73,8 @@ struct Import {
     parts: PgObjects,
     split: Split,
     force: bool,
+    /// Objects removed in one transaction from now on.
+    removes: usize,
     phase: Phase,
     mount: Mount,
     store: Option<Store>,
@@ -80,7 +84,7 @@ struct Import {
     record: Bytes,
     /// Bytes of that transaction, about.
     gathered: usize,
-    /// To be submitted; at most the parts of one section, or what is written with the PG's info.
+    /// To be submitted; at most what one section made too much, or what is written with the PG's info.
     ready: VecDeque<Transaction>,
     set: ReadSet,
     fetching: bool,
@@ -154,13 +158,16 @@ impl Import {
         Ok(())
     }
 
-    /// Some of the PG's objects that are there, not its own one.
-    fn there(&self) -> Result<Vec<ObjectKey>, store::Miss> {
+    /// Some of the PG's objects that are there, with their records, not its own one.
+    fn there(&self) -> Result<Vec<(ObjectKey, Bytes)>, store::Miss> {
         let Some(store) = &self.store else { return Ok(Vec::new()) };
-        let found = store.list(&self.parts.first, &self.parts.end, REMOVES)?;
-        let mut found: Vec<ObjectKey> = found.into_iter().map(|(key, _)| key).collect();
+        let found = store.list(&self.parts.first, &self.parts.end, self.removes)?;
+        let mut found: Vec<_> = found.into_iter().map(|(key, stat)| (key, stat.meta)).collect();
         for index in &self.parts.snaps {
-            found.extend(store.stat(index)?.map(|_| index.clone()));
+            if found.len() >= self.removes {
+                break;
+            }
+            found.extend(store.stat(index)?.map(|stat| (index.clone(), stat.meta)));
         }
         Ok(found)
     }
@@ -239,12 +246,21 @@ impl Import {
             self.phase = Phase::Objects;
             return Ok(Next::Go);
         }
-        let mut txn = Transaction::new(0);
+        let mut txn = transaction(self.begin.pgid);
         txn.may_use_reserve = true;
-        for key in &found {
+        for (key, meta) in &found {
             txn.remove(key);
+            drop_clone_rows(&mut txn, key, meta);
         }
-        self.submit(&txn, fx)
+        match self.try_submit(&txn, fx)? {
+            Ok(next) => Ok(next),
+            // What they leave to others that share their blocks is more than the log takes.
+            Err(Invalid::TooLarge { .. }) if self.removes > 1 => {
+                self.removes /= 2;
+                Ok(Next::Go)
+            }
+            Err(why) => Err(why.to_string()),
+        }
     }
 
     fn fetch(&mut self, miss: store::Miss, fx: &mut Effects) -> Next {
@@ -257,25 +273,31 @@ impl Import {
 
     /// `Next::Go` when it was taken.
     fn submit(&mut self, txn: &Transaction, fx: &mut Effects) -> Result<Next, String> {
-        let Some(store) = &mut self.store else { return Ok(Next::Wait) };
-        match store.submit(self.now, txn, &self.set) {
+        self.try_submit(txn, fx)?.map_err(|why| why.to_string())
+    }
+
+    /// The same, with why it can never be taken.
+    fn try_submit(
+        &mut self,
+        txn: &Transaction,
+        fx: &mut Effects,
+    ) -> Result<Result<Next, Invalid>, String> {
+        let Some(store) = &mut self.store else { return Ok(Ok(Next::Wait)) };
+        Ok(Ok(match store.submit(self.now, txn, &self.set) {
             Ok(_) => {
                 self.in_flight += 1;
                 self.set = ReadSet::new();
-                Ok(Next::Go)
+                Next::Go
             }
-            Err(SubmitError::Miss(miss)) => {
-                self.fetch(miss, fx);
-                // What was fetched may be there already.
-                Ok(Next::Wait)
-            }
+            // What was fetched may be there already.
+            Err(SubmitError::Miss(miss)) => self.fetch(miss, fx),
             Err(SubmitError::Busy) => {
                 self.blocked = true;
-                Ok(Next::Wait)
+                Next::Wait
             }
-            Err(SubmitError::NoSpace) => Err("there is no space left in the store".into()),
-            Err(SubmitError::Invalid(why)) => Err(why.to_string()),
-        }
+            Err(SubmitError::NoSpace) => return Err("there is no space left in the store".into()),
+            Err(SubmitError::Invalid(why)) => return Ok(Err(why)),
+        }))
     }
 
     /// Submits what is ready, or takes in the next section.
@@ -306,12 +328,13 @@ impl Import {
     fn take(&mut self, section: Section) {
         match section {
             Section::Map { epoch, map } => {
-                let mut txn = Transaction::new(0);
+                let mut txn = transaction(self.begin.pgid);
+                txn.may_use_reserve = map.len() > self.most_bytes();
                 txn.omap_set(&map_object(), vec![(map_key(epoch), map)]);
                 self.ready.push_back(txn);
             }
             Section::Object { size, key, meta } => {
-                let mut txn = Transaction::new(0);
+                let mut txn = transaction(self.begin.pgid);
                 self.record = meta;
                 txn.truncate(&key, size).set_meta(&key, record_of_half());
                 (self.object, self.gathered) = (Some((key, txn)), 0);
@@ -322,66 +345,89 @@ impl Import {
     }
 
     fn end_object(&mut self, whole: bool) {
+        self.make_room(self.record.len());
         let Some((key, mut txn)) = self.object.take() else { return };
+        let record = std::mem::take(&mut self.record);
         if whole {
-            txn.set_meta(&key, std::mem::take(&mut self.record));
+            // An index that several PGs share is not in the file.
+            put_clone_rows(&mut txn, &key, &record);
+            txn.set_meta(&key, record);
         } else {
             // Parts of it may be there.
-            txn = Transaction::new(0);
+            txn = transaction(self.begin.pgid);
             txn.remove(&key);
-            self.lost.add(&key, &self.record);
+            self.lost.add(&key, &record);
         }
+        self.object = Some((key.clone(), txn));
         if key == self.parts.meta {
-            for row in std::mem::take(&mut self.lost).into_rows() {
-                self.gathered += row.0.len() + row.1.len() + ROW_BYTES;
-                txn.omap_set(&key, vec![row]);
-                if self.gathered >= TXN_BYTES {
-                    self.gathered = 0;
-                    self.ready.push_back(std::mem::replace(&mut txn, Transaction::new(0)));
-                }
-            }
-            let info = self.info.take().map(|info| (info_key(), info));
-            txn.omap_set(&key, info.into_iter().collect()).omap_remove(&key, vec![import_key()]);
+            self.end_own(&key);
         }
         *(if whole { &mut self.whole } else { &mut self.damaged }) += 1;
-        self.ready.push_back(txn);
+        self.ready.extend(self.object.take().map(|(_, txn)| txn));
+    }
+
+    /// The PG's own object is in: what is missing, and the info, come last.
+    fn end_own(&mut self, own: &ObjectKey) {
+        for row in std::mem::take(&mut self.lost).into_rows() {
+            self.make_room(row.0.len() + row.1.len());
+            if let Some((_, txn)) = &mut self.object {
+                txn.omap_set(own, vec![row]);
+            }
+        }
+        let info: Vec<_> = self.info.take().into_iter().map(|info| (info_key(), info)).collect();
+        self.make_room(info.iter().map(|(key, info)| key.len() + info.len()).sum());
+        if let Some((_, txn)) = &mut self.object {
+            txn.omap_set(own, info).omap_remove(own, vec![import_key()]);
+        }
     }
 
     fn take_part(&mut self, part: Section) {
-        let Some((key, txn)) = &mut self.object else { return };
+        let Some((key, _)) = &self.object else { return };
         let is_own = *key == self.parts.meta;
-        let bytes = match part {
-            Section::Omap { key, value } if is_own && key == info_key() => {
-                self.info = Some(value);
-                0
+        match &part {
+            Section::Omap { key, value } if is_own && *key == info_key() => {
+                self.info = Some(value.clone());
+                return;
             }
-            Section::Data { offset, data } => {
-                txn.write(key, offset, data.clone());
-                data.len()
-            }
-            Section::Attr { name, value } => {
-                txn.set_attr(key, name.clone(), value.clone());
+            Section::Omap { key, value } if is_own => self.lost.note_row(key, value),
+            _ => {}
+        }
+        self.make_room(match &part {
+            Section::Data { data, .. } => data.len(),
+            Section::Header(header) => header.len(),
+            Section::Attr { name, value } | Section::Omap { key: name, value } => {
                 name.len().saturating_add(value.len())
             }
-            Section::Header(header) => {
-                txn.omap_set_header(key, header.clone());
-                header.len()
-            }
-            Section::Omap { key: name, value } => {
-                if is_own {
-                    self.lost.note_row(&name, &value);
-                }
-                let bytes = name.len().saturating_add(value.len());
-                txn.omap_set(key, vec![(name, value)]);
-                bytes
-            }
             _ => 0,
+        });
+        let Some((key, txn)) = &mut self.object else { return };
+        match part {
+            Section::Data { offset, data } => txn.write(key, offset, data),
+            Section::Attr { name, value } => txn.set_attr(key, name, value),
+            Section::Header(header) => txn.omap_set_header(key, header),
+            Section::Omap { key: name, value } => txn.omap_set(key, vec![(name, value)]),
+            _ => return,
         };
-        self.gathered = self.gathered.saturating_add(bytes).saturating_add(ROW_BYTES);
-        if self.gathered >= TXN_BYTES {
+    }
+
+    /// What a transaction gathers. The log takes more, of which names with zeros in them need some.
+    fn most_bytes(&self) -> usize {
+        let most = self.store.as_ref().map_or(u64::MAX, Store::max_first_transaction_bytes);
+        usize::try_from(most / 2).unwrap_or(usize::MAX).min(TXN_BYTES)
+    }
+
+    /// So many bytes are about to come into the object's transaction. What has gathered there goes before if it would be
+    /// too much with them. What is too much alone was in one transaction where it comes from, of which this is a copy.
+    fn make_room(&mut self, bytes: usize) {
+        let bytes = bytes.saturating_add(ROW_BYTES);
+        let (most, new) = (self.most_bytes(), transaction(self.begin.pgid));
+        let Some((_, txn)) = &mut self.object else { return };
+        if self.gathered > 0 && self.gathered.saturating_add(bytes) > most {
             self.gathered = 0;
-            self.ready.push_back(std::mem::replace(txn, Transaction::new(0)));
+            self.ready.push_back(std::mem::replace(txn, new));
         }
+        txn.may_use_reserve |= bytes > most;
+        self.gathered = self.gathered.saturating_add(bytes);
     }
 
     fn as_json(&self, is_incomplete: bool) -> Value {
@@ -415,7 +461,7 @@ impl Import {
 /// That the PG is being brought into the store, in place of what was known of it: durable before all else.
 fn begun(begin: &Begin) -> Transaction {
     let own = meta_object(begin.pgid);
-    let mut txn = Transaction::new(0);
+    let mut txn = transaction(begin.pgid);
     txn.may_use_reserve = true;
     txn.remove(&own).omap_set(&own, vec![import_row(begin.pg_num)]);
     txn
@@ -572,6 +618,7 @@ pub(crate) fn run(args: &StoreImport) -> Result<Exit, Failure> {
         parts: objects_of(begin.pgid, begin.pg_num),
         split,
         force: args.force,
+        removes: REMOVES,
         phase: Phase::Mount,
         mount: Mount::new(disks.devices.clone(), expect, Config::for_memory(IMPORT_BYTES)),
         store: None,

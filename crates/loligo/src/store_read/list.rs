@@ -60,12 +60,12 @@ pub(crate) fn objects(
     Ok((objects, report))
 }
 
-/// What keeps a list of objects from being one of all of them.
+/// What is damaged in a store.
 pub(crate) fn damage(report: &FsckReport) -> Vec<String> {
     let damage = report.findings.iter().filter(|f| f.severity == Severity::Damage);
     let mut damage: Vec<String> = damage.map(|f| format!("{}: {}", f.place, f.what)).collect();
-    if report.more_findings > 0 {
-        damage.push(format!("... and {} more that is not as it should be", report.more_findings));
+    if report.more_damage > 0 {
+        damage.push(format!("... and {} more that is not as it should be", report.more_damage));
     }
     damage
 }

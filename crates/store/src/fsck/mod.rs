@@ -8,6 +8,8 @@
 
 mod blobs;
 mod compare;
+mod extents;
+mod log;
 mod parts;
 mod report;
 mod rows;
@@ -15,25 +17,27 @@ mod walk;
 
 pub use report::{Finding, FsckReport, MAX_FINDINGS, Severity, SpaceReport};
 
-use crate::codec::block_crc;
 use crate::config::{Config, Devices, Expect, HEAD_BLOCKS, TAIL_BLOCKS};
 use crate::keys::{self, Key, Parsed};
 use crate::memtable::{Change, Found};
 use crate::mount::replay::Replay;
-use crate::mount::supers::{Supers, check_identity, check_label, device_blocks, tail_places};
+use crate::mount::supers::{
+    Label, Supers, check_identity, check_label, device_blocks, first_batch_block, is_first_batch,
+    no_label, tail_places,
+};
 use crate::mount::verify::{self, VERIFIES_IN_FLIGHT, Verify};
 use crate::mount::walk::{Visit, Walk, is_possible_root};
 use crate::mount::{begin_replay, fresh_allocator};
 use crate::rows::Shard;
-use crate::store::inflight::{DATA, Io, MAX_IO_BLOCKS};
+use crate::store::inflight::{DATA, Io};
 use crate::superblock::{NotSuper, PLACES, Superblock, place, places_of};
 use crate::tree::node::Node;
-use crate::wal::Content;
-use crate::wal::scan::{Scan, Scanned};
+use crate::wal::scan::Scan;
 use blobs::BlobChecks;
 use bytes::Bytes;
+use extents::queue_extents;
+use io::Effects;
 use io::disk::{DevId, DiskDone, DiskError};
-use io::{BLOCK_BYTES, Effects};
 use rows::{Extent, RowCheck};
 use std::collections::VecDeque;
 use types::ObjectKey;
@@ -43,6 +47,7 @@ use walk::{Next, OrderedWalk};
 const DATA_IN_FLIGHT: usize = 16;
 /// Extents that wait to be read before the walk pauses.
 const EXTENTS_WAITING: usize = 16 * 1024;
+const LABEL: &str = "the label of the log's device";
 /// Tree nodes being read at a time while looking for the bitmaps.
 const NODES_IN_FLIGHT: usize = 64;
 
@@ -50,8 +55,9 @@ const NODES_IN_FLIGHT: usize = 64;
 enum Tag {
     Super(usize),
     Label,
+    FirstBatch,
     Node(Visit),
-    Log { at: u64 },
+    Log { at: u64, blocks: u64 },
     Check(Vec<Extent>),
     Page { block: u64 },
     Verify(verify::Part),
@@ -81,6 +87,8 @@ pub struct Fsck {
     replay: Option<Replay>,
     verify: Verify,
     walk: OrderedWalk,
+    /// A leaf, and how many of its rows have been checked.
+    leaf: Option<(Node, usize)>,
     rows: RowCheck,
     /// Rows of the log below this key have been checked.
     pos: Key,
@@ -112,6 +120,7 @@ impl Fsck {
             replay: None,
             verify: Verify::default(),
             walk: OrderedWalk::default(),
+            leaf: None,
             rows: RowCheck::default(),
             pos: Key::new(),
             queue: VecDeque::new(),
@@ -160,12 +169,13 @@ impl Fsck {
     pub fn handle(&mut self, done: DiskDone, fx: &mut Effects) -> Option<FsckReport> {
         match self.io.done(done.token)? {
             Tag::Super(index) => self.super_read(index, done.result, fx),
-            Tag::Label => {
-                self.label_read(done.result);
+            Tag::Label => self.label_read(done.result, fx),
+            Tag::FirstBatch => {
+                self.first_batch_read(done.result);
                 self.begin_bitmaps(fx)
             }
             Tag::Node(visit) => self.bitmap_node(visit, done.result, fx),
-            Tag::Log { at } => self.log_read(at, done.result, fx),
+            Tag::Log { at, blocks } => self.log_read(at, blocks, done.result, fx),
             Tag::Verify(part) => self.verified(part, done.result, fx),
             Tag::Page { block } => {
                 self.walk.loaded(block, done.result.map_err(|e| e.to_string()));
@@ -177,6 +187,11 @@ impl Fsck {
                 self.step_rows(fx)
             }
         }
+    }
+
+    /// Blocks that wait to be read: bounded, whatever the store.
+    pub fn waiting(&self) -> usize {
+        self.queue.len()
     }
 
     fn finish(&mut self) -> Option<FsckReport> {
@@ -254,14 +269,34 @@ impl Fsck {
         }
     }
 
-    fn label_read(&mut self, result: Result<Bytes, DiskError>) {
+    fn label_read(
+        &mut self,
+        result: Result<Bytes, DiskError>,
+        fx: &mut Effects,
+    ) -> Option<FsckReport> {
+        let sb = self.sb.as_ref().expect("the superblock was chosen before");
+        match check_label(result, sb, &self.devices) {
+            Ok(Label::Good) => {}
+            Ok(Label::Bad(what)) => self.note_label(what),
+            Ok(Label::Gone) => {
+                self.io.read(fx, DevId(1), first_batch_block(sb), 1, Tag::FirstBatch);
+                return None;
+            }
+            Err(why) => self.report.damage(LABEL, why.to_string()),
+        }
+        self.begin_bitmaps(fx)
+    }
+
+    fn note_label(&mut self, what: &str) {
+        self.report.note(LABEL, format!("{what}; a mount will repair it"));
+    }
+
+    fn first_batch_read(&mut self, result: Result<Bytes, DiskError>) {
         let Some(sb) = &self.sb else { return };
-        let checked = match result {
-            Ok(block) => check_label(&block, sb, &self.devices).map_err(|why| why.to_string()),
-            Err(error) => Err(error.to_string()),
-        };
-        if let Err(why) = checked {
-            self.report.damage("the label of the log's device", why);
+        if result.is_ok_and(|block| is_first_batch(&block, sb)) {
+            self.note_label("it is gone, but the log is this store's");
+        } else {
+            self.report.damage(LABEL, no_label(&self.devices).to_string());
         }
     }
 
@@ -270,6 +305,7 @@ impl Fsck {
         let (root, level, end) = self.root();
         if !is_possible_root(root, level, end) {
             self.report.damage("the superblock", "its root is impossible");
+            self.report.lost_all_names();
             self.incomplete = true;
         } else {
             self.bitmaps = Walk::new(root, level);
@@ -323,63 +359,9 @@ impl Fsck {
         self.step_log(fx)
     }
 
-    fn log_read(
-        &mut self,
-        at: u64,
-        result: Result<Bytes, DiskError>,
-        fx: &mut Effects,
-    ) -> Option<FsckReport> {
-        match result {
-            Ok(bytes) => {
-                if let Some(scan) = &mut self.scan {
-                    scan.loaded(at, bytes);
-                }
-                self.step_log(fx)
-            }
-            Err(error) => {
-                self.report.damage("the log", format!("reading it failed: {error}"));
-                self.incomplete = true;
-                self.scan = None;
-                if self.io.in_flight() == 0 { self.begin_verify(fx) } else { None }
-            }
-        }
-    }
-
-    fn step_log(&mut self, fx: &mut Effects) -> Option<FsckReport> {
-        while let (Some(scan), Some(replay)) = (&mut self.scan, &mut self.replay) {
-            match scan.next() {
-                Scanned::Batch(batch) => {
-                    self.report.log_batches += 1;
-                    if let Err((seq, what)) = replay.batch(*batch) {
-                        self.report.damage(format!("log batch {seq}"), what);
-                        self.incomplete = true;
-                    }
-                }
-                Scanned::Rot { seq, block, what } => {
-                    let at = format!("log batch {seq} at block {block} of the log's device");
-                    let what = format!(
-                        "{what}, but it is known to have been durable: it and all after it are lost"
-                    );
-                    self.report.damage(at, what);
-                    self.incomplete = true;
-                    self.scan = None;
-                }
-                Scanned::End { .. } => self.scan = None,
-                Scanned::Wait => break,
-            }
-        }
-        let (Some(scan), Some(sb)) = (&mut self.scan, &self.sb) else {
-            return if self.io.in_flight() == 0 { self.begin_verify(fx) } else { None };
-        };
-        while let Some(read) = scan.wants() {
-            let (dev, block) = (DevId(sb.wal.dev), sb.wal.base + read.block);
-            self.io.read(fx, dev, block, read.blocks, Tag::Log { at: read.at });
-        }
-        None
-    }
-
     /// Data of the last big writes: what a mount would find.
     fn begin_verify(&mut self, fx: &mut Effects) -> Option<FsckReport> {
+        self.scan = None;
         self.verify = self.replay.as_ref().map(Verify::new).unwrap_or_default();
         self.phase = Phase::Verify;
         self.step_verify(fx)
@@ -410,8 +392,7 @@ impl Fsck {
         if let Some(replay) = &mut self.replay
             && let Err((seq, what)) = replay.finish(&missing)
         {
-            self.report.damage(format!("log batch {seq}"), what);
-            self.incomplete = true;
+            self.log_damaged(format!("log batch {seq}"), what);
         }
         self.rows.set_blocks(self.root().2);
         self.phase = Phase::Rows;
@@ -430,9 +411,10 @@ impl Fsck {
 
     /// All rows of the keys that came have been read.
     fn end_keys(&mut self) {
-        self.logged_rows(self.rows.part.keys().1.as_ref());
+        if !self.logged_rows(self.rows.part.keys().1.as_ref()) {
+            return;
+        }
         self.rows.leave(&mut self.report);
-        self.queue.extend(std::mem::take(&mut self.rows.extents));
         self.walked = !self.rows.part.go_on(&mut self.report);
         if !self.walked {
             self.begin_keys();
@@ -458,17 +440,38 @@ impl Fsck {
 
     /// Takes in the rows that have been read.
     fn walk_rows(&mut self) {
-        while !self.walked && self.queue.len() < EXTENTS_WAITING {
+        while !self.walked && !self.is_queue_full() {
+            if let Some((node, from)) = self.leaf.take() {
+                let next = self.leaf_rows(&node, from);
+                self.leaf = (next < node.count()).then_some((node, next));
+                continue;
+            }
             match self.walk.next() {
-                Next::Leaf(node) => self.leaf(&node),
+                Next::Leaf(node) => self.leaf = Some((node, 0)),
                 Next::Bad(item, why) => {
                     self.incomplete = true;
                     let what = format!("{why}; {}", self.lost_range(&item));
                     self.report.damage(format!("tree node at block {}", item.ptr.block), what);
+                    self.note_lost_names(&item);
                 }
                 Next::Wait => return,
                 Next::End => self.end_keys(),
             }
+        }
+    }
+
+    fn is_queue_full(&self) -> bool {
+        self.queue.len() >= EXTENTS_WAITING
+    }
+
+    /// The records of objects that a bad node may hold.
+    fn note_lost_names(&mut self, item: &walk::Item) {
+        let end = item.high.as_ref().filter(|high| **high < keys::objects_end());
+        // The one of the smallest key has no name.
+        let from =
+            keys::object_of(&item.low).or(item.low.is_empty().then(|| ObjectKey::from_bytes(&[])));
+        if let Some(from) = from {
+            self.report.lost_names((from, end.and_then(|key| keys::object_of(key))));
         }
     }
 
@@ -485,14 +488,18 @@ impl Fsck {
         format!("everything from {} to {high} is lost", name(&item.low))
     }
 
-    /// Checks the rows of a leaf, with those of the log between them.
-    fn leaf(&mut self, node: &Node) {
-        for i in 0..node.count() {
+    /// Checks the rows of a leaf from one on, with those of the log between them. Gives the one to go on with: when
+    /// enough waits to be read, that is not behind the last.
+    fn leaf_rows(&mut self, node: &Node, from: usize) -> usize {
+        let end = self.root().2;
+        for i in from..node.count() {
             let key = node.key(i);
             if !self.walk.wants_key(&key) {
                 continue;
             }
-            self.logged_rows(Some(&key));
+            if self.is_queue_full() || !self.logged_rows(Some(&key)) {
+                return i;
+            }
             let row = match self.replay.as_ref().map(|r| r.changes.get(&key)) {
                 None | Some(Found::Below) => Ok(node.value(i)),
                 Some(Found::Patched { patch, .. }) => Shard::patched(node.value(i), &patch),
@@ -502,25 +509,35 @@ impl Fsck {
                 Ok(row) => self.rows.row(&key, &row, &mut self.report),
                 Err(why) => self.rows.bad_row(&key, why.0, &mut self.report),
             }
+            queue_extents(&mut self.queue, &mut self.rows, self.data, end);
         }
-        self.queue.extend(std::mem::take(&mut self.rows.extents));
+        node.count()
     }
 
-    /// Checks the rows of the log up to a key, with it.
-    fn logged_rows(&mut self, to: Option<&Key>) {
-        let Some(replay) = &self.replay else { return };
+    /// Checks the rows of the log up to a key, with it. False: enough waits to be read before the next one.
+    fn logged_rows(&mut self, to: Option<&Key>) -> bool {
+        let end = self.root().2;
+        let Some(replay) = &self.replay else { return true };
         if to.is_some_and(|to| *to < self.pos) {
-            return;
+            return true;
         }
         for changed in replay.changes.rows_from(&self.pos) {
             let key = changed.key.as_ref();
             if to.is_some_and(|to| key > to) {
                 break;
             }
+            if self.queue.len() >= EXTENTS_WAITING {
+                self.pos = Key::from_slice(key);
+                return false;
+            }
             match changed.change {
-                Change::Put(value) => self.rows.row(key, value, &mut self.report),
-                // Of a row of the tree: that comes with its leaf.
+                Change::Put(value) => {
+                    self.rows.row(key, value, &mut self.report);
+                    queue_extents(&mut self.queue, &mut self.rows, self.data, end);
+                }
+                // Of a row of the tree: that comes with its leaf, if that can be read.
                 Change::Patch(_) if to == Some(key) => {}
+                Change::Patch(_) if self.walk.is_lost(key) => {}
                 Change::Patch(_) => {
                     let why = "the log changes a row that is not there";
                     self.rows.bad_row(key, why, &mut self.report);
@@ -531,93 +548,6 @@ impl Fsck {
         if let Some(to) = to {
             self.pos = keys::after(to);
         }
-    }
-
-    /// Reads the blocks of extents: neighbours together.
-    fn read_extents(&mut self, fx: &mut Effects) {
-        let end = self.root().2;
-        while self.reading < DATA_IN_FLIGHT {
-            let Some(first) = self.queue.pop_front() else { return };
-            let at = first.slot.phys;
-            if let Some((blob, index)) = first.blob.as_ref().filter(|_| at >= end) {
-                self.blobs.loaded(blob, *index, None);
-            }
-            if at >= end {
-                let place = format!("block {at}");
-                self.report.object(first.object.as_ref(), place, "it lies behind the device");
-                continue;
-            }
-            if !self.data {
-                continue;
-            }
-            let pending = self.replay.as_ref().and_then(|r| r.wal.pending(at));
-            if let (Some(pending), Some(replay)) = (pending, &self.replay) {
-                match replay.wal.content(pending) {
-                    Content::Memory(bytes) => self.check_extents(vec![first], Ok(bytes)),
-                    Content::Log { block, .. } => {
-                        let sb = self.sb.as_ref().expect("the superblock was chosen before");
-                        let (dev, block) = (DevId(sb.wal.dev), sb.wal.base + block);
-                        self.reading += 1;
-                        self.io.read(fx, dev, block, 1, Tag::Check(vec![first]));
-                    }
-                }
-                continue;
-            }
-            let mut extents = vec![first];
-            while let Some(next) = self.queue.front() {
-                let place = at + extents.len() as u64;
-                let logged = self.replay.as_ref().is_some_and(|r| r.wal.pending(place).is_some());
-                let long = extents.len() as u64 >= MAX_IO_BLOCKS;
-                if next.slot.phys != place || logged || long || place >= end {
-                    break;
-                }
-                extents.extend(self.queue.pop_front());
-            }
-            self.reading += 1;
-            self.io.read(fx, DATA, at, extents.len() as u64, Tag::Check(extents));
-        }
-    }
-
-    fn check_extents(&mut self, extents: Vec<Extent>, result: Result<Bytes, DiskError>) {
-        let bytes = match result {
-            Ok(bytes) => bytes,
-            Err(error) => {
-                for e in extents {
-                    if let Some((blob, at)) = &e.blob {
-                        self.blobs.loaded(blob, *at, None);
-                    }
-                    let place = format!("block {}", e.slot.phys);
-                    let what = format!("byte {} cannot be read: {error}", e.offset);
-                    self.report.object(e.object.as_ref(), place, what);
-                }
-                return;
-            }
-        };
-        for (i, e) in extents.into_iter().enumerate() {
-            let block = bytes.slice(i * BLOCK_BYTES..(i + 1) * BLOCK_BYTES);
-            self.report.blocks_checked += 1;
-            let good = block_crc(&block) == e.slot.crc;
-            if let Some((blob, at)) = &e.blob {
-                let unpacked = self.blobs.loaded(blob, *at, good.then_some(block));
-                if !unpacked {
-                    let place = format!("block {}", blob.start());
-                    let what = format!(
-                        "the compressed extent at byte {} cannot be unpacked; the object must be \
-                         fetched from another OSD",
-                        e.offset
-                    );
-                    self.report.object(e.object.as_ref(), place, what);
-                }
-            }
-            if !good {
-                let place = format!("block {}", e.slot.phys);
-                let what = format!(
-                    "the 4 KiB at byte {} do not have their checksum; the object must be fetched \
-                     from another OSD",
-                    e.offset
-                );
-                self.report.object(e.object.as_ref(), place, what);
-            }
-        }
+        true
     }
 }

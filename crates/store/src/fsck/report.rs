@@ -43,6 +43,9 @@ impl fmt::Display for Finding {
 /// Findings beyond this are only counted.
 pub const MAX_FINDINGS: usize = 10_000;
 
+/// Objects from the first name on; up to the second one, or all.
+pub(super) type Names = (ObjectKey, Option<ObjectKey>);
+
 /// The outcome of a check.
 #[derive(Clone, Debug, Default)]
 pub struct FsckReport {
@@ -54,6 +57,10 @@ pub struct FsckReport {
     pub findings: Vec<Finding>,
     /// Findings that did not fit.
     pub more_findings: u64,
+    /// Those of them that are damage. None is, as long as a note can give way to it.
+    pub more_damage: u64,
+    /// Names of objects whose records cannot be read, or may be missing.
+    pub(super) lost_names: Vec<Names>,
     /// Objects seen.
     pub objects: u64,
     /// Their logical bytes.
@@ -115,15 +122,52 @@ impl FsckReport {
 
     /// Whether anything is damaged.
     pub fn is_damaged(&self) -> bool {
-        self.findings.iter().any(|f| f.severity == Severity::Damage)
+        self.more_damage > 0 || self.findings.iter().any(|f| f.severity == Severity::Damage)
+    }
+
+    /// Whether objects with names from the first one on, before the second one, may be there without being listed.
+    pub fn may_lack(&self, from: &ObjectKey, to: &ObjectKey) -> bool {
+        let touches = |(lost, end): &Names| lost < to && end.as_ref().is_none_or(|end| end > from);
+        self.lost_names.iter().any(touches)
+    }
+
+    /// Objects of such names may not be listed.
+    pub(super) fn lost_names(&mut self, names: Names) {
+        if self.lost_names.len() < MAX_FINDINGS {
+            self.lost_names.push(names);
+        } else {
+            self.lost_all_names();
+        }
+    }
+
+    /// Any object may be missing.
+    pub(super) fn lost_all_names(&mut self) {
+        self.lost_names = vec![(ObjectKey::from_bytes(&[]), None)];
     }
 
     pub(super) fn add(&mut self, finding: Finding) {
+        let is_damage = finding.severity == Severity::Damage;
         if self.findings.len() < MAX_FINDINGS {
             self.findings.push(finding);
-        } else {
-            self.more_findings += 1;
+            return;
         }
+        self.more_findings += 1;
+        let is_note = |f: &Finding| f.severity == Severity::Note;
+        // Once damage was only counted no note was left, and none came after it.
+        let may_fit = is_damage && self.more_damage == 0;
+        match self.findings.iter().rposition(is_note).filter(|_| may_fit) {
+            Some(at) => {
+                self.findings.remove(at);
+                self.findings.push(finding);
+            }
+            None => self.more_damage += u64::from(is_damage),
+        }
+    }
+
+    /// Damage of which no more is said.
+    pub(super) fn count_damage(&mut self, count: u64) {
+        self.more_findings += count;
+        self.more_damage += count;
     }
 
     pub(super) fn damage(&mut self, place: impl Into<String>, what: impl Into<String>) {
@@ -144,5 +188,42 @@ impl FsckReport {
     ) {
         let (place, what, object) = (place.into(), what.into(), object.cloned());
         self.add(Finding { severity: Severity::Damage, place, object, what });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_told_however_many_notes_there_are() {
+        let mut report = FsckReport::default();
+        for _ in 0..MAX_FINDINGS {
+            report.note("somewhere", "space is lost");
+        }
+        assert!(!report.is_damaged());
+        for n in 0..MAX_FINDINGS {
+            report.damage(n.to_string(), "it is gone");
+        }
+        assert!(report.is_damaged() && report.findings.iter().all(|f| f.what == "it is gone"));
+        assert_eq!((report.more_findings, report.more_damage), (MAX_FINDINGS as u64, 0));
+        report.damage("there", "it is gone");
+        report.note("somewhere", "space is lost");
+        assert_eq!((report.more_findings, report.more_damage), (MAX_FINDINGS as u64 + 2, 1));
+        assert_eq!(report.findings.len(), MAX_FINDINGS);
+    }
+
+    #[test]
+    fn names_that_are_lost_are_those_of_a_range() {
+        let key = |bytes: &[u8]| ObjectKey::from_bytes(bytes);
+        let mut report = FsckReport::default();
+        report.lost_names((key(b"d"), Some(key(b"f"))));
+        for (from, to, lacks) in [(b"a", b"d", false), (b"a", b"e", true), (b"f", b"g", false)] {
+            assert_eq!(report.may_lack(&key(from), &key(to)), lacks);
+        }
+        for _ in 0..MAX_FINDINGS {
+            report.lost_names((key(b"x"), Some(key(b"y"))));
+        }
+        assert!(report.may_lack(&key(b"a"), &key(b"b")));
     }
 }

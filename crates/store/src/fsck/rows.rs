@@ -32,6 +32,8 @@ pub(super) struct RowCheck {
     shared: BTreeMap<u64, Box<Uses>>,
     /// Blocks whose references are not counted right.
     miscounted: Vec<Miscounted>,
+    /// Of them, those that are only counted.
+    more_miscounted: u64,
     /// Blocks that an extent refers to.
     seen: Bits,
     /// Values in pieces of the object whose rows come now: bytes missing.
@@ -117,12 +119,17 @@ impl RowCheck {
             && !self.part.is_repeated()
         {
             self.bad_row(key, what, report);
+            if let Ok(Parsed::Object(object)) = keys::parse(key) {
+                let end = ObjectKey::from_bytes(&[object.as_bytes(), &[0]].concat());
+                report.lost_names((object, Some(end)));
+            }
         }
     }
 
     /// A row is not what it can be.
     pub fn bad_row(&self, key: &[u8], what: &'static str, report: &mut FsckReport) {
-        let object = self.current.and_then(|id| self.part.get(id)).map(|k| k.key.clone());
+        let object = keys::parse(key).ok().and_then(|parsed| parsed.owner());
+        let object = object.and_then(|id| self.part.get(id)).map(|k| k.key.clone());
         report.object(object.as_ref(), row_place(key), what);
     }
 
@@ -339,9 +346,14 @@ impl RowCheck {
                     uses > 0 && u32::from(uses) == counted.min(u32::from(Count::MAX))
                 }
             };
+            if is_right {
+                continue;
+            }
             // More would not be told.
-            if !is_right && self.miscounted.len() < MAX_FINDINGS {
+            if self.miscounted.len() < MAX_FINDINGS {
                 self.miscounted.push(Miscounted { block, uses, counted });
+            } else {
+                self.more_miscounted += 1;
             }
         }
     }
@@ -371,6 +383,7 @@ impl RowCheck {
             };
             report.damage(format!("block {block}"), what);
         }
+        report.count_damage(self.more_miscounted);
         let (mut leaked, mut free) = (Vec::new(), Vec::new());
         for word in 0..total.div_ceil(64) {
             let seen = self.seen.words().get(word as usize).copied().unwrap_or(0);
@@ -389,5 +402,25 @@ impl RowCheck {
             let place = format!("blocks {} to {}", run.start, run.end() - 1);
             report.damage(place, "hold an object's data, but are marked as free");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bad_row_is_of_the_object_that_its_key_names() {
+        let (mut rows, mut report) = (RowCheck::default(), FsckReport::default());
+        let name = |n: u8| ObjectKey::from_bytes(&[n]);
+        for id in [1, 2] {
+            let onode = Onode { id, size: 0, flags: Onode::HAS_ATTRS, meta: Bytes::new() };
+            rows.part.add(name(id as u8), &onode);
+        }
+        rows.enter(1, &mut report);
+        rows.bad_row(&keys::shard(2, 0), "it cannot be patched", &mut report);
+        rows.bad_row(&keys::account(7), "it is nobody's", &mut report);
+        let named: Vec<_> = report.findings.into_iter().map(|f| f.object).collect();
+        assert_eq!(named, [Some(name(2)), None]);
     }
 }

@@ -6,7 +6,8 @@ use crate::store::check_node;
 use crate::tree::filter::Filter;
 use crate::tree::node::{Node, PagePtr};
 use bytes::Bytes;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 use types::HashMap;
 
 /// Nodes that are read ahead.
@@ -50,8 +51,8 @@ pub(super) struct OrderedWalk {
     keys: (Key, Option<Key>),
     /// Nodes were gone through before, by those of these keys.
     repeated: bool,
-    /// Nodes of which it was said that they are bad, by block and first key.
-    bad: BTreeSet<(u64, Key)>,
+    /// What nodes may hold of which it was said that they are bad: the first key, and the one behind the last.
+    bad: BTreeMap<Key, Option<Key>>,
     pub pages: Vec<PagePtr>,
     pub nodes: u64,
 }
@@ -77,6 +78,18 @@ impl OrderedWalk {
     pub fn wants_key(&self, key: &[u8]) -> bool {
         let (from, to) = &self.keys;
         key >= from.as_slice() && to.as_ref().is_none_or(|to| key < to.as_slice())
+    }
+
+    /// A node is bad; false when that was said.
+    fn note_bad(&mut self, item: &Item) -> bool {
+        self.bad.insert(item.low.clone(), item.high.clone()).is_none()
+    }
+
+    /// Whether the row of this key may be in a node that is bad.
+    pub fn is_lost(&self, key: &[u8]) -> bool {
+        let before = self.bad.range::<[u8], _>((Bound::Unbounded, Bound::Included(key)));
+        let high = before.map(|(_, high)| high.as_ref()).next_back();
+        high.is_some_and(|high| high.is_none_or(|high| high.as_slice() > key))
     }
 
     /// Whether a node comes for the first time: it is counted where its first key is wanted.
@@ -106,7 +119,7 @@ impl OrderedWalk {
             let Some(item) = self.stack.last().cloned() else { return Next::End };
             if !is_possible(item.ptr, self.end) {
                 self.stack.pop();
-                if self.bad.insert((item.ptr.block, item.low.clone())) {
+                if self.note_bad(&item) {
                     let why = "its pointer leads out of the device";
                     return Next::Bad(Box::new(item), why.into());
                 }
@@ -125,9 +138,7 @@ impl OrderedWalk {
             let checked = result.and_then(|bytes| check(&item, bytes));
             let node = match checked {
                 Ok(node) => node,
-                Err(why) if self.bad.insert((item.ptr.block, item.low.clone())) => {
-                    return Next::Bad(Box::new(item), why);
-                }
+                Err(why) if self.note_bad(&item) => return Next::Bad(Box::new(item), why),
                 Err(_) => continue,
             };
             self.nodes += u64::from(is_new);

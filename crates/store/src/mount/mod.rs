@@ -5,7 +5,8 @@
 //! 2. Read all copies of the superblock; the newest good one counts.
 //! 3. Walk the inner nodes of the tree: its blocks, and the bitmaps.
 //! 4. Read the log and replay it ([`replay`]); verify the data of the last big writes.
-//! 5. Repair a bad copy of the superblock; write a batch that makes the decisions permanent.
+//! 5. Repair a bad copy of the superblock and a bad label of the log's device, or write a superblock that says
+//!    what this program may write; then write a batch that makes the decisions permanent.
 //!
 //! Until step 5 nothing is written, so a failed mount changes nothing. A mount for reading only
 //! ([`MountReadOnly`]) leaves out the first and the last step, and passes over what is damaged.
@@ -25,16 +26,20 @@ use crate::gaps::Gaps;
 use crate::plan::Rows;
 use crate::store::inflight::{DATA, Io};
 use crate::store::{Parts, Store};
-use crate::superblock::{PLACES, Superblock, place};
+use crate::superblock::{FEATURES, PLACES, Superblock, place, places_of};
 use crate::tree::cache::PageCache;
 use crate::wal::Wal;
+use crate::wal::format::BadRecords;
 use crate::wal::scan::{Scan, Scanned, Witness};
 use bytes::Bytes;
 use io::Effects;
 use io::disk::{DevId, DiskDone, DiskError, WriteMode};
 use replay::Replay;
 use smallvec::smallvec;
-use supers::{Supers, check_identity, check_label, device_blocks, tail_places};
+use supers::{
+    Label, Supers, check_identity, check_label, device_blocks, first_batch_block, first_needed,
+    is_first_batch, label_of, no_label, tail_places,
+};
 use verify::{VERIFIES_IN_FLIGHT, Verify};
 use walk::{Visit, Walk, is_possible_root};
 
@@ -43,13 +48,15 @@ const NODES_IN_FLIGHT: usize = 64;
 
 #[derive(Debug)]
 enum Tag {
-    Flush,
+    Flush(DevId),
     Super(usize),
     Label,
+    FirstBatch,
     Node(Visit),
-    Log { at: u64 },
+    Log { at: u64, blocks: u64 },
     Verify(verify::Part),
-    Write { seq: Option<u64> },
+    Repair { dev: DevId, block: u64 },
+    Write { seq: u64 },
 }
 
 enum Phase {
@@ -59,6 +66,7 @@ enum Phase {
     Walk,
     Log,
     Verify,
+    Repair { left: usize },
     Write { left: usize },
     Over,
 }
@@ -72,6 +80,7 @@ pub struct Mount {
     phase: Phase,
     supers: Supers,
     sb: Option<Superblock>,
+    bad_label: bool,
     pages: PageCache,
     walk: Walk,
     scan: Option<Scan>,
@@ -95,6 +104,7 @@ impl Mount {
             phase: Phase::Flush,
             supers: Supers::default(),
             sb: None,
+            bad_label: false,
             pages,
             walk: Walk::default(),
             scan: None,
@@ -108,9 +118,9 @@ impl Mount {
 
     /// Issues the first operations.
     pub fn start(&mut self, fx: &mut Effects) {
-        self.io.flush(fx, DATA, Tag::Flush);
-        if self.devices.wal.is_some() {
-            self.io.flush(fx, DevId(1), Tag::Flush);
+        let log = self.devices.wal.is_some().then_some(DevId(1));
+        for dev in std::iter::once(DATA).chain(log) {
+            self.io.flush(fx, dev, Tag::Flush(dev));
         }
     }
 
@@ -139,8 +149,8 @@ impl Mount {
         fx: &mut Effects,
     ) -> Result<Option<Store>, MountError> {
         match tag {
-            Tag::Flush => {
-                self.read_ok(0, result)?;
+            Tag::Flush(dev) => {
+                result.map_err(|error| self.failed(dev, "flushing".into(), error))?;
                 if self.io.in_flight() == 0 {
                     self.read_supers(fx)?;
                 }
@@ -152,27 +162,36 @@ impl Mount {
                 }
                 self.super_read(fx)?;
             }
-            Tag::Label => {
-                if let Ok(block) = result {
-                    check_label(&block, self.sb(), &self.devices)?;
+            Tag::Label => self.label_read(result, fx)?,
+            Tag::FirstBatch => {
+                if !result.is_ok_and(|block| is_first_batch(&block, self.sb())) {
+                    return Err(no_label(&self.devices));
                 }
                 self.begin_walk(fx)?;
             }
             Tag::Node(visit) => {
-                match self.read_ok(visit.ptr.block, result) {
+                match result {
                     Ok(bytes) => self.node_read(visit, bytes)?,
-                    Err(why) => self.pass_over(why)?,
+                    Err(error) => self.pass_over(self.cannot_read(DATA, visit.ptr.block, error))?,
                 }
                 self.step_walk(fx)?;
             }
-            Tag::Log { at } => self.log_read(at, result, fx)?,
+            Tag::Log { at, blocks } => self.log_read(at, blocks, result, fx)?,
             Tag::Verify(part) => {
                 if let Ok(bytes) = result {
                     self.verify.read(part, &bytes);
                 }
                 self.step_verify(fx)?;
             }
-            Tag::Write { seq } => return self.written(seq, result),
+            Tag::Repair { dev, block } => {
+                let what = || format!("writing block {block}");
+                result.map_err(|error| self.failed(dev, what(), error))?;
+                if let Phase::Repair { left } = &mut self.phase {
+                    *left -= 1;
+                }
+                self.decide_if_repaired(fx)?;
+            }
+            Tag::Write { seq } => self.written(seq, result)?,
         }
         self.finish_if_written()
     }
@@ -185,8 +204,21 @@ impl Mount {
         self.devices.data.path.clone()
     }
 
-    fn read_ok(&self, block: u64, result: Result<Bytes, DiskError>) -> Result<Bytes, MountError> {
-        result.map_err(|error| MountError::Io { path: self.path(), block, error })
+    fn path_of(&self, dev: DevId) -> String {
+        let log = self.devices.wal.as_ref().filter(|_| dev != DATA);
+        log.unwrap_or(&self.devices.data).path.clone()
+    }
+
+    fn log_dev(&self) -> DevId {
+        DevId(self.sb().wal.dev)
+    }
+
+    fn failed(&self, dev: DevId, what: String, error: DiskError) -> MountError {
+        MountError::Io { path: self.path_of(dev), what, error }
+    }
+
+    fn cannot_read(&self, dev: DevId, block: u64, error: DiskError) -> MountError {
+        self.failed(dev, format!("reading block {block}"), error)
     }
 
     fn damaged(&self, place: impl Into<String>, what: impl Into<String>) -> MountError {
@@ -229,6 +261,20 @@ impl Mount {
         if self.devices.wal.is_some() {
             self.phase = Phase::Label;
             self.io.read(fx, DevId(1), 0, 1, Tag::Label);
+            return Ok(());
+        }
+        self.begin_walk(fx)
+    }
+
+    fn label_read(
+        &mut self,
+        result: Result<Bytes, DiskError>,
+        fx: &mut Effects,
+    ) -> Result<(), MountError> {
+        let label = check_label(result, self.sb(), &self.devices)?;
+        self.bad_label = label != Label::Good;
+        if label == Label::Gone {
+            self.io.read(fx, DevId(1), first_batch_block(self.sb()), 1, Tag::FirstBatch);
             return Ok(());
         }
         self.begin_walk(fx)
@@ -297,25 +343,19 @@ impl Mount {
     fn log_read(
         &mut self,
         at: u64,
+        blocks: u64,
         result: Result<Bytes, DiskError>,
         fx: &mut Effects,
     ) -> Result<(), MountError> {
-        match self.read_ok(at, result) {
-            Ok(bytes) => {
-                if let Some(scan) = &mut self.scan {
-                    scan.loaded(at, bytes);
-                }
-            }
-            Err(why) => {
-                self.pass_over(why)?;
-                self.scan = None;
-            }
+        let Some(scan) = &mut self.scan else {
+            // The log is at its end: nothing needs what stands there.
+            return self.step_verify(fx);
+        };
+        match result {
+            Ok(bytes) => scan.loaded(at, bytes),
+            Err(error) => scan.failed(at, blocks, error),
         }
-        if matches!(self.phase, Phase::Log) && self.scan.is_some() {
-            return self.step_log(fx);
-        }
-        // It was passed over with reads in flight: the last of them goes on.
-        if self.io.in_flight() == 0 { self.begin_verify(fx) } else { Ok(()) }
+        self.step_log(fx)
     }
 
     fn step_log(&mut self, fx: &mut Effects) -> Result<(), MountError> {
@@ -329,27 +369,49 @@ impl Mount {
                         self.pass_over(self.damaged(format!("log batch {seq}"), what))?;
                     }
                 }
-                Scanned::Rot { seq, block, what } => {
-                    let place = format!("log batch {seq} at block {block} of the log's device");
-                    let what = format!("{what}, but it is known to have been durable");
-                    self.pass_over(self.damaged(place, what))?;
-                    self.scan = None;
-                    return if self.io.in_flight() == 0 { self.begin_verify(fx) } else { Ok(()) };
-                }
                 Scanned::End { stale_life } => {
                     self.stale = stale_life;
                     return self.begin_verify(fx);
                 }
                 Scanned::Wait => break,
+                cut_off => {
+                    if let Some(why) = self.cut_off(&cut_off) {
+                        self.pass_over(why)?;
+                    }
+                    return self.begin_verify(fx);
+                }
             }
         }
         let Some(scan) = &mut self.scan else { return Ok(()) };
         let place = self.sb.as_ref().map(|sb| sb.wal);
         while let (Some(read), Some(place)) = (scan.wants(), place) {
-            let tag = Tag::Log { at: read.at };
+            let tag = Tag::Log { at: read.at, blocks: read.blocks };
             self.io.read(fx, DevId(place.dev), place.base + read.block, read.blocks, tag);
         }
         Ok(())
+    }
+
+    /// Why the log cannot be read to its end, if that is so.
+    fn cut_off(&self, scanned: &Scanned) -> Option<MountError> {
+        let path = self.path_of(self.log_dev());
+        let damaged = |seq, block, what| {
+            Some(self.damaged(format!("log batch {seq} at block {block} of {path}"), what))
+        };
+        match scanned {
+            Scanned::Wait | Scanned::Batch(_) | Scanned::End { .. } => None,
+            Scanned::Rot { seq, block, what } => {
+                damaged(seq, block, format!("{what}, but it is known to have been durable"))
+            }
+            Scanned::Unreadable { block, error, .. } => {
+                Some(self.cannot_read(self.log_dev(), *block, *error))
+            }
+            Scanned::Unknown { seq, why: BadRecords::Newer(kind), .. } => {
+                Some(MountError::NewerLog { path, seq: *seq, kind: *kind })
+            }
+            Scanned::Unknown { seq, block, why: BadRecords::Malformed(what) } => {
+                damaged(seq, block, format!("{what}, but its checksums are right"))
+            }
+        }
     }
 
     fn begin_verify(&mut self, fx: &mut Effects) -> Result<(), MountError> {
@@ -382,26 +444,48 @@ impl Mount {
             return Ok(());
         }
         self.check_space(&mut replay)?;
-        let sb = self.sb().clone();
-        let mut left = 0;
-        for index in self.supers.stale_places(&sb) {
-            left += 1;
-            let at = (DATA, place(index, sb.total_blocks));
-            self.io.write(
-                fx,
-                at,
-                smallvec![sb.encode(index)],
-                WriteMode::Durable,
-                Tag::Write { seq: None },
-            );
+        self.replay = Some(replay);
+        self.phase = Phase::Repair { left: self.repair(fx) };
+        self.decide_if_repaired(fx)
+    }
+
+    /// Writes what is to be right before anything comes into the log; gives the number of writes.
+    ///
+    /// A superblock that lacks features is followed by one that has them, in the other slot as ever, so that no
+    /// older program finds a log that it cannot read.
+    fn repair(&mut self, fx: &mut Effects) -> usize {
+        let Some(sb) = &mut self.sb else { return 0 };
+        let places = if sb.features == FEATURES {
+            self.supers.stale_places(sb)
+        } else {
+            (sb.features, sb.generation) = (FEATURES, sb.generation + 1);
+            places_of(sb.generation).to_vec()
+        };
+        let supers = places.iter().map(|i| (DATA, place(*i, sb.total_blocks), sb.encode(*i)));
+        let label = self.bad_label.then(|| (DevId(1), 0, label_of(sb)));
+        let writes: Vec<_> = supers.chain(label).collect();
+        let count = writes.len();
+        for (dev, block, bytes) in writes {
+            let tag = Tag::Repair { dev, block };
+            self.io.write(fx, (dev, block), smallvec![bytes], WriteMode::Durable, tag);
         }
+        count
+    }
+
+    fn decide_if_repaired(&mut self, fx: &mut Effects) -> Result<(), MountError> {
+        if !matches!(self.phase, Phase::Repair { left: 0 }) {
+            return Ok(());
+        }
+        let Some(mut replay) = self.replay.take() else { return Ok(()) };
+        let sb = self.sb().clone();
         let life = replay.life(&sb, self.stale, self.news);
         let same = life == replay.wal.life;
         replay.wal.begin_life(life);
+        let mut left = 0;
         if same {
             replay.wal.set_recorded(replay.next_txn - 1);
         } else {
-            left += self.write_decisions(&mut replay, &sb, fx)?;
+            left = self.write_decisions(&mut replay, &sb, fx)?;
         }
         self.replay = Some(replay);
         self.phase = Phase::Write { left };
@@ -436,26 +520,22 @@ impl Mount {
         let count = issue.writes.len();
         for (block, pieces) in issue.writes {
             let at = (DevId(sb.wal.dev), sb.wal.base + block);
-            self.io.write(fx, at, pieces, WriteMode::Durable, Tag::Write { seq: Some(issue.seq) });
+            self.io.write(fx, at, pieces, WriteMode::Durable, Tag::Write { seq: issue.seq });
         }
         Ok(count)
     }
 
-    fn written(
-        &mut self,
-        seq: Option<u64>,
-        result: Result<Bytes, DiskError>,
-    ) -> Result<Option<Store>, MountError> {
+    fn written(&mut self, seq: u64, result: Result<Bytes, DiskError>) -> Result<(), MountError> {
         if let Err(error) = result {
-            return Err(MountError::Log { path: self.path(), error });
+            return Err(MountError::Log { path: self.path_of(self.log_dev()), error });
         }
-        if let (Some(seq), Some(replay)) = (seq, &mut self.replay) {
+        if let Some(replay) = &mut self.replay {
             replay.wal.written(seq);
         }
         if let Phase::Write { left } = &mut self.phase {
             *left -= 1;
         }
-        self.finish_if_written()
+        Ok(())
     }
 
     fn finish_if_written(&mut self) -> Result<Option<Store>, MountError> {
@@ -502,7 +582,7 @@ pub(crate) fn fresh_allocator(sb: &Superblock) -> Allocator {
 
 /// A scan of the needed part of the log, and a replay to feed.
 pub(crate) fn begin_replay(sb: &Superblock, alloc: Allocator, budget: usize) -> (Scan, Replay) {
-    let from = if sb.rows.seq <= sb.blocks.seq { sb.rows } else { sb.blocks };
+    let from = first_needed(sb);
     let witness = Witness { durable_seq: sb.durable_seq, generation: sb.generation };
     // A batch that was there when the superblock was written may be of an older life.
     let life = if from.seq <= sb.durable_seq { 0 } else { sb.life };

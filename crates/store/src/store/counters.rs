@@ -71,6 +71,9 @@ pub struct Counters {
     pub read_errors: u64,
     /// Bytes discarded.
     pub discarded_bytes: u64,
+    /// Transactions that take more from a count of compressed extents than is in it: objects were changed under
+    /// another account before. Those of the log at the mount, too.
+    pub accounts_below_zero: u64,
     /// Rows that were passed over, since they are removed but not yet out of the tree.
     pub removed_rows_passed: u64,
     /// Lookups of tree nodes that were in memory.

@@ -321,6 +321,7 @@ impl Store {
             log_answer_ns,
             kept_blocks_read: self.blocks.hits(),
             kept_bytes: self.blocks.bytes() as u64,
+            accounts_below_zero: self.accounts.below_zero(),
             ..self.counters
         }
     }

@@ -367,8 +367,22 @@ pub(crate) fn encode_dropped(out: &mut Vec<u8>, txns: &[u64]) {
     });
 }
 
+/// Why records whose checksum is right cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadRecords {
+    /// One is of a kind that this program does not know.
+    Newer(u8),
+    Malformed(&'static str),
+}
+
+impl From<Malformed> for BadRecords {
+    fn from(why: Malformed) -> Self {
+        BadRecords::Malformed(why.0)
+    }
+}
+
 /// Reads all records of a batch.
-pub(crate) fn decode_records(bytes: &[u8], count: u32) -> Decoded<Vec<Entry>> {
+pub(crate) fn decode_records(bytes: &[u8], count: u32) -> Result<Vec<Entry>, BadRecords> {
     let mut r = Reader::new(bytes);
     let mut out = Vec::new();
     for _ in 0..count {
@@ -388,7 +402,7 @@ pub(crate) fn decode_records(bytes: &[u8], count: u32) -> Decoded<Vec<Entry>> {
                 Entry::Txn(Box::new(record))
             }
             KIND_DROPPED => Entry::Dropped(get_list(&mut body, |r| r.varint())?),
-            _ => return Err(Malformed("a log record of an unknown kind")),
+            _ => return Err(BadRecords::Newer(kind)),
         });
         body.finish()?;
     }

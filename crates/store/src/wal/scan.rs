@@ -8,15 +8,21 @@
 //!
 //! When only logged blocks of a proven batch are bad, the batch counts and the blocks are reported
 //! as bad when they are read.
+//!
+//! Much more is read than is needed. What the device cannot read is read again block by block, and a block
+//! that stays unreadable counts only where a batch is to be: there nobody knows whether one was acknowledged,
+//! and the scan ends. Behind the end of the log it is no witness. A batch whose checksums are right is as it was
+//! written: if it cannot be decoded, it is of a newer program or of a wrong one, and never taken for unfinished.
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
-use super::format::{Entry, HEADER_BYTES, Header, decode_records};
-use crate::codec::{Decoded, Malformed, block_crc};
+use super::format::{BadRecords, Entry, HEADER_BYTES, Header, decode_records};
+use crate::codec::{Malformed, block_crc};
 use crate::config::WalPlace;
 use crate::superblock::LogPos;
 use bytes::{Bytes, BytesMut};
 use io::BLOCK_BYTES;
-use std::collections::BTreeMap;
+use io::disk::DiskError;
+use std::collections::{BTreeMap, VecDeque};
 use types::Uuid;
 
 /// Blocks of one read.
@@ -25,6 +31,12 @@ const CHUNK_BLOCKS: u64 = 256;
 const CHUNKS_AHEAD: usize = 4;
 /// How far behind a bad batch a witness is searched; more than can be in flight at once.
 pub(super) const WITNESS_BLOCKS: u64 = 16 * 1024;
+/// Blocks that are read again one by one, in flight at a time.
+const AGAIN_IN_FLIGHT: usize = 16;
+/// With more unreadable blocks than that the device is given up: each may take it seconds.
+const MOST_UNREADABLE: usize = 256;
+/// What stands for a block that cannot be read.
+static NOTHING: [u8; BLOCK_BYTES] = [0; BLOCK_BYTES];
 
 /// A read the scan needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +76,18 @@ pub(crate) enum Scanned {
         block: u64,
         what: &'static str,
     },
+    /// A batch may be there, in a block that cannot be read.
+    Unreadable {
+        seq: u64,
+        block: u64,
+        error: DiskError,
+    },
+    /// A batch is as it was written, but this program cannot read it.
+    Unknown {
+        seq: u64,
+        block: u64,
+        why: BadRecords,
+    },
 }
 
 /// What is known about batches that were durable.
@@ -89,6 +113,24 @@ enum Mode {
 struct Bad {
     what: &'static str,
     candidate: Option<Box<ScannedBatch>>,
+    /// A block of it that cannot be read.
+    unreadable: Option<Unreadable>,
+}
+
+/// A block that cannot be read: its place in the endless log, and why.
+type Unreadable = (u64, DiskError);
+
+/// Why the next batch does not count.
+enum NotNext {
+    /// It was never finished, as far as can be seen.
+    Bad(Bad),
+    Unknown(BadRecords),
+}
+
+impl From<&'static str> for NotNext {
+    fn from(what: &'static str) -> Self {
+        NotNext::Bad(Bad { what, candidate: None, unreadable: None })
+    }
 }
 
 /// The scan.
@@ -104,6 +146,10 @@ pub(crate) struct Scan {
     chunks: BTreeMap<u64, Bytes>,
     asked: u64,
     flying: usize,
+    /// Blocks of reads that failed, to be read one by one.
+    again: VecDeque<u64>,
+    /// Those of them that cannot be read.
+    unreadable: BTreeMap<u64, DiskError>,
     /// Reading must get as far as this for the scan to go on.
     need: u64,
     stale_life: Option<u64>,
@@ -124,6 +170,8 @@ impl Scan {
             chunks: BTreeMap::new(),
             asked: from.at,
             flying: 0,
+            again: VecDeque::new(),
+            unreadable: BTreeMap::new(),
             need: from.at.saturating_add(1),
             stale_life: None,
         }
@@ -135,9 +183,17 @@ impl Scan {
 
     /// The next read to issue.
     pub fn wants(&mut self) -> Option<ScanRead> {
+        if matches!(self.mode, Mode::Over) || self.has_given_up() {
+            return None;
+        }
+        if !self.again.is_empty() {
+            let at = self.again.pop_front_if(|_| self.flying < AGAIN_IN_FLIGHT)?;
+            self.flying = self.flying.saturating_add(1);
+            return Some(ScanRead { at, block: at.checked_rem(self.place.blocks)?, blocks: 1 });
+        }
         let busy = self.flying.saturating_add(self.chunks.len());
         let far = self.asked >= self.need.max(self.next.at.saturating_add(1));
-        if matches!(self.mode, Mode::Over) || self.asked >= self.limit() {
+        if self.asked >= self.limit() {
             return None;
         }
         if busy >= CHUNKS_AHEAD && far {
@@ -156,6 +212,37 @@ impl Scan {
     pub fn loaded(&mut self, at: u64, bytes: Bytes) {
         self.flying = self.flying.saturating_sub(1);
         self.chunks.insert(at, bytes);
+    }
+
+    /// A read of [`Scan::wants`] of so many blocks failed.
+    pub fn failed(&mut self, at: u64, blocks: u64, error: DiskError) {
+        self.flying = self.flying.saturating_sub(1);
+        if blocks > 1 {
+            self.again.extend(at..at.saturating_add(blocks));
+            return;
+        }
+        self.unreadable.insert(at, error);
+        self.chunks.insert(at, Bytes::from_static(&NOTHING));
+    }
+
+    fn has_given_up(&self) -> bool {
+        self.unreadable.len() > MOST_UNREADABLE
+    }
+
+    /// The blocks of the device that could not be read.
+    pub fn unreadable(&self) -> impl Iterator<Item = (u64, DiskError)> {
+        self.unreadable.iter().map(|(at, error)| (self.ring_block(*at), *error))
+    }
+
+    /// The first of these blocks that cannot be read.
+    fn first_unreadable(&self, at: u64, n: u64) -> Option<Unreadable> {
+        let (at, error) = self.unreadable.range(at..at.saturating_add(n)).next()?;
+        Some((*at, *error))
+    }
+
+    fn stopped_by(&mut self, (at, error): Unreadable) -> Scanned {
+        self.mode = Mode::Over;
+        Scanned::Unreadable { seq: self.next.seq, block: self.ring_block(at), error }
     }
 
     /// Forgets what lies before `at`.
@@ -192,6 +279,16 @@ impl Scan {
 
     /// Goes on with what was read.
     pub fn next(&mut self) -> Scanned {
+        let next = self.go_on();
+        match self.unreadable.last_key_value() {
+            Some((at, error)) if self.has_given_up() && matches!(next, Scanned::Wait) => {
+                self.stopped_by((*at, *error))
+            }
+            _ => next,
+        }
+    }
+
+    fn go_on(&mut self) -> Scanned {
         loop {
             match &mut self.mode {
                 Mode::Over => return self.end(),
@@ -200,9 +297,14 @@ impl Scan {
                         return self.outdated(&batch.header);
                     }
                     Some(Ok(batch)) => return Scanned::Batch(batch),
-                    Some(Err(bad)) => {
+                    Some(Err(NotNext::Bad(bad))) => {
                         let next = self.next.at;
                         self.mode = Mode::Search { bad, next };
+                    }
+                    Some(Err(NotNext::Unknown(why))) => {
+                        self.mode = Mode::Over;
+                        let block = self.ring_block(self.next.at);
+                        return Scanned::Unknown { seq: self.next.seq, block, why };
                     }
                     None => return Scanned::Wait,
                 },
@@ -227,34 +329,42 @@ impl Scan {
         Scanned::End { stale_life: self.stale_life }
     }
 
-    fn next_batch(&mut self) -> Option<Result<Box<ScannedBatch>, Bad>> {
-        let bad = |what| Bad { what, candidate: None };
+    fn next_batch(&mut self) -> Option<Result<Box<ScannedBatch>, NotNext>> {
         let at = self.next.at;
         if at >= self.limit() {
-            return Some(Err(bad("nothing is there")));
+            return Some(Err("nothing is there".into()));
         }
+        let cannot_be_read = |unreadable| {
+            let bad = Bad { what: "it cannot be read", candidate: None, unreadable };
+            Some(Err(NotNext::Bad(bad)))
+        };
         let head = self.get(at, 1)?;
+        if let Some(block) = self.first_unreadable(at, 1) {
+            return cannot_be_read(Some(block));
+        }
         let (header, crc) = match Header::decode(&head) {
             Ok(found) if self.follows(&found.0) => found,
-            Ok(_) => return Some(Err(bad("another batch stands in its place"))),
-            Err(Malformed(what)) => return Some(Err(bad(what))),
+            Ok(_) => return Some(Err("another batch stands in its place".into())),
+            Err(Malformed(what)) => return Some(Err(what.into())),
         };
         let total = header.blocks();
         if at.saturating_add(total) > self.limit() {
-            return Some(Err(bad("it is longer than the log")));
+            return Some(Err("it is longer than the log".into()));
         }
         let bytes = self.get(at, total)?;
-        Some(match check_batch(header, crc, &bytes) {
-            Err(Malformed(what)) => Err(bad(what)),
-            Ok(batch) if !batch.bad_blocks.is_empty() => {
-                let candidate = Some(Box::new(batch));
-                Err(Bad { what: "a logged block is damaged", candidate })
-            }
-            Ok(batch) => {
+        if let Some(block) = self.first_unreadable(at, u64::from(header.head_blocks)) {
+            return cannot_be_read(Some(block));
+        }
+        let unreadable = self.first_unreadable(at, total);
+        Some(check_batch(header, crc, &bytes).and_then(|batch| {
+            let batch = Box::new(batch);
+            if unreadable.is_none() && batch.bad_blocks.is_empty() {
                 self.accept(&batch);
-                Ok(Box::new(batch))
+                return Ok(batch);
             }
-        })
+            let what = "a logged block is damaged";
+            Err(NotNext::Bad(Bad { what, candidate: Some(batch), unreadable }))
+        }))
     }
 
     fn follows(&self, header: &Header) -> bool {
@@ -285,13 +395,16 @@ impl Scan {
         let proven = self.witness.durable_seq >= missing;
         let limit = self.limit().min(self.next.at.saturating_add(WITNESS_BLOCKS));
         loop {
-            let Mode::Search { next, .. } = &mut self.mode else { return None };
+            let Mode::Search { next, bad } = &mut self.mode else { return None };
             if proven {
                 return self.proven();
             }
             let at = *next;
             if at >= limit {
-                return Some(self.end());
+                return Some(match bad.unreadable {
+                    Some(block) => self.stopped_by(block),
+                    None => self.end(),
+                });
             }
             *next = at.saturating_add(1);
             let Some(block) = self.get(at, 1) else {
@@ -343,15 +456,16 @@ impl Scan {
 }
 
 /// Checks everything behind the header.
-fn check_batch(header: Header, crc: u32, bytes: &Bytes) -> Decoded<ScannedBatch> {
+fn check_batch(header: Header, crc: u32, bytes: &Bytes) -> Result<ScannedBatch, NotNext> {
+    let malformed = |what| NotNext::Unknown(BadRecords::Malformed(what));
     let head = (header.head_blocks as usize).saturating_mul(BLOCK_BYTES);
     let end = HEADER_BYTES.saturating_add(header.record_bytes as usize);
-    let records = bytes.get(HEADER_BYTES..end).ok_or(Malformed("a batch ends too early"))?;
+    let records = bytes.get(HEADER_BYTES..end).ok_or("a batch ends too early")?;
     if denc::crc32c(0xffff_ffff, records) != header.record_crc {
-        return Err(Malformed("its records have a wrong checksum"));
+        return Err("its records have a wrong checksum".into());
     }
-    let entries = decode_records(records, header.records)?;
-    let data = bytes.get(head..).ok_or(Malformed("a batch ends too early"))?;
+    let entries = decode_records(records, header.records).map_err(NotNext::Unknown)?;
+    let data = bytes.get(head..).ok_or(malformed("a batch ends too early"))?;
     let crcs = entries.iter().flat_map(|entry| match entry {
         Entry::Txn(record) => record.blocks.iter().map(|(_, crc)| *crc).collect(),
         Entry::Dropped(_) => Vec::new(),
@@ -359,13 +473,13 @@ fn check_batch(header: Header, crc: u32, bytes: &Bytes) -> Decoded<ScannedBatch>
     let mut bad_blocks = Vec::new();
     let mut blocks = data.chunks_exact(BLOCK_BYTES);
     for (i, crc) in crcs.enumerate() {
-        let block = blocks.next().ok_or(Malformed("a batch lacks logged blocks"))?;
+        let block = blocks.next().ok_or(malformed("a batch lacks logged blocks"))?;
         if block_crc(block) != crc {
             bad_blocks.push(i as u32);
         }
     }
     if blocks.next().is_some() {
-        return Err(Malformed("a batch has too many logged blocks"));
+        return Err(malformed("a batch has too many logged blocks"));
     }
     Ok(ScannedBatch { header, crc, entries, bad_blocks })
 }

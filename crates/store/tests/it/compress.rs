@@ -90,6 +90,28 @@ fn what_is_compressed_takes_less_and_is_counted_by_account() {
     assert_clean(&mut rig.unmount(), &config, "at the end");
 }
 
+/// The count of an account cannot become less than nothing. That one would have to is told: it is a mistake of whoever
+/// changes an object under another account than it was written under.
+#[test]
+fn what_is_taken_from_an_account_that_does_not_have_it_is_told() {
+    let mut rig = Rig::new(1, &[16 << 20], &tiny_config());
+    let remove = |account, n| {
+        let mut txn = Transaction::new(0);
+        txn.account = account;
+        txn.remove(&key(n));
+        txn
+    };
+    let mut txn = compressed(5);
+    txn.write(&key(1), 0, text(1 << 18).into()).write(&key(2), 0, text(1 << 18).into());
+    rig.commit(&txn);
+    rig.commit(&remove(5, 1));
+    assert_eq!(rig.store.counters().accounts_below_zero, 0);
+    let before = of(&rig, 5);
+    rig.commit(&remove(0, 2));
+    assert_eq!(rig.store.counters().accounts_below_zero, 1);
+    assert_eq!((of(&rig, 0), of(&rig, 5)), (Compressed::default(), before));
+}
+
 #[test]
 fn what_cannot_be_compressed_enough_is_written_as_it_is() {
     let mut rig = Rig::new(1, &[16 << 20], &tiny_config());

@@ -8,7 +8,7 @@ use fastrand::Rng;
 use io::BLOCK_BYTES;
 use io::disk::DevId;
 use store::model::Model;
-use store::{Config, Expect, ReadSet, StoreError, SubmitError};
+use store::{Config, Expect, MountError, ReadSet, StoreError, SubmitError};
 use types::ObjectKey;
 
 const DATA: DevId = DevId(0);
@@ -130,6 +130,37 @@ fn log_batches() {
         mounted += u64::from(use_it(disk, &mut rng));
     }
     println!("{mounted} of {tries} mounted");
+}
+
+/// What was acknowledged is not dropped by a program that is too old to read it, or has a bug.
+#[test]
+fn a_whole_batch_that_cannot_be_decoded_is_never_taken_for_an_unfinished_one() {
+    let (crashed, _) = images();
+    let seq = |b: &u64| u64::from_le_bytes(crashed.block(DATA, *b)[40..48].try_into().unwrap());
+    let heads = (16..144).filter(|b| crashed.block(DATA, *b).starts_with(b"LoligoWA"));
+    let last = heads.max_by_key(seq).unwrap();
+    // The kind of its first record, and the length of it.
+    for (at, value) in [(128, 9), (129, 255)] {
+        let mut disk = crashed.clone();
+        let blocks = u32_at(&disk.block(DATA, last), 64) as u64;
+        let mut bytes: Vec<u8> = (last..last + blocks).flat_map(|b| disk.block(DATA, b)).collect();
+        bytes[at] = value;
+        let sum = crc(&bytes[128..128 + u32_at(&bytes, 56)]);
+        bytes[60..64].copy_from_slice(&sum.to_le_bytes());
+        bytes[12..16].fill(0);
+        let sum = crc(&bytes[..128]);
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        for (b, data) in (last..).zip(bytes.chunks(BLOCK_BYTES)) {
+            disk.poke(DATA, b, data.try_into().unwrap());
+        }
+        assert!(fsck(&mut disk.clone(), &tiny_config()).is_damaged());
+        match mount(&mut disk, &tiny_config(), Expect::default()) {
+            Err(MountError::NewerLog { kind: 9, .. }) if value == 9 => {}
+            Err(MountError::Damaged { .. }) if value != 9 => {}
+            Err(why) => panic!("{why}"),
+            Ok(_) => panic!("a batch was dropped"),
+        }
+    }
 }
 
 #[test]

@@ -122,6 +122,84 @@ fn a_newer_format_is_not_touched() {
     assert!(matches!(why, MountError::Newer { found: 2, known: 1, .. }), "{why:?}");
 }
 
+fn features(disk: &Disk) -> u8 {
+    let end = (8 << 20) / 4096;
+    let copies = [0, 1, end - 2, end - 1].map(|block| disk.block(DATA, block));
+    let generation = |b: &[u8]| u64::from_le_bytes(b[80..88].try_into().unwrap());
+    copies.iter().max_by_key(|copy| generation(&copy[..])).unwrap()[12]
+}
+
+/// An older program must not come to a log that has records which it does not know.
+#[test]
+fn a_superblock_has_all_features_before_anything_comes_into_the_log() {
+    let config = tiny_config();
+    let mut rig = Rig::new(1, &[8 << 20], &config);
+    let mut txn = Transaction::new(0);
+    rig.commit(txn.set_attr(&key(1), bytes(b"a"), bytes(b"v")));
+    let mut old = rig.disk;
+    old.crash(|_, _, _| true);
+    let end = (8 << 20) / 4096;
+    for block in [0, 1, end - 2, end - 1] {
+        if old.block(DATA, block) != [0; BLOCK_BYTES] {
+            forge(&mut old, block, 12, 7);
+        }
+    }
+    assert_eq!(features(&old), 7);
+    let batches =
+        |disk: &Disk| (16..144).filter(|b| disk.block(DATA, *b).starts_with(b"LoligoWA")).count();
+    let mut wrote = false;
+    for steps in 0.. {
+        let mut disk = old.clone();
+        let mounted = mount_until(&mut disk, &config, Expect::default(), steps);
+        let is_over = mounted.is_some_and(|store| store.is_ok());
+        for keeps in [false, true] {
+            let mut disk = disk.clone();
+            disk.crash(|_, _, _| keeps);
+            if batches(&disk) > batches(&old) {
+                wrote = true;
+                assert_eq!(features(&disk), 15, "after {steps} steps");
+            }
+            let mut rig = Rig::open(disk, &config).unwrap();
+            assert_eq!(rig.object(&key(1)).unwrap().unwrap().attrs.len(), 1);
+            assert_clean(&mut rig.unmount(), &config, "after the crash");
+        }
+        if is_over {
+            break;
+        }
+    }
+    assert!(wrote, "nothing came into the log");
+}
+
+/// The label of the log's device guards from the wrong device, and no more.
+#[test]
+fn a_bad_label_of_the_logs_device_is_noted_and_repaired() {
+    let config = tiny_config();
+    let log = DevId(1);
+    let mut rig = Rig::new(1, &[8 << 20, 1 << 20], &config);
+    let mut txn = Transaction::new(0);
+    rig.commit(txn.set_attr(&key(1), bytes(b"a"), bytes(b"v")));
+    let mut disk = rig.disk;
+    disk.crash(|_, _, _| true);
+    let good = disk.block(log, 0);
+    let (mut rotten, mut gone) = (disk.clone(), disk.clone());
+    rotten.flip(log, 0, 8 * 100);
+    gone.flip(log, 0, 3);
+    for mut bad in [rotten.clone(), gone.clone()] {
+        let report = fsck(&mut bad.clone(), &config);
+        let found: Vec<_> = report.findings.iter().map(|f| f.severity).collect();
+        assert_eq!(found, [Severity::Note], "{report:?}");
+        mount(&mut bad, &config, Expect::default()).unwrap();
+        assert_eq!(bad.block(log, 0), good);
+        assert_clean(&mut bad, &config, "repaired");
+    }
+    // Nothing on the device is of this store.
+    for block in 16..(1 << 20) / 4096 {
+        gone.poke(log, block, [0; BLOCK_BYTES]);
+    }
+    assert!(fsck(&mut gone.clone(), &config).is_damaged());
+    assert!(matches!(expect_error(&mut gone, Expect::default()), MountError::LogDevice { .. }));
+}
+
 #[test]
 fn any_one_copy_of_the_superblock_is_enough() {
     let config = tiny_config();

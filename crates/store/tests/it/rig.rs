@@ -117,17 +117,18 @@ pub fn mount_until(
 
 /// Checks the whole store.
 pub fn fsck(disk: &mut Disk, config: &Config) -> FsckReport {
-    let fsck = Fsck::new(disk.devices(), true, config);
-    run_fsck(disk, fsck)
+    let mut fsck = Fsck::new(disk.devices(), true, config);
+    run_fsck(disk, &mut fsck, |_| {})
 }
 
 /// The same with memory for so many objects.
 pub fn fsck_in_parts(disk: &mut Disk, config: &Config, objects: usize) -> FsckReport {
-    let fsck = Fsck::new(disk.devices(), true, config).objects_at_a_time(objects);
-    run_fsck(disk, fsck)
+    let mut fsck = Fsck::new(disk.devices(), true, config).objects_at_a_time(objects);
+    run_fsck(disk, &mut fsck, |_| {})
 }
 
-fn run_fsck(disk: &mut Disk, mut fsck: Fsck) -> FsckReport {
+/// Carries out a check; it is looked at after each step.
+pub fn run_fsck(disk: &mut Disk, fsck: &mut Fsck, mut look: impl FnMut(&Fsck)) -> FsckReport {
     let mut fx = Effects::new();
     if let Some(report) = fsck.start(&mut fx) {
         return report;
@@ -138,7 +139,9 @@ fn run_fsck(disk: &mut Disk, mut fsck: Fsck) -> FsckReport {
             disk.submit(token, op);
         }
         let done = disk.complete().expect("a check waits for nothing but the disk");
-        if let Some(report) = fsck.handle(done, &mut fx) {
+        let outcome = fsck.handle(done, &mut fx);
+        look(fsck);
+        if let Some(report) = outcome {
             assert!(disk.complete().is_none() && disk.writes == written);
             return report;
         }

@@ -13,7 +13,8 @@
 use crate::disk::{Disk, Written};
 use crate::r#gen::{Flavour, Gen};
 use crate::rig::{
-    Rig, Taken, assert_clean, fsck, fsck_in_parts, mount, outline_config, tiny_config,
+    Rig, Taken, assert_clean, bytes, fsck, fsck_in_parts, key, mount, outline_config, run_fsck,
+    tiny_config,
 };
 use fastrand::Rng;
 use io::disk::DevId;
@@ -21,9 +22,10 @@ use io::{BLOCK_BYTES, Effects, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use store::model::Model;
 use store::{
-    Config, Expect, FsckReport, Miss, MountError, MountReadOnly, ReadSet, ReadStore, Store,
-    StoreError, StoreEvent,
+    Config, Expect, Finding, Fsck, FsckReport, Miss, MountError, MountReadOnly, ReadSet, ReadStore,
+    Store, StoreError, StoreEvent, Transaction,
 };
+use types::ObjectKey;
 
 /// Pieces of damage that are tried on one store before another is filled.
 const PER_STORE: u64 = 250;
@@ -306,12 +308,12 @@ fn rescue(filled: &Filled, mut disk: Disk, what: &str) -> u64 {
 }
 
 /// A store that is only read.
-struct Reader {
-    store: ReadStore,
+pub struct Reader {
+    pub store: ReadStore,
 }
 
 impl Reader {
-    fn open(disk: &mut Disk, config: &Config) -> Result<Reader, MountError> {
+    pub fn open(disk: &mut Disk, config: &Config) -> Result<Reader, MountError> {
         let mut fx = Effects::new();
         let mut mount = MountReadOnly::new(disk.devices(), config.clone());
         if let Some(why) = mount.start(&mut fx) {
@@ -327,7 +329,7 @@ impl Reader {
         }
     }
 
-    fn run<T>(
+    pub fn run<T>(
         &mut self,
         disk: &mut Disk,
         f: impl Fn(&Store, &ReadSet) -> Result<T, Miss>,
@@ -520,4 +522,52 @@ fn misdirected_writes() {
     });
     println!("{tries} misdirected writes: {tally:?}");
     assert!(tally.refused > 0 && tally.unreadable > 0);
+}
+
+/// Every node of the tree is damaged once: what is not listed is said to be lost, and what is said of a row names the
+/// object whose row it is.
+#[test]
+fn what_a_list_of_objects_may_lack_is_known() {
+    let config = tiny_config();
+    let mut rig = Rig::new(3, &[16 << 20], &config);
+    for n in 0..400 {
+        let mut txn = Transaction::new(0);
+        txn.write(&key(n), 0, vec![n as u8; 9000].into()).set_attr(
+            &key(n),
+            bytes(b"name"),
+            vec![7; 300].into(),
+        );
+        rig.commit(&txn);
+    }
+    rig.sleep();
+    // In the log alone: patches of rows that are in the tree.
+    for n in (0..400).step_by(20) {
+        let mut txn = Transaction::new(0);
+        rig.commit(txn.write(&key(n), 0, vec![8; 4096].into()));
+    }
+    let mut disk = rig.disk;
+    disk.crash(|_, _, _| true);
+    let (first, end) = (ObjectKey::from_bytes(b""), ObjectKey::from_bytes(&[0xff; 9]));
+    let list = |disk: &mut Disk| {
+        let mut fsck = Fsck::new(disk.devices(), false, &config).listing();
+        let report = run_fsck(disk, &mut fsck, |_| {});
+        (report, fsck.take_objects().len())
+    };
+    assert_eq!(list(&mut disk.clone()).1, 400);
+    let (mut lists, mut rows) = (0, 0);
+    for (dev, block) in disk.written() {
+        if !disk.block(dev, block).starts_with(b"LoTN") {
+            continue;
+        }
+        let mut bad = disk.clone();
+        bad.flip(dev, block, 8 * 100);
+        let (report, count) = list(&mut bad);
+        let may_lack = report.may_lack(&first, &end);
+        assert!(count == 400 || may_lack, "block {block}: {count}");
+        lists += u64::from(may_lack);
+        rows += u64::from(report.is_damaged() && !may_lack);
+        let is_there = |f: &Finding| !f.what.contains("a row that is not there");
+        assert!(report.findings.iter().all(is_there), "block {block}: {report:?}");
+    }
+    assert!(lists > 0 && rows > 0, "{lists} of names, {rows} of others");
 }

@@ -139,3 +139,8 @@ fn feature_1_opens() {
 fn direct_1_opens() {
     opens("direct-1.blocks", direct_history);
 }
+
+#[test]
+fn feature_8_opens() {
+    opens("feature-8.blocks", direct_history);
+}
