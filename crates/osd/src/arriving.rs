@@ -18,7 +18,7 @@ use pg::{EntryKind, LogRecord};
 use smallvec::SmallVec;
 use store::Transaction;
 use types::testing::{Probe, hit};
-use types::{HObject, ObjectKey, OsdId, PgId};
+use types::{HObject, ObjectKey, OsdId, PgId, PoolId};
 
 const PREFIX: &[u8] = b"arriving/";
 
@@ -30,17 +30,19 @@ pub(crate) struct Temporary {
     start: u64,
     number: u64,
     parts: u64,
+    /// Of the object: what compression does to it is counted by pool, also when it is removed after a crash.
+    pool: PoolId,
 }
 
 impl Temporary {
     /// The first one since a start, see [`Temporary::start`].
     pub fn first(start: u64) -> Self {
-        Temporary { start, number: 0, parts: 1 }
+        Temporary { start, number: 0, parts: 1, pool: PoolId(0) }
     }
 
-    /// One for another object.
-    fn another(self) -> Self {
-        Temporary { number: self.number + 1, ..self }
+    /// One for another object, of this pool.
+    fn another(self, pool: PoolId) -> Self {
+        Temporary { number: self.number + 1, parts: 1, pool, ..self }
     }
 
     /// The same with one part more.
@@ -50,8 +52,8 @@ impl Temporary {
 
     /// Its name.
     pub fn key(self) -> ObjectKey {
-        let Temporary { start, number, parts } = self;
-        let name = [PREFIX, format!("{start:x}.{number:x}.{parts:x}").as_bytes()].concat();
+        let Temporary { start, number, parts, pool } = self;
+        let name = [PREFIX, format!("{pool}/{start:x}.{number:x}.{parts:x}").as_bytes()].concat();
         let temporary = own_object(name);
         debug_assert_eq!(temporary.pool, META_POOL);
         temporary.to_key()
@@ -84,7 +86,7 @@ impl Transfers {
             return Some(Place::Object);
         }
         if first {
-            *new = new.another();
+            *new = new.another(m.object.pool);
             return Some(Place::Begins(*new));
         }
         let before = *self.gathering.get(&(from, m.object.clone()))?;
@@ -197,7 +199,9 @@ mod tests {
     fn no_name_comes_twice() {
         let mut names = BTreeSet::new();
         for start in [0x11, 0x111] {
-            let each = std::iter::successors(Some(Temporary::first(start)), |t| Some(t.another()));
+            let each = std::iter::successors(Some(Temporary::first(start)), |t| {
+                Some(t.another(PoolId(3)))
+            });
             for first in each.take(20) {
                 let second = first.with_next();
                 names.extend([first, second, second.with_next()].map(Temporary::key));
