@@ -172,6 +172,7 @@ fn new_image(
         refreshing: false,
         refresh_failures: (0, None),
         maintaining: false,
+        can_stop: false,
         writes_running: 0,
         ios_running: 0,
         user_ops: 0,
