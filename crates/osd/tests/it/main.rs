@@ -29,3 +29,4 @@ mod share;
 mod split;
 mod trim;
 mod unfound;
+mod watch;
