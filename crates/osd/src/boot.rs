@@ -280,6 +280,7 @@ impl Daemon {
         }
         // First, so that what the PGs have to say finds its way.
         self.update_peers(fx);
+        let before = old.clone();
         for (i, map) in taken.maps.iter().enumerate() {
             if i == 0 && taken.gap {
                 self.skip_to(map, fx);
@@ -289,6 +290,7 @@ impl Daemon {
             old = map.clone();
             self.after_map(map, fx);
         }
+        self.follow_blocklist(&before);
         // Clients may have heard that they are to hold their writes: those are not kept here, then.
         self.retry_blocked |= !self.blocked.is_empty();
         self.release_waiting(fx);

@@ -5,6 +5,7 @@ use crate::host::{OpId, Source};
 use crate::ops::{self, Finished, Reader, Scene, Sender, Stop, WatchEffect};
 use crate::watch::{Expired, NewNotify, WatchOut};
 use io::Effects;
+use maps::OsdMap;
 use std::time::Duration;
 use store::{ReadSet, StoreError, SubmitError};
 use types::{Errno, HObject, PgId};
@@ -31,7 +32,6 @@ impl Daemon {
         let op = self.ops.get(&id)?;
         let (link, from, head) = (op.link, op.sender.name, op.head());
         let connected = self.sessions.get(link).is_some().then_some(link);
-        self.load_watches(pgid, &head);
         let mut out = Vec::new();
         let mut failed = None;
         for effect in effects {
@@ -39,8 +39,16 @@ impl Daemon {
             let room_bytes = if notifies { self.notify_room() } else { 0 };
             let watches = &mut self.pgs.get_mut(&pgid)?.watches;
             match effect {
+                WatchEffect::Load { watches: stored } => {
+                    if watches.count(&head) < stored {
+                        self.load_watches(pgid, &head);
+                    }
+                }
                 WatchEffect::Connect(w) => {
                     watches.connect(now, &head, &w, connected, &mut out);
+                    if self.maps.current().is_blocklisted(&w.addr) {
+                        self.shut_watchers_out([pgid]);
+                    }
                 }
                 WatchEffect::Remove { cookie } => watches.remove(&head, (from, cookie), &mut out),
                 WatchEffect::Ping { cookie } => {
@@ -69,6 +77,65 @@ impl Daemon {
         (self.limits.request_bytes / NOTIFY_PART).saturating_sub(held)
     }
 
+    /// What a write did of watches that was in the log before its interval ended, and is answered as a
+    /// duplicate: the watches follow what is stored.
+    pub(crate) fn follow_stored_watches(
+        &mut self,
+        id: OpId,
+        pgid: PgId,
+        fx: &mut Effects,
+    ) -> Result<(), Stop> {
+        let Some(op) = self.ops.get(&id) else { return Ok(()) };
+        let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(()) };
+        let (from, head) = (op.sender.name, op.head());
+        let asked = || op.request.ops.iter().filter(|sub| sub.code == OpCode::WATCH);
+        if host.watches.count(&head) == 0 && asked().next().is_none() {
+            return Ok(());
+        }
+        let connected = self.sessions.get(op.link).is_some().then_some(op.link);
+        let reader = Reader { store: &self.store, set: &op.reads };
+        let stored = reader.object(&head.to_key())?.map_or_else(Vec::new, |s| s.meta.watches);
+        let mut out = Vec::new();
+        for own in asked().map(|sub| sub.args.watch()) {
+            let key = (from, own.cookie);
+            match stored.iter().find(|w| (w.watcher, w.cookie) == key) {
+                Some(w) if own.op != watch_op::UNWATCH => {
+                    host.watches.connect(self.now.mono, &head, w, connected, &mut out);
+                }
+                // Who ended it himself is not told.
+                None => host.watches.remove(&head, key, &mut out),
+                Some(_) => {}
+            }
+        }
+        // Writes that are not committed do it themselves.
+        if host.objects.get(&head).is_none_or(|queue| queue.writing == 0) {
+            host.watches.follow(&head, &stored, &mut out);
+        }
+        self.shut_watchers_out([pgid]);
+        self.send_watch_out(pgid, out, fx);
+        Ok(())
+    }
+
+    /// Ends the watches of clients that are on the blocklist (`check_blocklisted_watchers`).
+    pub(crate) fn shut_watchers_out(&mut self, pgids: impl IntoIterator<Item = PgId>) {
+        let (map, now) = (self.maps.current(), self.now.mono);
+        if map.blocklist.is_empty() {
+            return;
+        }
+        for pgid in pgids {
+            if let Some(host) = self.pgs.get_mut(&pgid) {
+                host.watches.shut_out(now, |addr| map.is_blocklisted(addr));
+            }
+        }
+    }
+
+    /// The same where a map has another blocklist than the one before.
+    pub(crate) fn follow_blocklist(&mut self, old: &OsdMap) {
+        if old.blocklist != self.maps.current().blocklist {
+            self.shut_watchers_out(self.pgs.keys().copied().collect::<Vec<_>>());
+        }
+    }
+
     /// Watches that are stored with an object come to life when it is first used here.
     fn load_watches(&mut self, pgid: PgId, head: &HObject) {
         let reads = ReadSet::new();
@@ -78,6 +145,7 @@ impl Daemon {
             && let Some(host) = self.pgs.get_mut(&pgid)
         {
             host.watches.load(self.now.mono, head, &stored.meta.watches);
+            self.shut_watchers_out([pgid]);
         }
     }
 
@@ -119,11 +187,15 @@ impl Daemon {
             (self.maps.pool_snaps(pgid.pool), self.maps.pool_compression(pgid.pool));
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let (object, key) = (&expired.object, expired.key);
+        // What its client has sent meanwhile stands in line, or is on its way to the other copies.
+        let mut requests = self.ops.values().filter(|op| op.pgid() == pgid);
+        let is_heard_of = requests.any(|op| op.sender.name == key.0 && op.head() == *object);
         let usable = host.pg.accepts_io()
             && host.pg.readiness(object) == pg::Readiness::Ready
             && host.is_settled()
             && !host.scrub.holds(object)
-            && host.watches.is_expired(&expired);
+            && host.watches.is_expired(&expired)
+            && !is_heard_of;
         if !usable {
             // It is asked for again soon.
             return;

@@ -54,20 +54,27 @@ impl Daemon {
     /// A request that was applied already is answered as then; one in flight is joined. This is
     /// looked up when a request is about to run, not when it arrives: its first sending may stand
     /// in the same queue.
-    fn answer_duplicate(&mut self, id: OpId, pgid: PgId) -> bool {
-        let Some(op) = self.ops.get_mut(&id) else { return true };
-        let Some(host) = self.pgs.get_mut(&pgid) else { return true };
-        let Some(dup) = host.pg.log().find_request(&op.reqid) else { return false };
+    ///
+    /// # Errors
+    /// It is one, but something must be done first.
+    fn answer_duplicate(&mut self, id: OpId, pgid: PgId, fx: &mut Effects) -> Result<bool, Stop> {
+        let Some(op) = self.ops.get_mut(&id) else { return Ok(true) };
+        let Some(host) = self.pgs.get_mut(&pgid) else { return Ok(true) };
+        let Some(dup) = host.pg.log().find_request(&op.reqid) else { return Ok(false) };
         if planted(Bug::DupApplied) {
-            return false;
+            return Ok(false);
         }
         if let Some(write) = host.in_flight.get_mut(dup.version) {
             hit(Probe::DuplicateInFlight);
             op.trace.mark(self.now.mono, Mark::WaitingForDuplicate);
             write.duplicates.push(id);
-            return true;
+            return Ok(true);
         }
         hit(Probe::DuplicateAnswered);
+        if dup.result >= 0 {
+            self.follow_stored_watches(id, pgid, fx)?;
+        }
+        let Some(op) = self.ops.get(&id) else { return Ok(true) };
         let epoch = self.maps.epoch();
         let mut reply = MOsdOpReply::answer(&op.request, epoch);
         reply.result = dup.result;
@@ -79,7 +86,7 @@ impl Daemon {
         }
         let reply = reply.with_versions(dup.version, dup.user_version);
         self.reply_op(id, reply);
-        true
+        Ok(true)
     }
 
     /// Runs them when what the log has deleted of the object is gone.
@@ -191,8 +198,12 @@ impl Daemon {
     fn attempt(&mut self, id: OpId, pgid: PgId, fx: &mut Effects) -> Ran {
         let Some(op) = self.ops.get(&id) else { return Ran::Done };
         let (writes, is_shut_out) = (op.class.writes, self.is_shut_out(op));
-        if writes && self.answer_duplicate(id, pgid) {
-            return Ran::Done;
+        if writes {
+            match self.answer_duplicate(id, pgid, fx) {
+                Ok(false) => {}
+                Ok(true) => return Ran::Done,
+                Err(stop) => return self.op_stopped(id, pgid, stop, fx),
+            }
         }
         // It may have been shut out while it waited: whoever took its lock relies on that.
         if is_shut_out {
@@ -349,6 +360,7 @@ impl Daemon {
     }
 
     fn finish_read(&mut self, id: OpId, pgid: PgId, mut finished: ops::Finished, fx: &mut Effects) {
+        debug_assert!(finished.change.is_none(), "what was taken for a read changes something");
         let Some(op) = self.ops.get(&id) else { return };
         let epoch = self.maps.epoch();
         let mut reply = MOsdOpReply::answer(&op.request, epoch);

@@ -187,6 +187,9 @@ impl Daemon {
         let Some(host) = leads else {
             if self.will_lead(pgid) {
                 self.hold_for_pg(id, fx);
+            } else if self.is_for_any_copy(op) {
+                // Its client sends it to the primary then, and would wait for us for ever.
+                self.refuse_op(id, Errno::EAGAIN);
             } else {
                 // Not ours: the client sends it again when its map changes.
                 self.drop_op(id);
@@ -214,6 +217,15 @@ impl Daemon {
     fn will_lead(&self, pgid: PgId) -> bool {
         let map = self.maps.current();
         map.pool(pgid.pool).is_some() && mapping(map, pgid).acting_primary == Some(self.cfg.id)
+    }
+
+    /// Whether its client lets any copy of the PG answer it, and chose ours.
+    fn is_for_any_copy(&self, op: &ClientOp) -> bool {
+        let anywhere = flags::BALANCE_READS | flags::LOCALIZE_READS;
+        let (map, pgid) = (self.maps.current(), op.pgid());
+        !op.class.writes
+            && op.request.flags & anywhere != 0
+            && mapping(map, pgid).acting.contains(&self.cfg.id)
     }
 
     /// A request waits for its PG to be made; see [`Daemon::release_ops`].

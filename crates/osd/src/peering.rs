@@ -324,6 +324,7 @@ impl Daemon {
         let members = host.pg.mapping().acting.iter().copied().filter(|o| o.is_some());
         let members: Vec<_> = members.collect();
         host.in_flight.begin(members, host.pg.last_update());
+        host.watches.begin_anew(self.now.mono);
         self.note_recount(pgid);
         self.release_pg(pgid, fx);
     }

@@ -8,7 +8,7 @@ use crate::object::StoredWatch;
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::{EntityName, HObject, Mono};
+use types::{EntityAddr, EntityName, HObject, Mono};
 use wire::LinkId;
 use wire::msg::op_data::NotifyReplies;
 use wire::msg::{MWatchNotify, OutMessage, Payload, WatchEvent};
@@ -19,12 +19,28 @@ pub type WatchKey = (EntityName, u64);
 /// A watch and where its client is.
 #[derive(Clone, Debug)]
 struct Watch {
+    addr: EntityAddr,
     timeout: Duration,
     link: Option<LinkId>,
     /// Without a sign of life by then it ends.
     deadline: Mono,
     /// It did not come: since when the watch is to be removed.
     ended: Option<Mono>,
+    /// Its client is on the blocklist: it ends at once.
+    shut_out: bool,
+}
+
+impl Watch {
+    /// One that was heard of now.
+    fn new(now: Mono, w: &StoredWatch, link: Option<LinkId>) -> Self {
+        let timeout = Duration::from_secs(u64::from(w.timeout_s));
+        let deadline = now.after(timeout);
+        Watch { addr: w.addr, timeout, link, deadline, ended: None, shut_out: false }
+    }
+
+    fn heard_of(&mut self, now: Mono) {
+        (self.deadline, self.ended) = (now.after(self.timeout), None);
+    }
 }
 
 /// A notify that waits for answers.
@@ -133,17 +149,48 @@ const NOTIFY_BYTES: usize = 256;
 const ETIMEDOUT: i32 = -110;
 
 impl Watches {
+    /// How many watches of an object are known.
+    pub fn count(&self, object: &HObject) -> usize {
+        self.objects.get(object).map_or(0, |o| o.watches.len())
+    }
+
     /// Takes in the watches stored with an object that is used for the first time: nobody is
     /// connected, everybody's time runs.
     pub fn load(&mut self, now: Mono, object: &HObject, stored: &[StoredWatch]) {
-        if stored.is_empty() || self.objects.contains_key(object) {
+        if stored.is_empty() {
             return;
         }
         let state = self.objects.entry(object.clone()).or_default();
         for w in stored {
-            let timeout = Duration::from_secs(u64::from(w.timeout_s));
-            let watch = Watch { timeout, link: None, deadline: now.after(timeout), ended: None };
-            state.watches.insert((w.watcher, w.cookie), watch);
+            let known = state.watches.entry((w.watcher, w.cookie));
+            known.or_insert_with(|| Watch::new(now, w, None));
+        }
+    }
+
+    /// Ends the watches of clients that may do nothing any more. Their connections count for nothing.
+    pub fn shut_out(&mut self, now: Mono, is_out: impl Fn(&EntityAddr) -> bool) {
+        let all = self.objects.values_mut().flat_map(|o| o.watches.values_mut());
+        for watch in all.filter(|w| !w.shut_out && is_out(&w.addr)) {
+            (watch.shut_out, watch.deadline) = (true, now);
+        }
+    }
+
+    /// The PG takes requests again: nobody could give a sign of life meanwhile.
+    pub fn begin_anew(&mut self, now: Mono) {
+        let all = self.objects.values_mut().flat_map(|o| o.watches.values_mut());
+        all.filter(|w| !w.shut_out).for_each(|w| w.heard_of(now));
+    }
+
+    /// What is stored with an object has changed, and it is not known here how: watches that are not there
+    /// any more end, and their clients are told.
+    pub fn follow(&mut self, object: &HObject, stored: &[StoredWatch], out: &mut Vec<WatchOut>) {
+        let Some(state) = self.objects.get(object) else { return };
+        let is_stored = |k: &WatchKey| stored.iter().any(|w| (w.watcher, w.cookie) == *k);
+        let gone: Vec<_> = state.watches.keys().copied().filter(|k| !is_stored(k)).collect();
+        for key in gone {
+            let watch = self.objects.get(object).and_then(|o| o.watches.get(&key));
+            out.extend(watch.and_then(|w| disconnect(w, key.1)));
+            self.remove(object, key, out);
         }
     }
 
@@ -169,11 +216,9 @@ impl Watches {
         link: Option<LinkId>,
         out: &mut Vec<WatchOut>,
     ) {
-        let timeout = Duration::from_secs(u64::from(w.timeout_s));
-        let watch = Watch { timeout, link, deadline: now.after(timeout), ended: None };
         let state = self.objects.entry(object.clone()).or_default();
         let key = (w.watcher, w.cookie);
-        let before = state.watches.insert(key, watch);
+        let before = state.watches.insert(key, Watch::new(now, w, link));
         if let Some(link) = link
             && before.is_none_or(|w| w.link != Some(link))
         {
@@ -186,7 +231,8 @@ impl Watches {
     pub fn ping(&mut self, now: Mono, object: &HObject, key: WatchKey, link: LinkId) -> bool {
         let watch = self.objects.get_mut(object).and_then(|o| o.watches.get_mut(&key));
         let Some(watch) = watch.filter(|w| w.link == Some(link)) else { return false };
-        (watch.deadline, watch.ended) = (now.after(watch.timeout), None);
+        watch.heard_of(now);
+        watch.shut_out = false;
         true
     }
 
@@ -208,10 +254,7 @@ impl Watches {
     pub fn disconnect_all(&mut self, object: &HObject, out: &mut Vec<WatchOut>) {
         let Some(state) = self.objects.remove(object) else { return };
         for ((_, cookie), watch) in &state.watches {
-            if let Some(link) = watch.link {
-                let gone = message(WatchEvent::Disconnect, *cookie, 0, 0);
-                out.push(WatchOut::Send(link, gone.encode()));
-            }
+            out.extend(disconnect(watch, *cookie));
         }
         for (id, n) in state.notifies {
             self.held_bytes -= n.held_bytes;
@@ -289,8 +332,10 @@ impl Watches {
         for state in self.objects.values_mut() {
             for watch in state.watches.values_mut().filter(|w| w.link == Some(link)) {
                 watch.link = None;
-                let grace = watch.timeout.max(RECONNECT_GRACE);
-                (watch.deadline, watch.ended) = (now.after(grace), None);
+                if !watch.shut_out {
+                    let grace = watch.timeout.max(RECONNECT_GRACE);
+                    (watch.deadline, watch.ended) = (now.after(grace), None);
+                }
             }
         }
     }
@@ -366,6 +411,12 @@ fn finish_if_done(state: &mut Object, id: u64, code: i32, out: &mut Vec<WatchOut
     let code = if n.replies.missed.is_empty() { 0 } else { code };
     out.push(WatchOut::Send(n.link, complete(id, &n, code)));
     n.held_bytes
+}
+
+/// Tells a watcher, if it is connected, that its watch is over.
+fn disconnect(watch: &Watch, cookie: u64) -> Option<WatchOut> {
+    let gone = |link| WatchOut::Send(link, message(WatchEvent::Disconnect, cookie, 0, 0).encode());
+    watch.link.map(gone)
 }
 
 fn message(event: WatchEvent, cookie: u64, notify_id: u64, version: u64) -> MWatchNotify {

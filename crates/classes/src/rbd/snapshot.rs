@@ -86,13 +86,13 @@ pub fn snapshot_add(o: &mut dyn Object, input: &Bytes) -> CallResult<Bytes> {
     let image_size = omap::get(o, b"size")?;
     let flags = omap::find(o, b"flags")?.unwrap_or(0);
     let limit: u64 = omap::find(o, b"snap_limit")?.unwrap_or(u64::MAX);
-    for (count, old) in (1..).zip(all(o)?) {
-        if count >= limit {
-            return Err(Errno::EDQUOT.into());
-        }
-        if old.id == id || (old.name == name && old.namespace == namespace) {
-            return Err(Errno::EEXIST.into());
-        }
+    let others = all(o)?;
+    if others.len() as u64 >= limit {
+        return Err(Errno::EDQUOT.into());
+    }
+    let same = |s: &SnapRecord| s.id == id || (s.name == name && s.namespace == namespace);
+    if others.iter().any(same) {
+        return Err(Errno::EEXIST.into());
     }
     let parent = omap::find::<Parent>(o, b"parent")?.filter(|p| p.spec.exists());
     if namespace.is_trash() {

@@ -39,7 +39,9 @@ pub async fn flatten(desk: &Desk, slot: usize) -> Result<(), ClientError> {
         desk.with(|s| s.copy_object(slot, object))
     });
     let judge = |copied: Result<OpReply, ClientError>| {
-        copied.and_then(|_| desk.progress(at.get(), objects))
+        copied?;
+        desk.progress(at.get(), objects)?;
+        desk.with(|s| s.goes_on(slot))
     };
     desk.all_of(at_a_time, tickets, judge).await?;
     let (header, deep, snaps_have_parent) = desk.with(|s| {

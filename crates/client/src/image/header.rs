@@ -172,6 +172,7 @@ fn new_image(
         refreshing: false,
         refresh_failures: (0, None),
         maintaining: false,
+        can_stop: false,
         writes_running: 0,
         ios_running: 0,
         user_ops: 0,
@@ -254,15 +255,18 @@ async fn read_and_apply(
         let applied = desk.with(|s| {
             let image = s.image_mut(slot);
             if image.head_changes != before {
-                return false;
+                return Err(parent.filter(|_| image.parent != parent));
             }
             image.head = head;
             image.mark_unmarked();
             image.parent = parent;
-            true
+            Ok(())
         });
-        if applied {
-            return Ok(());
+        match applied {
+            Ok(()) => return Ok(()),
+            // It was opened for nothing.
+            Err(Some(parent)) => close_soon(desk, parent),
+            Err(None) => {}
         }
     }
     Err(desk
@@ -371,12 +375,14 @@ async fn follow_parent(
     if let Some(old) = old {
         // Reads of it may be under way.
         desk.with(|s| s.image_mut(slot).parent = None);
-        desk.spawn({
-            let desk = desk.clone();
-            async move { close(&desk, old).await }
-        });
+        close_soon(desk, old);
     }
     Ok(new)
+}
+
+/// Closes an image that nobody waits for.
+fn close_soon(desk: &Desk, slot: usize) {
+    desk.spawn(close_owned(desk.clone(), slot));
 }
 
 type Opening = Pin<Box<dyn Future<Output = Result<usize, ClientError>>>>;
@@ -464,8 +470,37 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use super::super::format::SnapKind;
     use super::super::stage::Stage;
     use super::*;
+    use types::UTime;
+
+    /// A snapshot was made here while the header was read, say.
+    #[test]
+    fn a_parent_that_was_opened_for_nothing_is_closed() {
+        let mut stage = Stage::new();
+        let (id, size) = (SnapId(1), stage.header.size);
+        let (kind, timestamp) = (SnapKind::User, UTime::ZERO);
+        let snap = SnapInfo { id, kind, name: "s".to_owned(), size, timestamp, child_count: 1 };
+        stage.answers.push(("rbd.snapshot_get", denc::encode(&snap)));
+        stage.header.snapc = SnapContext { seq: id, snaps: [id].into_iter().collect() };
+        let slot = stage.open();
+        let (pool, nspace) = (PoolId(1), Default::default());
+        let parent = ParentSpec { pool, nspace, image_id: "2".to_owned(), snap: id };
+        stage.answers.push(("rbd.parent_overlap_get", denc::encode(&Some(size))));
+        stage.answers.push(("rbd.parent_get", denc::encode(&parent)));
+        let refreshed = stage.script(|desk| async move { refresh(&desk, slot).await });
+        let read = stage.until("rbd.parent_get");
+        stage.ok(read);
+        // The parent has none itself, nor has the image afterwards.
+        stage.answers.retain(|(part, _)| !part.contains("parent"));
+        let opening = stage.until("rbd_header.2: ");
+        stage.ok(opening);
+        stage.with(|s| s.image_mut(slot).head_changes += 1);
+        stage.serve();
+        assert!(refreshed.take().unwrap().is_ok());
+        assert_eq!(stage.with(|s| s.images.len()), 1);
+    }
 
     #[test]
     fn an_image_that_nobody_wants_any_more_is_not_opened() {

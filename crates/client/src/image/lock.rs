@@ -44,8 +44,8 @@ impl Shared {
         }
     }
 
-    /// A peer wants the lock: what is under way is ended, then the lock goes. What changes the image as a whole may
-    /// take long: until then it stays ours, and is written.
+    /// A peer wants the lock: what is under way is ended, then the lock goes. What changes the image as a whole is
+    /// ended first; if that takes long it stops ([`Shared::goes_on`]).
     pub fn hand_over(&mut self, slot: usize) {
         let image = self.image_mut(slot);
         image.lock_is_wanted = image.maintaining;
@@ -55,11 +55,23 @@ impl Shared {
         }
     }
 
+    /// Whether a procedure that changes the image goes on. What it has done stays done when it does not.
+    ///
+    /// # Errors
+    /// ERESTART when it can stop, and a peer waits for the lock: whoever has it then is asked to go on.
+    pub fn goes_on(&self, slot: usize) -> Result<(), ClientError> {
+        let image = self.image(slot);
+        if image.lock_is_wanted && image.can_stop {
+            return Err(self.error(slot, Errno::ERESTART, "change of", "its lock is wanted"));
+        }
+        Ok(())
+    }
+
     /// The procedure that changed the image is over.
     pub fn end_maintaining(&mut self, slot: usize) {
         self.touched = true;
         let image = self.image_mut(slot);
-        image.maintaining = false;
+        (image.maintaining, image.can_stop) = (false, false);
         if std::mem::take(&mut image.lock_is_wanted) {
             self.hand_over(slot);
         }

@@ -1,7 +1,7 @@
 //! Changes of an image as a whole: one at a time, under the lock, announced when they are done.
 
 use super::format::SnapKind;
-use super::lock::NOTIFY_S;
+use super::lock::{NOTIFY_S, RETRY};
 use super::notice::Notice;
 use super::script::Desk;
 use super::state::{LockState, Shared};
@@ -10,7 +10,7 @@ use super::{flatten, resize, snapshot};
 use crate::error::ClientError;
 
 use std::future::Future;
-use types::SnapId;
+use types::{Errno, SnapId};
 
 /// Something to be done with an image as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,18 +38,25 @@ pub enum Change {
     Flatten,
 }
 
-/// Does it, or has the lock's holder do it.
+/// Does it, or has the lock's holder do it. Where a peer wants the lock meanwhile, that one has it next, and is asked
+/// to go on (`Operations.cc:C_InvokeAsyncRequest`).
 pub async fn run(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientError> {
     let mut forgiven = None;
-    if let Some(wish) = wishes::wish_of(&change) {
-        match wishes::ask_holder(desk, slot, wish).await {
-            Answer::Done(result) => return result,
-            Answer::Here { again } => forgiven = wishes::error_when_done(&change).filter(|_| again),
+    loop {
+        if let Some(wish) = wishes::wish_of(&change) {
+            match wishes::ask_holder(desk, slot, wish).await {
+                Answer::Done(result) => return result,
+                Answer::Here { again: true } => forgiven = wishes::error_when_done(&change),
+                Answer::Here { again: false } => {}
+            }
         }
-    }
-    match run_here(desk, slot, change).await {
-        Err(error) if Some(error.errno) == forgiven => Ok(()),
-        result => result,
+        match run_here(desk, slot, change.clone()).await {
+            // Time for the peer to take the lock.
+            Err(error) if has_stopped(&error) => desk.sleep(RETRY).await,
+            Err(error) if Some(error.errno) == forgiven => return Ok(()),
+            result => return result,
+        }
+        desk.is_wanted()?;
     }
 }
 
@@ -59,6 +66,8 @@ pub async fn run_here(desk: &Desk, slot: usize, change: Change) -> Result<(), Cl
     // Once more by the header as it is under the lock.
     let done = async {
         refuse(desk, slot)?;
+        let can_stop = matches!(change, Change::Flatten | Change::Resize { .. });
+        desk.with(|s| s.image_mut(slot).can_stop = can_stop);
         do_it(desk, slot, change).await
     };
     under_lock(desk, slot, done).await
@@ -88,14 +97,26 @@ pub async fn under_lock<T>(
 ) -> Result<T, ClientError> {
     hold(desk, slot).await?;
     let result = change.await;
-    // Also after a failure: something may be done.
+    // What stopped has not come to the header, and somebody waits for the lock.
+    if !result.as_ref().is_err_and(has_stopped) {
+        tell_peers(desk, slot).await;
+    }
+    desk.with(|s| s.end_maintaining(slot));
+    result
+}
+
+/// Whether a procedure ended by [`Shared::goes_on`]; of an OSD the number means something else.
+fn has_stopped(error: &ClientError) -> bool {
+    error.errno == Errno::ERESTART && error.reply.is_none()
+}
+
+/// Tells the peers that the header is another one. Also after a failure: something may be done.
+async fn tell_peers(desk: &Desk, slot: usize) {
     let header = desk.with(|s| s.image(slot).header());
     let told = desk.notify(header, Notice::HeaderUpdate.encode(), NOTIFY_S).await;
     if let Err(error) = told {
         tracing::debug!(%error, "peers were not told of a changed header");
     }
-    desk.with(|s| s.end_maintaining(slot));
-    result
 }
 
 /// Takes the lock, if the image has one.
@@ -207,10 +228,14 @@ pub fn thaw(desk: &Desk, slot: usize) {
 #[cfg(test)]
 mod tests {
     use super::super::feature;
+    use super::super::format::ParentSpec;
     use super::super::io::Kind;
+    use super::super::notice::{AsyncId, Peer, Wish};
+    use super::super::object_map::State;
     use super::super::stage::Stage;
     use super::*;
-    use types::Errno;
+    use crate::outcome::Outcome;
+    use types::PoolId;
 
     #[test]
     fn a_header_that_cannot_be_read_ends_what_waits_for_it() {
@@ -227,6 +252,110 @@ mod tests {
         let lock = stage.script(|desk| async move { lock(&desk, slot).await });
         stage.serve();
         assert!(lock.take().unwrap().is_ok());
+    }
+
+    const OBJECTS: u64 = 40;
+
+    /// A clone that shows all of its parent, and whose lock we hold.
+    fn clone() -> (Stage, usize) {
+        let mut stage = Stage::new();
+        stage.header.size = OBJECTS << super::super::stage::ORDER;
+        stage.map = vec![State::Nonexistent; OBJECTS as usize];
+        let slot = stage.locked();
+        let parent = stage.open();
+        let spec = ParentSpec {
+            pool: PoolId(1),
+            nspace: Default::default(),
+            image_id: "2".to_owned(),
+            snap: SnapId(1),
+        };
+        stage.answers.push(("rbd.parent_get", denc::encode(&spec)));
+        stage.answers.push(("rbd.parent_overlap_get", denc::encode(&Some(stage.header.size))));
+        stage.with(|s| {
+            let image = s.image_mut(slot);
+            image.head.overlap = image.head.size;
+            (image.parent, image.head.parent) = (Some(parent), Some(spec));
+        });
+        (stage, slot)
+    }
+
+    /// A peer says something to us.
+    fn hear(stage: &mut Stage, slot: usize, notice: Notice) {
+        stage.with(|s| {
+            let watch = s.image(slot).watch.expect("it is watched");
+            let (notify_id, notifier) = (1, 4200);
+            let payload = notice.encode();
+            s.on_watch(slot, watch, Outcome::Notified { notify_id, notifier, payload });
+        });
+        stage.run();
+    }
+
+    /// Whoever writes has the lock at once, and does the rest.
+    #[test]
+    fn a_flatten_stops_where_the_lock_is_wanted_and_the_next_holder_goes_on() {
+        let (mut stage, slot) = clone();
+        let (id, done) =
+            stage.request(|desk| async move { run(&desk, slot, Change::Flatten).await });
+        // The header first.
+        let read = stage.take("rbd.parent_get");
+        stage.ok(read);
+        hear(&mut stage, slot, Notice::RequestLock(Peer { gid: 4200, handle: 1 }));
+        let unlock = stage.until("rbd_header.1: lock.unlock");
+        let copied = stage.with(|s| s.works[&id].done);
+        assert!(copied < OBJECTS / 2, "{copied} objects before the lock goes");
+        stage.ok(unlock);
+        stage.lock_by_another();
+        stage.serve();
+        assert!(done.borrow().is_none());
+        stage.pass(RETRY);
+        // That one has to give it away, too.
+        let ends = [(Errno::ERESTART.wire(), false), (0, true)];
+        let mut before = None;
+        for (result, is_over) in ends {
+            let ask = stage.until("notify");
+            let wish = stage.with(|s| *s.image(slot).asked.keys().next().expect("a wish"));
+            assert_ne!(before.replace(wish), Some(wish), "it is another request");
+            stage.answer_notify(ask, 0);
+            hear(&mut stage, slot, Notice::AsyncComplete { id: wish, result });
+            stage.pass(RETRY);
+            stage.serve_but("notify");
+            assert_eq!(done.borrow().is_some(), is_over);
+        }
+        assert!(done.take().unwrap().is_ok());
+    }
+
+    /// Somebody had us flatten the image, and somebody else wants to write to it.
+    #[test]
+    fn who_asked_for_what_stopped_is_told_to_ask_again() {
+        let (mut stage, slot) = clone();
+        let peer = Peer { gid: 4201, handle: 1 };
+        let id = AsyncId { peer, request: 7 };
+        hear(&mut stage, slot, Notice::Wish(id, Wish::Flatten));
+        hear(&mut stage, slot, Notice::RequestLock(Peer { gid: 4200, handle: 1 }));
+        stage.serve();
+        assert_eq!(stage.with(|s| s.image(slot).lock), LockState::Unlocked);
+        let stopped = Notice::AsyncComplete { id, result: Errno::ERESTART.wire() };
+        assert!(stage.told.contains(&stopped.encode()), "{:?}", stage.told);
+        assert!(stage.with(|s| s.image(slot).wishes.is_empty()), "it may be asked for again");
+    }
+
+    /// What it has removed is gone, the size is as before.
+    #[test]
+    fn a_resize_stops_where_the_lock_is_wanted() {
+        let (mut stage, slot) = clone();
+        stage.with(|s| s.image_mut(slot).map = None);
+        let change = Change::Resize { size: 0, allow_shrink: true };
+        stage.script(|desk| async move { run(&desk, slot, change).await });
+        let read = stage.take("rbd.parent_get");
+        stage.ok(read);
+        assert!(stage.is_asked("DELETE"));
+        hear(&mut stage, slot, Notice::RequestLock(Peer { gid: 4200, handle: 1 }));
+        while let Some(asked) = stage.asked.pop_front() {
+            assert!(!asked.text.contains("set_size"), "{asked:?}");
+            stage.ok(asked);
+        }
+        assert_eq!(stage.with(|s| s.image(slot).lock), LockState::Unlocked);
+        assert_eq!(stage.with(|s| s.image(slot).frozen), 0);
     }
 
     #[test]

@@ -182,6 +182,7 @@ async fn copy_and_remove(desk: &Desk, slot: usize, from: u64, end: u64) -> Resul
     for object in from..end {
         desk.discard(slot, object, 0, whole, false).await?;
         desk.is_wanted()?;
+        desk.with(|s| s.goes_on(slot))?;
     }
     Ok(())
 }
@@ -191,7 +192,8 @@ async fn remove_objects(desk: &Desk, slot: usize, from: u64, end: u64) -> Result
     let at = Cell::new(from);
     let judge = |answer: Result<OpReply, ClientError>| {
         super::script::unless_missing(answer.map(drop))?;
-        desk.progress(at.get() - from, end - from)
+        desk.progress(at.get() - from, end - from)?;
+        desk.with(|s| s.goes_on(slot))
     };
     while at.get() < end {
         let start = at.get();
@@ -208,6 +210,7 @@ async fn remove_objects(desk: &Desk, slot: usize, from: u64, end: u64) -> Result
         at.set(until);
         desk.progress(until - from, end - from)?;
         desk.give_way().await;
+        desk.with(|s| s.goes_on(slot))?;
     }
     Ok(())
 }

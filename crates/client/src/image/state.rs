@@ -140,6 +140,8 @@ pub struct Image {
     pub refresh_failures: (u64, Option<ClientError>),
     /// A procedure that changes the image runs.
     pub maintaining: bool,
+    /// It can be stopped and begun again, and is when a peer wants the lock.
+    pub can_stop: bool,
     /// Requests begun and not ended: those that write, and all.
     pub writes_running: usize,
     pub ios_running: usize,

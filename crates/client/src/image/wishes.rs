@@ -72,12 +72,7 @@ pub fn error_when_done(change: &Change) -> Option<Errno> {
 
 /// Asks whoever holds the lock, if it is somebody else, and waits until it is done.
 pub async fn ask_holder(desk: &Desk, slot: usize, wish: Wish) -> Answer {
-    let id = desk.with(|s| {
-        let request = s.new_ticket().0;
-        let id = AsyncId { peer: s.peer(slot), request };
-        s.image_mut(slot).asked.insert(id, Asked::default());
-        id
-    });
+    let mut id = new_id(desk, slot);
     let mut again = false;
     let answer = loop {
         // A holder may put us off for ever.
@@ -89,14 +84,29 @@ pub async fn ask_holder(desk: &Desk, slot: usize, wish: Wish) -> Answer {
             Turn::Nobody => break Answer::Here { again },
             Turn::Silent => again = true,
             Turn::Later => desk.sleep(RETRY).await,
+            Turn::Anew => {
+                desk.sleep(RETRY).await;
+                forget_id(desk, slot, id);
+                id = new_id(desk, slot);
+            }
         }
     };
-    desk.with(|s| {
-        let image = s.image_mut(slot);
-        image.asked.remove(&id);
-        image.refresh_needed = true;
-    });
+    forget_id(desk, slot, id);
+    desk.with(|s| s.image_mut(slot).refresh_needed = true);
     answer
+}
+
+fn new_id(desk: &Desk, slot: usize) -> AsyncId {
+    desk.with(|s| {
+        let request = s.new_ticket().0;
+        let id = AsyncId { peer: s.peer(slot), request };
+        s.image_mut(slot).asked.insert(id, Asked::default());
+        id
+    })
+}
+
+fn forget_id(desk: &Desk, slot: usize, id: AsyncId) {
+    desk.with(|s| s.image_mut(slot).asked.remove(&id));
 }
 
 /// What comes of asking once.
@@ -106,6 +116,8 @@ enum Turn {
     /// It was taken on, and nothing was heard of it since.
     Silent,
     Later,
+    /// The holder has stopped, as it has to give the lock away: the next one is asked.
+    Anew,
 }
 
 async fn ask_once(desk: &Desk, slot: usize, id: AsyncId, wish: &Wish) -> Turn {
@@ -149,6 +161,7 @@ async fn wait_for(desk: &Desk, slot: usize, id: AsyncId) -> Turn {
         };
         match result {
             Some(0) => return Turn::Done(Ok(())),
+            Some(r) if r == Errno::ERESTART.wire() => return Turn::Anew,
             Some(r) => return Turn::Done(Err(refused(desk, slot, r))),
             // The image is dead.
             None if now_heard == heard => return Turn::Nobody,
@@ -241,7 +254,10 @@ async fn fulfil(desk: Desk, slot: usize, id: AsyncId, wish: Wish) {
 async fn tell(desk: &Desk, slot: usize, id: AsyncId, result: i32) {
     let header = desk.with(|s| {
         let image = s.image_mut(slot);
-        if let Some(wish) = image.wishes.iter_mut().find(|(old, _)| *old == id) {
+        if result == Errno::ERESTART.wire() {
+            // It may be asked for again.
+            image.wishes.retain(|(old, _)| *old != id);
+        } else if let Some(wish) = image.wishes.iter_mut().find(|(old, _)| *old == id) {
             wish.1 = Some(result);
         }
         image.header()

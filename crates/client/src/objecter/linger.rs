@@ -269,6 +269,11 @@ impl Objecter {
         }
     }
 
+    /// All watches that are not lost, and notifies.
+    pub(super) fn living_lingers(&self) -> impl Iterator<Item = u64> {
+        self.lingers.iter().filter(|(_, l)| l.is_alive()).map(|(cookie, _)| *cookie)
+    }
+
     /// Which watches and notifies the newest map moves.
     pub(super) fn moved_lingers(&mut self) -> Vec<u64> {
         let Some(view) = &mut self.view else {

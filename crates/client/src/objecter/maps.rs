@@ -105,6 +105,10 @@ impl Objecter {
         }
         let moved = self.moved_lingers();
         todo.register.extend(moved);
+        if skipped {
+            // Nobody knows where they were meanwhile.
+            todo.register.extend(self.living_lingers());
+        }
         let gone: Vec<OsdId> = self
             .sessions
             .iter()

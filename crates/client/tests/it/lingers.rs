@@ -52,6 +52,26 @@ fn say(rig: &mut Rig, osd: usize, m: MWatchNotify) {
     rig.osd_says(osd, link, m.encode());
 }
 
+/// Nobody knows what became of its PG in the maps between.
+#[test]
+fn lingers_are_registered_again_after_maps_that_were_skipped() {
+    let mut rig = Rig::new(3);
+    let (name, _, _) = watching(&mut rig);
+    rig.act(move |now, c| c.notify(now, object(&name), Bytes::from("hello"), 5));
+    let notify = rig.request(0);
+    assert_eq!(notify.op.ops[0].code, OpCode::NOTIFY);
+    rig.reply(&notify, |_| ());
+    for _ in 0..3 {
+        rig.maps.borrow_mut().change(|_, _| ());
+    }
+    let newest = rig.maps.borrow().message(0);
+    let link = link(&rig, 0);
+    rig.osd_says(0, link, newest.encode());
+    rig.run_secs(1);
+    watch_request(&mut rig, 0, watch_op::RECONNECT);
+    assert_eq!(rig.request(0).op.ops[0].code, OpCode::NOTIFY);
+}
+
 #[test]
 fn a_watch_is_registered_gets_notifies_and_is_ended() {
     let mut rig = Rig::new(3);

@@ -196,6 +196,11 @@ pub struct Class {
 pub fn classify(request: &MOsdOp) -> Class {
     let mut class = Class::default();
     for op in &request.ops {
+        // A watch that is only confirmed changes nothing.
+        if op.code == OpCode::WATCH && op.args.watch().op == wire::msg::op::watch_op::PING {
+            class.reads = true;
+            continue;
+        }
         class.reads |=
             op.code.is_read() || matches!(op.code, OpCode::COPY_FROM | OpCode::COPY_FROM2);
         class.writes |= op.code.is_write();
@@ -205,10 +210,6 @@ pub fn classify(request: &MOsdOp) -> Class {
         }
         // A rollback depends on the clone, an append on nothing but the size, which is in memory.
         class.reads |= op.code == OpCode::ROLLBACK;
-        // A watch that is only confirmed changes nothing.
-        if op.code == OpCode::WATCH && op.args.watch().op == wire::msg::op::watch_op::PING {
-            class = Class { reads: true, writes: false };
-        }
     }
     class
 }
@@ -264,6 +265,8 @@ impl<'a> Run<'a> {
             Some(own) if !request.has_flag(wire::msg::flags::ENFORCE_SNAPC) => own.clone(),
             _ => without_removed(&request.snapc, scene.snaps),
         };
+        let watches = stored.as_ref().map_or(0, |s| s.meta.watches.len());
+        let effects = if watches > 0 { vec![WatchEffect::Load { watches }] } else { Vec::new() };
         let mut run = Run {
             scene,
             reader,
@@ -286,7 +289,7 @@ impl<'a> Run<'a> {
             user_change: false,
             made_bytes: 0,
             is_copy: false,
-            effects: Vec::new(),
+            effects,
             results: request.ops.iter().map(ReplyOp::from).collect(),
         };
         // The writer has not heard of a snapshot that others have.

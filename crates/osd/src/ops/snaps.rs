@@ -71,6 +71,9 @@ impl Run<'_> {
         match place {
             // The object did not exist then.
             SnapPlace::Nowhere => {
+                if !self.before.meta.watches.is_empty() {
+                    return Err(Errno::EBUSY.into());
+                }
                 if self.now.exists {
                     self.change();
                     self.remove_head();

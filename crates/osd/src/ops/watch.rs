@@ -18,6 +18,11 @@ const MAX_TIMEOUT_S: u32 = 3600;
 /// Something to do for watchers when a request is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WatchEffect {
+    /// So many watches are stored with the object: they come to life, unless they have.
+    Load {
+        /// How many.
+        watches: usize,
+    },
     /// The sender watches, on its connection.
     Connect(StoredWatch),
     /// The sender watches no more.

@@ -46,6 +46,24 @@ fn a_rollback_sees_snapshots_as_they_were_before_the_request() {
     assert_eq!(got.result, -Errno::ENOENT.0);
 }
 
+/// It would take the object away from those who watch it.
+#[test]
+fn a_rollback_to_nothing_leaves_what_is_watched() {
+    let mut c = with_pool(1, 3, 3);
+    let rollback = || OsdOp::new(OpCode::ROLLBACK, Snap { snapid: 1 });
+    let watch = |op| {
+        OsdOp::new(OpCode::WATCH, Watch { cookie: 9, version: 0, op, generation: 0, timeout_s: 60 })
+    };
+    assert_eq!(write(&mut c, vec![write_full(b"later")], 2, 0).result, 0);
+    assert_eq!(write(&mut c, vec![watch(watch_op::WATCH)], 2, 0).result, 0);
+    assert_eq!(write(&mut c, vec![rollback()], 2, 0).result, -Errno::EBUSY.0);
+    assert_eq!(size(&mut c), 5);
+    assert_eq!(write(&mut c, vec![watch(watch_op::UNWATCH)], 2, 0).result, 0);
+    assert_eq!(write(&mut c, vec![rollback()], 2, 0).result, 0);
+    let got = c.call(object(1, "a"), vec![read(0, 0)], false);
+    assert_eq!(got.result, -Errno::ENOENT.0);
+}
+
 /// What it alone held is trimmed; what the head shows it shows.
 #[test]
 fn a_removed_snapshot_shows_what_there_is_yet() {

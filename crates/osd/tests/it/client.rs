@@ -23,6 +23,8 @@ struct Target {
 
 struct Pending {
     request: MOsdOp,
+    /// It goes there, whoever leads.
+    to: Option<OsdId>,
     /// `None`: not sent yet.
     target: Option<Target>,
     link: Option<LinkId>,
@@ -98,8 +100,16 @@ impl TestClient {
             snapc,
             ..MOsdOp::default()
         };
-        self.pending.insert(self.last_tid, Pending { request, target: None, link: None });
+        let pending = Pending { request, to: None, target: None, link: None };
+        self.pending.insert(self.last_tid, pending);
         self.last_tid
+    }
+
+    /// Starts a request to this OSD, whoever leads.
+    pub fn request_to(&mut self, osd: OsdId, object: HObject, ops: Vec<OsdOp>, kind: u32) -> u64 {
+        let tid = self.request_with(object, ops, kind, SnapContext::default());
+        self.pending.get_mut(&tid).expect("it is there").to = Some(osd);
+        tid
     }
 
     /// Starts a request to a PG as such.
@@ -189,7 +199,8 @@ impl TestClient {
     fn send_one(&mut self, tid: u64, now: Now, fx: &mut Effects) {
         // What was sent and went elsewhere since has no link any more.
         let Some(p) = self.pending.get(&tid).filter(|p| p.link.is_none()) else { return };
-        let Some((target, hash)) = Self::target(&self.map, &p.request) else { return };
+        let Some((mut target, hash)) = Self::target(&self.map, &p.request) else { return };
+        target.primary = p.to.or(target.primary);
         let link = target.primary.and_then(|osd| self.link_to(osd, now, fx));
         let epoch = self.map.epoch;
         let Some(p) = self.pending.get_mut(&tid) else { return };
@@ -230,7 +241,7 @@ impl TestClient {
     fn note_moved(&mut self) {
         for p in self.pending.values_mut() {
             let now = Self::target(&self.map, &p.request).map(|(t, _)| t);
-            if p.target.is_some() && now != p.target {
+            if p.to.is_none() && p.target.is_some() && now != p.target {
                 p.link = None;
             }
         }

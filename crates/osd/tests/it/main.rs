@@ -31,3 +31,4 @@ mod share;
 mod split;
 mod trim;
 mod unfound;
+mod watch;

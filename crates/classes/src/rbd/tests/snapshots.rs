@@ -60,8 +60,12 @@ fn limits() {
     assert_eq!(o.run("rbd.snapshot_add", ("c", 3u64)), Err(E::EDQUOT));
     assert_eq!(o.run("rbd.snapshot_set_limit", 1u64), Err(E::ERANGE));
     assert_eq!(o.get("rbd.snapshot_get_limit", ()), Ok(2u64));
+    assert_eq!(o.run("rbd.snapshot_add", ("a", 3u64)), Err(E::EDQUOT), "whatever its name");
     assert_eq!(o.run("rbd.snapshot_set_limit", u64::MAX), Ok(()));
     assert_eq!(o.run("rbd.snapshot_add", ("c", 3u64)), Ok(()));
+    let mut none = image(DEFAULT);
+    assert_eq!(none.run("rbd.snapshot_set_limit", 0u64), Ok(()));
+    assert_eq!(none.run("rbd.snapshot_add", ("a", 1u64)), Err(E::EDQUOT));
 }
 
 #[test]

@@ -344,6 +344,18 @@ fn journals_and_mirroring() {
     assert!(!i.pool.ls().iter().any(|name| name.contains("journal")));
 }
 
+/// No copy but the primary's does: librbd asks that one then, instead of waiting for ever.
+#[test]
+fn reads_that_any_copy_may_answer_are_answered() {
+    let i = Images::new("rbd-any-copy");
+    let data = pattern(20 * MIB as usize, 7);
+    i.import("x", &data);
+    for policy in ["balance", "localize"] {
+        let export = format!("--rbd-read-from-replica-policy {policy} export --no-progress x -");
+        assert!(i.rbd(&export).ok() == data, "{policy}");
+    }
+}
+
 #[test]
 fn two_writers_take_turns() {
     let i = Images::new("rbd-turns");
