@@ -58,6 +58,11 @@ fn pools_get_fewer_pgs_one_by_one() {
         bench.commit();
         let now = pool(&mut bench);
         assert!(now.pgp_num <= now.pg_num_pending && now.pg_num_pending + 1 >= now.pg_num);
+        // Linux' own client goes by this, and by nothing else that a merge changes.
+        let goes_or_is_merged =
+            (now.pg_num, now.pg_num_pending) != (before.pg_num, before.pg_num_pending);
+        let forced = now.last_force_op_resend_prenautilus == bench.c.map().epoch;
+        assert_eq!(forced, goes_or_is_merged);
         if now.pg_num < before.pg_num {
             assert_eq!((before.pg_num_pending, now.pg_num + 1), (now.pg_num, before.pg_num));
             assert_eq!(now.last_pg_merge_meta.source_pgid.seed, now.pg_num);
