@@ -97,6 +97,11 @@ impl Identities {
         self.questions.retain(|_, q| !q.between.contains(&link));
     }
 
+    /// Nobody was heard for so long.
+    pub(super) fn stood_still(&mut self, time: Duration) {
+        self.questions.values_mut().for_each(|q| q.asked = q.asked.after(time));
+    }
+
     /// A map is committed: who is down is not asked any more.
     pub fn follow(&mut self, map: &OsdMap) {
         self.questions.retain(|&id, _| map.is_up(id));

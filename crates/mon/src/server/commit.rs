@@ -58,6 +58,8 @@ impl Server {
         self.outbox.extend(later);
         self.counters.commits += 1;
         self.counters.commit_time += now.mono.since(done.since);
+        // What came meanwhile has waited.
+        self.waited(now, done.since);
         let mut creators = BTreeSet::new();
         if let Some(new) = done.map {
             creators = self.new_map(new);
