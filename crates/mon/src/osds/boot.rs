@@ -117,6 +117,7 @@ impl Cluster {
         {
             return Err(format!("osd.{id} boots without uuid or addresses"));
         }
+        self.was_gone(boot)?;
         let map = self.map();
         let other = map.osd_by_uuid(&boot.uuid).filter(|&other| other != id);
         if let Some(other) = other {
