@@ -215,9 +215,12 @@ fn purge_sure(c: &mut Cluster, call: &Call) -> Reply {
 
 fn purge_new(c: &mut Cluster, call: &Call) -> Reply {
     let id = check_sure(call)?;
-    let state = c.map().state(id);
-    // A destroyed one waits for a new disk: nothing of it was started either.
-    if c.map().exists(id) && !state.intersects(OsdState::NEW | OsdState::DESTROYED) {
+    let map = c.map();
+    // A destroyed one waits for a new disk: nothing of it was started either. NEW stays with an OSD that was started
+    // and that a flag keeps out.
+    let was_started = map.osd(id).is_some_and(|osd| osd.info.up_from > osd.info.lost_at);
+    let is_new = map.state(id).contains(OsdState::NEW) && !was_started;
+    if map.exists(id) && !is_new && !map.state(id).contains(OsdState::DESTROYED) {
         let text = format!("osd.{id} was started before; use 'ceph osd purge {id}'");
         return Err(CommandError::not_permitted(text));
     }
