@@ -11,6 +11,7 @@ mod identity;
 mod register;
 mod room;
 mod slow_out;
+mod tidy;
 mod trim;
 mod wishes;
 
@@ -20,5 +21,3 @@ pub(crate) use fullness::osds_that_are;
 pub(crate) use identity::{GoneStore, Identities, StoreMark};
 pub(crate) use register::{destroy, free_id, recreate, register, remove, rounded_tib};
 pub(crate) use room::{Domain, Room};
-
-pub(crate) mod tidy;
