@@ -46,6 +46,8 @@ pub(crate) struct Cluster {
     pub metadata: BTreeMap<String, String>,
     /// When this mon started.
     pub started: Now,
+    /// When it started, or last went on after it had stood still.
+    pub woke: Mono,
     pub state: State,
     pub draft: Draft,
     pub pgmap: PgMap,
@@ -106,6 +108,7 @@ impl Cluster {
             mgr_addrs: AddrVec::default(),
             metadata: cfg.metadata.clone(),
             started: now,
+            woke: now.mono,
             next_global_id: state.global_ids_to,
             draft: Draft::default(),
             pgmap: PgMap::default(),

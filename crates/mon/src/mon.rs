@@ -158,7 +158,10 @@ impl Mon {
         let cluster = Cluster::new(&self.cfg, now, state, settings, self.rng.fork());
         match cluster.oldest_creation() {
             Some(created) => {
-                self.kv.submit(KvOp::Get { key: MapKey::Full(created).key().into() }, fx);
+                // Of old maps only some are kept whole.
+                let state = &cluster.state;
+                let whole = state.pruned.whole(state.first_epoch, created);
+                self.kv.submit(KvOp::Get { key: MapKey::Full(whole).key().into() }, fx);
                 Ok(Life::Recalling(Box::new(cluster), None))
             }
             None => Ok(self.serve(now, cluster, fx)),

@@ -53,8 +53,8 @@ impl Last {
 #[derive(Clone, Copy, Debug)]
 struct Order {
     kind: ScrubKind,
-    /// The last such scrub before.
-    before: Last,
+    /// The last such scrub before, as soon as one has heard of the PG: a mon that has just started has not.
+    before: Option<Last>,
     /// In which interval of the PG its primary was told, as far as that was reported.
     told: Option<Epoch>,
 }
@@ -62,7 +62,7 @@ struct Order {
 impl Order {
     /// Whether a scrub like this was reported since.
     fn is_done(&self, entry: Option<&PgEntry>) -> bool {
-        self.before.is_over(self.kind.last(entry))
+        self.before.is_some_and(|before| before.is_over(self.kind.last(entry)))
     }
 }
 
@@ -83,7 +83,8 @@ impl Scrubs {
     fn order(&mut self, pgid: PgId, kind: ScrubKind, entry: Option<&PgEntry>) {
         let open = self.orders.get(&pgid).filter(|o| !o.is_done(entry));
         let kind = open.map_or(kind, |o| o.kind.and(kind));
-        self.orders.insert(pgid, Order { kind, before: kind.last(entry), told: None });
+        let before = entry.map(|_| kind.last(entry));
+        self.orders.insert(pgid, Order { kind, before, told: None });
         self.look = true;
     }
 
@@ -117,6 +118,11 @@ impl Cluster {
             // One that leads since then has the PG ready when it reports it. To place PGs takes long where all are
             // ordered.
             let entry = pgmap.get(*pgid);
+            if order.before.is_none() {
+                // What is reported later may be after the scrub.
+                let Some(entry) = entry else { continue };
+                order.before = Some(order.kind.last(Some(entry)));
+            }
             let since = entry.map(|e| e.stat.mapping_epoch);
             if order.told.is_some_and(|told| since.is_none_or(|since| since <= told)) {
                 continue;
@@ -214,6 +220,30 @@ mod tests {
             assert!(bench.c.scrub_orders().is_empty());
         }
         assert_eq!((bench.c.scrubs.orders.len(), bench.c.scrubs.placed), (64, 64));
+    }
+
+    /// The first report says how the PG was before, if the scrub is begun after it.
+    #[test]
+    fn an_order_to_a_mon_that_has_not_heard_of_the_pg_is_carried_out() {
+        let mut bench = Bench::new();
+        bench.run(&json!({"prefix": "osd pool create", "pool": "a", "pg_num": 8}));
+        (bench.deep_scrubs, bench.deep_scrubbed) = (7, bench.now().wall);
+        (0..3).for_each(|id| _ = bench.c.osd_links.insert(OsdId(id), wire::LinkId(id as u64)));
+        bench.c.pgmap = Default::default();
+        let pgid = PgId::new(bench.c.pool_id("a").unwrap(), 0);
+        let deep = ScrubKind { deep: true, repair: false };
+        bench.c.order_scrubs(deep, [pgid]);
+        assert_eq!(told(&mut bench, pgid), []);
+        bench.again();
+        assert_eq!(told(&mut bench, pgid).len(), 1);
+        bench.again();
+        assert_eq!(told(&mut bench, pgid), []);
+        assert_eq!(bench.c.scrubs.orders.len(), 1);
+        (bench.deep_scrubs, bench.deep_scrubbed) =
+            (8, bench.now().wall.plus(std::time::Duration::from_secs(9)));
+        bench.again();
+        assert_eq!(told(&mut bench, pgid), []);
+        assert!(bench.c.scrubs.orders.is_empty());
     }
 
     #[test]

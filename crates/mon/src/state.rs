@@ -3,7 +3,7 @@
 //! [`State`] is changed only together with a [`Draft`](crate::draft::Draft), which takes the same
 //! change to the store; nothing that tells of a change leaves before it is committed there.
 
-use crate::osds::StoreMark;
+use crate::osds::{GoneStore, StoreMark};
 use crate::tasks::{Item, TaskRecord};
 use bytes::Bytes;
 use denc::{Decode, Encode};
@@ -35,6 +35,8 @@ pub struct State {
     pub osd_metadata: BTreeMap<OsdId, BTreeMap<String, String>>,
     /// How far the stores of OSDs have come.
     pub store_marks: BTreeMap<OsdId, StoreMark>,
+    /// Stores of OSDs that were destroyed or removed, by uuid.
+    pub gone: BTreeMap<String, GoneStore>,
     /// PGs that were ordered and that nobody has reported yet.
     pub creating: BTreeMap<PoolId, Creating>,
     /// Global ids below this may have been given out.

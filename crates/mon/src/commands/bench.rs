@@ -4,7 +4,6 @@
 use super::{Call, Handler, table};
 use crate::cluster::Cluster;
 use crate::log::Speaker;
-use crate::osds::tidy::tidy;
 use crate::tasks::{Found, Question};
 use crate::{MonConfig, NewCluster, options, store};
 use admin::settings::Source;
@@ -177,7 +176,7 @@ impl Bench {
     /// Commits what was changed.
     pub fn commit(&mut self) {
         if self.c.draft.has_epoch() {
-            self.c.change(tidy).unwrap();
+            self.c.tidy();
         }
         let committed = self.c.state.osdmap.clone();
         if let Some(new) = self.c.draft.close(&committed, self.now.wall).osdmap {

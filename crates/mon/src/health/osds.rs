@@ -9,7 +9,7 @@ use io::Now;
 use maps::{OsdMap, OsdState};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::OsdId;
+use types::{Epoch, OsdId};
 
 pub(super) fn check(c: &Cluster, _now: Now, checks: &mut Checks) {
     let map = c.map();
@@ -82,8 +82,11 @@ fn clocks(c: &Cluster, checks: &mut Checks) {
 }
 
 fn down(map: &OsdMap, checks: &mut Checks) {
-    // One that was given out and never started is not missed.
-    let is_new = |id: OsdId| map.state(id).contains(OsdState::NEW);
+    // One that was given out and never started is not missed; of one that was made anew copies are.
+    let is_new = |id: OsdId| {
+        let never_up = map.osd(id).is_none_or(|osd| osd.info.up_from == Epoch::ZERO);
+        never_up && map.state(id).contains(OsdState::NEW)
+    };
     let missed = map.in_osds().filter(|&id| map.is_down(id) && !is_new(id));
     let down: BTreeSet<i32> = missed.map(|id| id.0).collect();
     if down.is_empty() {

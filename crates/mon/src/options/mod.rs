@@ -188,7 +188,8 @@ pub(crate) const MON: &[OptionDef] = &[
         "mon_osd_reconnect_grace",
         Secs,
         "20",
-        "after the mon started: an OSD that has not come back for so long is marked down",
+        "after the mon started, or went on after it had stood still: an OSD that has not come back for so long is \
+         marked down",
     ),
     OptionDef::new(
         "mon_osd_blocklist_default_expire",

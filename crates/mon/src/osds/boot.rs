@@ -117,6 +117,7 @@ impl Cluster {
         {
             return Err(format!("osd.{id} boots without uuid or addresses"));
         }
+        self.was_gone(boot)?;
         let map = self.map();
         let other = map.osd_by_uuid(&boot.uuid).filter(|&other| other != id);
         if let Some(other) = other {
@@ -144,6 +145,7 @@ impl Cluster {
         self.edit(|inc, map| {
             let info = map.osd(id).filter(|_| map.exists(id));
             let state = map.state(id);
+            let is_new = info.is_none_or(|o| o.uuid != boot.uuid) || state.contains(OsdState::NEW);
             if !map.exists(id) {
                 make_room(inc, map, id);
                 inc.new_uuid.insert(id, boot.uuid);
@@ -162,7 +164,7 @@ impl Cluster {
             let xinfo = info.map(|o| o.xinfo).unwrap_or_default();
             let pending = inc.new_xinfo.get(&id).copied().unwrap_or(learned);
             inc.new_xinfo.insert(id, maps::OsdXInfo { features: FEATURES, ..pending });
-            let is_new = !state.contains(OsdState::EXISTS) || state.contains(OsdState::NEW);
+            // What was made anew is to be filled, even if what was there before had been taken out.
             let comes_in = (is_new || state.contains(OsdState::AUTOOUT)) && !no_in;
             if comes_in {
                 let old = if xinfo.old_weight > 0 { xinfo.old_weight } else { WEIGHT_IN };

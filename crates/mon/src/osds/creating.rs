@@ -42,6 +42,8 @@ impl Cluster {
             let mut pool = pool.ok_or_else(|| CommandError::not_found("the pool is gone"))?;
             // What clients have asked of the lost one they ask again.
             pool.last_force_op_resend = inc.epoch;
+            pool.last_force_op_resend_prenautilus = inc.epoch;
+            pool.last_force_op_resend_preluminous = inc.epoch;
             inc.new_pools.insert(pgid.pool, pool);
             Ok(inc.epoch)
         })?;

@@ -5,9 +5,10 @@ use crate::log::Level;
 use io::Now;
 use maps::{OsdMapFlags, OsdState};
 use peer::OsdGoingDown;
+use std::ops::Bound;
 use std::time::Duration;
 use types::OsdId;
-use wire::LinkId;
+use wire::{LinkId, PeerInfo};
 
 impl Cluster {
     /// Whether flags allow to mark an OSD down.
@@ -53,17 +54,48 @@ impl Cluster {
             return false;
         };
         let current = self.osd_links.get(&id) == Some(&link);
-        if current && self.map().is_up(id) && self.may_mark_down(id) {
+        let newer = self.newer_session(link);
+        let lives = newer.is_some() || self.waited_in_vain(now, link);
+        if current && !lives && self.map().is_up(id) && self.may_mark_down(id) {
             if self.draft.touches(id) {
                 return true;
             }
             self.mark_down(now, id, "its session ended");
         }
         if current {
-            self.osd_links.remove(&id);
+            match newer {
+                Some(newer) => self.osd_links.insert(id, newer),
+                None => self.osd_links.remove(&id),
+            };
         }
         self.sessions.remove(&link);
         false
+    }
+
+    /// A newer session of the same process: its address tells it from the next one.
+    fn newer_session(&self, link: LinkId) -> Option<LinkId> {
+        let peer = &self.sessions.get(&link)?.peer;
+        let is_same = |other: &PeerInfo| other.name == peer.name && other.addrs == peer.addrs;
+        let after = (Bound::Excluded(link), Bound::Unbounded);
+        let newest = self.sessions.range(after).rfind(|(_, session)| is_same(&session.peer));
+        newest.map(|(newest, _)| *newest)
+    }
+
+    /// Whether it was this mon that stood still, lately: who waited for it in vain has given up the session, lives, and
+    /// dials again.
+    fn waited_in_vain(&self, now: Now, link: LinkId) -> bool {
+        let grace = self.settings.duration("mon_osd_reconnect_grace");
+        let opened = self.sessions.get(&link).map(|session| session.opened.mono);
+        opened.is_some_and(|at| at < self.woke) && now.mono.since(self.woke) < grace
+    }
+
+    /// This mon stood still for so long: its process was stopped, or its store hung. What others did meanwhile it
+    /// hears now, and not in the order in which they did it; what they did not do in that time is no sign of anything.
+    pub fn stood_still(&mut self, now: Now, time: Duration) {
+        tracing::warn!("this mon stood still for {:.1} s", time.as_secs_f64());
+        self.woke = now.mono;
+        self.down_since.values_mut().for_each(|since| *since = since.after(time));
+        self.identities.stood_still(time);
     }
 
     /// Marks an OSD down that is up.
@@ -92,13 +124,13 @@ impl Cluster {
             }
             let session = self.osd_links.get(&id).and_then(|link| self.sessions.get(link));
             let Some(session) = session else {
-                if now.mono.since(self.started.mono) >= grace {
+                if now.mono.since(self.woke) >= grace {
                     self.mark_down(now, id, "it has no session with this mon");
                 }
                 continue;
             };
             let said = self.pgmap.living_osd(&map, id).map(|s| s.at);
-            let silence = now.mono.since(said.unwrap_or(session.opened.mono));
+            let silence = now.mono.since(said.unwrap_or(session.opened.mono).max(self.woke));
             if timeout > Duration::ZERO && silence >= timeout {
                 self.mark_down(now, id, &format!("no report for {} s", silence.as_secs()));
             }
@@ -112,23 +144,78 @@ mod tests {
     use crate::session::Session;
     use std::sync::Arc;
     use std::time::Duration;
-    use types::{EntityName, OsdId};
+    use types::{AddrVec, EntityName, OsdId};
     use wire::{LinkId, PeerInfo};
 
     fn connect(bench: &mut Bench, id: OsdId) {
         let link = LinkId(u64::from(id.0.unsigned_abs()) + 100);
+        dial(bench, id, link, 1);
+        bench.c.osd_links.insert(id, link);
+    }
+
+    /// A process, known by this number, opens a session.
+    fn dial(bench: &mut Bench, id: OsdId, link: LinkId, nonce: u32) {
         let peer = PeerInfo {
             name: EntityName::osd(id),
             auth_name: Default::default(),
             global_id: 0,
-            addrs: Default::default(),
+            addrs: AddrVec::msgr2("10.0.0.7:0".parse().unwrap(), nonce),
             socket: None,
             features: 0,
             listen: None,
             lossy: true,
         };
         bench.c.sessions.insert(link, Session::new(bench.now(), Arc::new(peer)));
-        bench.c.osd_links.insert(id, link);
+    }
+
+    /// What ended is not the process, if it has dialled again already; if another one has, it is.
+    #[test]
+    fn a_process_with_a_newer_session_is_not_dead() {
+        let mut bench = Bench::new();
+        let id = OsdId(1);
+        connect(&mut bench, id);
+        dial(&mut bench, id, LinkId(200), 1);
+        let now = bench.now();
+        assert!(!bench.c.session_closed(now, LinkId(101)));
+        assert_eq!(
+            (bench.c.map().is_up(id), bench.c.osd_links.get(&id)),
+            (true, Some(&LinkId(200)))
+        );
+        dial(&mut bench, id, LinkId(201), 2);
+        assert!(!bench.c.session_closed(now, LinkId(200)));
+        assert!(bench.c.map().is_down(id));
+    }
+
+    /// Nobody could be heard meanwhile.
+    #[test]
+    fn what_a_mon_misses_while_it_stands_still_is_no_silence() {
+        let mut bench = Bench::new();
+        let grace = bench.c.settings.duration("mon_osd_reconnect_grace");
+        (0..3).for_each(|id| connect(&mut bench, OsdId(id)));
+        bench.again();
+        bench.stop(OsdId(2));
+        let now = bench.now();
+        bench.c.auto_out(now);
+        let still = Duration::from_secs(2000);
+        bench.pass(still);
+        let now = bench.now();
+        bench.c.stood_still(now, still);
+        bench.c.silent_osds(now);
+        bench.c.auto_out(now);
+        bench.c.session_closed(now, LinkId(100));
+        assert_eq!(bench.c.map().up_osds().count(), 2);
+        assert!(bench.c.map().is_in(OsdId(2)));
+        // One that dials after that and goes is gone; so is one that does not dial.
+        dial(&mut bench, OsdId(1), LinkId(300), 1);
+        bench.c.claim(OsdId(1), LinkId(300));
+        bench.c.session_closed(now, LinkId(101));
+        assert!(bench.c.map().is_up(OsdId(1)));
+        bench.c.session_closed(now, LinkId(300));
+        assert!(bench.c.map().is_down(OsdId(1)) && bench.c.map().is_up(OsdId(0)));
+        bench.pass(grace);
+        let now = bench.now();
+        bench.c.silent_osds(now);
+        assert!(bench.c.map().is_down(OsdId(0)));
     }
 
     /// It has come up, and not had the time to report.

@@ -5,6 +5,9 @@
 //!   come, by the number of its newest durable transaction, and refuses one that has less.
 //! * A **copied disk** has the same number and identity as the one that is up. Only one of two may run:
 //!   the mon asks the one it knows whether it lives, and refuses the newcomer if it does.
+//! * A store whose OSD was **destroyed or removed** comes back by itself when its host starts again with the bad disk
+//!   still in it. (In Ceph such an OSD has no key any more; here one key may be everybody's.) The mon remembers what is
+//!   gone, and refuses it until `ceph osd new` says that it is wanted.
 //! * What is refused, and why, is in `ceph health detail` for as long as it tries.
 
 use crate::cluster::Cluster;
@@ -15,7 +18,7 @@ use maps::OsdMap;
 use peer::{OsdBoot, OsdHere, OsdReport};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
-use types::{AddrVec, Mono, OsdId, Uuid};
+use types::{AddrVec, Mono, OsdId, UTime, Uuid};
 use wire::LinkId;
 
 /// Refusals that are remembered, at most.
@@ -35,6 +38,19 @@ pub struct StoreMark {
     pub uuid: Uuid,
     /// A transaction that it has called durable.
     pub durable_txn: u64,
+}
+
+/// Stores that are remembered as gone, at most: then the one that went first is forgotten.
+const MAX_GONE: usize = 1000;
+
+/// The store of an OSD that was destroyed or removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct GoneStore {
+    /// Whose it was.
+    pub osd: i32,
+    /// When it went.
+    pub at: UTime,
 }
 
 /// An OSD that is not taken into the map.
@@ -95,6 +111,11 @@ impl Identities {
     /// A session ended.
     pub(super) fn session_closed(&mut self, link: LinkId) {
         self.questions.retain(|_, q| !q.between.contains(&link));
+    }
+
+    /// Nobody was heard for so long.
+    pub(super) fn stood_still(&mut self, time: Duration) {
+        self.questions.values_mut().for_each(|q| q.asked = q.asked.after(time));
     }
 
     /// A map is committed: who is down is not asked any more.
@@ -227,6 +248,42 @@ impl Cluster {
         if self.state.store_marks.remove(&id).is_some() {
             self.draft.remove(keys::store_mark(id));
         }
+    }
+
+    /// An OSD that was there in `before` was destroyed or removed: its store shall not come back by itself.
+    pub fn note_gone(&mut self, now: Now, id: OsdId, before: &OsdMap) {
+        let osd = before.osd(id).filter(|osd| !osd.uuid.is_nil());
+        let Some(uuid) = osd.map(|osd| osd.uuid.to_string()) else { return };
+        let gone = &mut self.state.gone;
+        while gone.len() >= MAX_GONE
+            && let Some(first) = gone.iter().min_by_key(|(_, g)| g.at).map(|(uuid, _)| uuid.clone())
+        {
+            gone.remove(&first);
+            self.draft.remove(keys::gone(&first));
+        }
+        let store = GoneStore { osd: id.0, at: now.wall };
+        self.draft.put(keys::gone(&uuid), denc::encode(&store));
+        gone.insert(uuid, store);
+    }
+
+    /// The operator wants a store.
+    pub fn forget_gone(&mut self, uuid: &Uuid) {
+        let uuid = uuid.to_string();
+        if self.state.gone.remove(&uuid).is_some() {
+            self.draft.remove(keys::gone(&uuid));
+        }
+    }
+
+    /// Whether a store is of an OSD that was destroyed or removed.
+    pub(super) fn was_gone(&self, boot: &OsdBoot) -> Result<(), String> {
+        let Some(gone) = self.state.gone.get(&boot.uuid.to_string()) else { return Ok(()) };
+        let (id, uuid, was) = (boot.osd, boot.uuid, gone.osd);
+        Err(format!(
+            "osd.{id} has the store {uuid} of the osd.{was} that was destroyed or removed on {}. If that disk is \
+             to serve again, 'ceph osd new {uuid} {id}' takes it as it is, and 'loligo store mkfs' makes it empty; \
+             if not, keep it from being started",
+            gone.at
+        ))
     }
 
     /// What goes by the clock.

@@ -11,14 +11,13 @@ mod identity;
 mod register;
 mod room;
 mod slow_out;
+mod tidy;
 mod trim;
 mod wishes;
 
 pub(crate) use boot::{BootAnswer, FEATURES};
 pub(crate) use failure::{Failure, WEIGH_AFTER};
 pub(crate) use fullness::osds_that_are;
-pub(crate) use identity::{Identities, StoreMark};
+pub(crate) use identity::{GoneStore, Identities, StoreMark};
 pub(crate) use register::{destroy, free_id, recreate, register, remove, rounded_tib};
 pub(crate) use room::{Domain, Room};
-
-pub(crate) mod tidy;

@@ -1,10 +1,10 @@
 //! Which OSDs may hold the copies of a pool's PGs together.
 
 use crush::{Bucket, CrushMap, ItemId, Op};
-use maps::{OsdMap, PgPool, exchange};
+use maps::{OsdList, OsdMap, PgPool, exchange};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use types::{OsdId, PgId, PoolId};
+use types::{OsdId, PoolId};
 
 /// What no two copies of a PG may share: the bucket of the rule's type that an OSD stands below, or the OSD itself.
 /// `None`: it stands below none.
@@ -92,14 +92,8 @@ impl Room {
         osds.len() == self.size && domains.iter().enumerate().all(is_new)
     }
 
-    /// The exchanges that make a difference, if they lead to OSDs that can have the PG.
-    pub fn exchanges(
-        &self,
-        map: &OsdMap,
-        pgid: PgId,
-        items: &[(OsdId, OsdId)],
-    ) -> Vec<(OsdId, OsdId)> {
-        let mut osds = map.pg_to_raw(pgid);
+    /// The exchanges that make a difference, if they lead to OSDs that can have the PG for which CRUSH gives these.
+    pub fn exchanges(&self, mut osds: OsdList, items: &[(OsdId, OsdId)]) -> Vec<(OsdId, OsdId)> {
         let mut left = items.to_vec();
         left.retain(|(from, to)| exchange(&mut osds, *from, *to));
         // One that CRUSH finds no full set for is left as it is.

@@ -5,17 +5,34 @@
 
 use super::osds_that_are;
 use super::room::Room;
+use crate::cluster::Cluster;
+use crate::pgmap::Placer;
 use crate::pools::is_merged_next;
 use maps::{Incremental, OsdList, OsdMap, OsdState, PgPool, PoolFlags};
 use std::collections::{BTreeMap, BTreeSet};
 use types::{OsdId, PgId};
 
-/// Completes an incremental; `map` is what it leads to so far.
-pub(crate) fn tidy(inc: &mut Incremental, map: &OsdMap) {
+impl Cluster {
+    /// Completes what is drafted.
+    pub fn tidy(&mut self) {
+        let map = self.map().clone();
+        let placer = self.pgmap.placer(&map);
+        let tidied = self.draft.edit(&self.state.osdmap, |inc, _| {
+            tidy(inc, placer);
+            Ok(())
+        });
+        tidied.expect("clearing away what is void can always be applied");
+    }
+}
+
+/// Completes an incremental; the placer's map is what it leads to so far. Where there are many upmaps, CRUSH is not asked
+/// for all of them at each change.
+fn tidy(inc: &mut Incremental, placer: Placer<'_>) {
+    let map = placer.map;
     // A promise for somebody who goes down in the same epoch is void.
     inc.new_up_thru.retain(|osd, _| map.is_up(*osd));
-    temps(inc, map);
-    upmaps(inc, map);
+    temps(inc, placer);
+    upmaps(inc, placer);
     snaps(inc, map);
     pool_fullness(inc, map);
     group_flags(inc, map);
@@ -33,11 +50,12 @@ fn group_flags(inc: &mut Incremental, map: &OsdMap) {
     }
 }
 
-fn temps(inc: &mut Incremental, map: &OsdMap) {
+fn temps(inc: &mut Incremental, placer: Placer<'_>) {
+    let map = placer.map;
     for (pgid, osds) in &map.pg_temp {
         let none_up = !osds.iter().any(|&o| map.is_up(o));
         let needless = || {
-            let mut without = map.pg_to_up_acting(*pgid);
+            let mut without = placer.up_acting(*pgid);
             let acting: OsdList = std::mem::take(&mut without.acting);
             acting == without.up && !map.primary_temp.contains_key(pgid)
         };
@@ -55,20 +73,22 @@ fn temps(inc: &mut Incremental, map: &OsdMap) {
 /// Upmaps that do not hold any more (`clean_pg_upmaps`): the PG is gone, or about to be merged, for which
 /// both must lie where CRUSH wants them; an OSD cannot be chosen by the pool's rule, copies would share a
 /// failure domain, or CRUSH does the same by itself.
-fn upmaps(inc: &mut Incremental, map: &OsdMap) {
+fn upmaps(inc: &mut Incremental, placer: Placer<'_>) {
+    let map = placer.map;
     let pgs = map.pg_upmap.keys().chain(map.pg_upmap_items.keys());
     let rooms = Room::of(map, pgs.map(|pgid| pgid.pool).collect::<BTreeSet<_>>());
     let stays = |pgid: PgId| map.pg_exists(pgid) && !is_merged_next(map, pgid);
     let room = |pgid: &PgId| rooms.get(&pgid.pool).filter(|_| stays(*pgid));
     for (pgid, osds) in &map.pg_upmap {
-        let holds = |room: &Room| room.takes(osds) && map.pg_to_raw(*pgid) != *osds;
+        let holds = |room: &Room| room.takes(osds) && placer.raw(*pgid) != *osds;
         if !room(pgid).is_some_and(holds) {
             inc.new_pg_upmap.remove(pgid);
             inc.old_pg_upmap.insert(*pgid);
         }
     }
     for (pgid, items) in &map.pg_upmap_items {
-        let left = room(pgid).map(|room| room.exchanges(map, *pgid, items)).unwrap_or_default();
+        let left =
+            room(pgid).map(|room| room.exchanges(placer.raw(*pgid), items)).unwrap_or_default();
         if left.is_empty() {
             inc.new_pg_upmap_items.remove(pgid);
             inc.old_pg_upmap_items.insert(*pgid);
@@ -157,7 +177,7 @@ mod tests {
         let mut map = map.clone();
         map.pg_upmap.insert(pgid, osds.iter().map(|id| OsdId(*id)).collect());
         let mut inc = Incremental::after(&map);
-        tidy(&mut inc, &map);
+        tidy(&mut inc, Placer::plain(&map));
         !inc.old_pg_upmap.contains(&pgid)
     }
 
@@ -200,11 +220,11 @@ mod tests {
         let absent = (0..4).map(OsdId).find(|id| !raw.contains(id) && *id != other).unwrap();
         map.pg_upmap_items.insert(pgid, vec![(absent, other), (from, other)]);
         let mut inc = Incremental::after(&map);
-        tidy(&mut inc, &map);
+        tidy(&mut inc, Placer::plain(&map));
         assert_eq!(inc.new_pg_upmap_items.get(&pgid), Some(&vec![(from, other)]));
         map.pg_upmap_items.insert(pgid, vec![(absent, other)]);
         let mut inc = Incremental::after(&map);
-        tidy(&mut inc, &map);
+        tidy(&mut inc, Placer::plain(&map));
         assert!(inc.old_pg_upmap_items.contains(&pgid));
     }
 

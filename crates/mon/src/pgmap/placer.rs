@@ -155,4 +155,22 @@ mod tests {
         assert!(bench.c.pgmap.placer(&other).known(pgid).is_none());
         assert_eq!(known(&bench), 32);
     }
+
+    /// There may be thousands of upmaps, and each change looks at all of them.
+    #[test]
+    fn changes_judge_upmaps_by_what_is_known() {
+        let mut bench = Bench::new();
+        done(&mut bench, json!({"prefix": "osd pool create", "pool": "a", "pg_num": 16}));
+        bench.sleep(Duration::from_secs(1));
+        let pgid = PgId::new(bench.c.pool_id("a").unwrap(), 3);
+        let mut other = bench.c.map().pg_to_raw(pgid);
+        other.rotate_left(1);
+        bench.c.change(|inc, _| _ = inc.new_pg_upmap.insert(pgid, other.clone())).unwrap();
+        bench.commit();
+        assert_eq!(bench.c.map().pg_upmap.get(&pgid), Some(&other));
+        // It would be in vain, if CRUSH said the same.
+        bench.c.pgmap.known.keep(pgid, other);
+        done(&mut bench, json!({"prefix": "osd set", "key": "noscrub"}));
+        assert_eq!(bench.c.map().pg_upmap.get(&pgid), None);
+    }
 }

@@ -42,13 +42,20 @@ pub(crate) fn check_name(name: &str) -> Result<(), CommandError> {
 }
 
 impl Cluster {
+    /// Whether another pool than this one has a name, by the committed map or by the next one. One epoch must not
+    /// take a name from a pool and give it to another: Ceph's clients forget it when they do both.
+    pub fn has_pool_name(&self, name: &str, but: Option<PoolId>) -> bool {
+        let has = |map: &OsdMap| map.pool_by_name(name).is_some_and(|id| Some(id) != but);
+        has(&self.state.osdmap) || has(self.map())
+    }
+
     /// Makes a pool. `None` when there is one of that name.
     ///
     /// # Errors
     /// In Ceph's words where it has any.
     pub fn create_pool(&mut self, now: Now, new: &NewPool) -> Result<Option<PoolId>, CommandError> {
         check_name(&new.name)?;
-        if self.map().pool_by_name(&new.name).is_some() {
+        if self.has_pool_name(&new.name, None) {
             return Ok(None);
         }
         let size = self.pool_size(new)?;

@@ -166,6 +166,7 @@ impl Cluster {
         let step = self.steps.entry(id).or_default();
         if (next.pg_num, next.pg_num_pending) != (old.pg_num, old.pg_num_pending) {
             (step.epoch, step.at) = (epoch, now);
+            force_resends(old, &mut next, epoch);
         }
         if is_merging(old) && next.pg_num == old.pg_num {
             step.not_before = now.after(GIVE_UP_FOR);
@@ -299,6 +300,15 @@ impl Cluster {
         let ahead = ((f64::from(pool.pg_num) * room) as u32).max(8);
         let next = next.max(pool.pg_num.saturating_sub(ahead).min(pool.pgp_num));
         (next != pool.pgp_num).then_some(next)
+    }
+}
+
+/// Clients see by themselves that the number of PGs changes, unless they are too old: those are told to send again
+/// what the OSDs drop with the interval. Linux' own client is of before Nautilus in this, and sees no merge.
+fn force_resends(old: &PgPool, next: &mut PgPool, epoch: Epoch) {
+    next.last_force_op_resend_preluminous = epoch;
+    if is_merging(old) || is_merging(next) {
+        next.last_force_op_resend_prenautilus = epoch;
     }
 }
 

@@ -3,7 +3,6 @@
 use super::{Output, Server};
 use crate::draft::NewMap;
 use crate::kv::Kv;
-use crate::osds::tidy::tidy;
 use crate::store::{MapKey, keys};
 use admin::settings::Source;
 use io::kv::KvToken;
@@ -27,8 +26,7 @@ impl Server {
     pub(super) fn commit(&mut self, now: Now, kv: &mut Kv, fx: &mut Effects) {
         let c = &mut self.cluster;
         if c.draft.has_epoch() {
-            let tidied = c.change(tidy);
-            tidied.expect("clearing away what is void can always be applied");
+            c.tidy();
         }
         if c.draft.is_empty() {
             return;
@@ -58,6 +56,8 @@ impl Server {
         self.outbox.extend(later);
         self.counters.commits += 1;
         self.counters.commit_time += now.mono.since(done.since);
+        // What came meanwhile has waited.
+        self.waited(now, done.since);
         let mut creators = BTreeSet::new();
         if let Some(new) = done.map {
             creators = self.new_map(new);

@@ -58,6 +58,9 @@ const MAX_WAITING: usize = 65_536;
 /// a kernel's client takes that for an error.
 const SILENCE: Keepalive = Keepalive { interval: Duration::MAX, timeout: Duration::from_secs(300) };
 
+/// When nothing happens for so long the mon stood still. There is a tick each second.
+const STOOD_STILL: Duration = Duration::from_secs(5);
+
 /// As whom we are spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
@@ -116,6 +119,8 @@ pub(crate) struct Server {
     /// The newest entry of the log when followers were last served.
     log_served: u64,
     next_tick: Mono,
+    /// When something last happened.
+    last_turn: Mono,
     stopping: bool,
 }
 
@@ -147,6 +152,7 @@ impl Server {
             last_question: 0,
             log_served: 0,
             next_tick: Mono::default(),
+            last_turn: cluster.started.mono,
             stopping: false,
             cluster,
         }
@@ -168,7 +174,9 @@ impl Server {
             admin.start(fx);
         }
         self.cluster.begin_life();
-        self.next_tick = now.mono;
+        // To see old maps again may have taken long.
+        self.cluster.woke = now.mono;
+        (self.last_turn, self.next_tick) = (now.mono, now.mono);
     }
 
     /// The operator asks for an orderly end: what is uncommitted is committed first.
@@ -190,7 +198,28 @@ impl Server {
 
     // ---- inputs ----
 
+    /// Something happens. Who has waited longer than one does for that has missed what happened meanwhile.
+    fn begin_turn(&mut self, now: Now) {
+        let since = std::mem::replace(&mut self.last_turn, now.mono);
+        self.waited(now, since);
+    }
+
+    /// Nothing could be done since then.
+    fn waited(&mut self, now: Now, since: Mono) {
+        let time = now.mono.since(since.max(self.cluster.woke));
+        if time < STOOD_STILL {
+            return;
+        }
+        let tick = self.cluster.settings.duration("mon_tick_interval_ms");
+        if time >= tick.saturating_mul(2) {
+            self.cluster.stood_still(now, time);
+            // What is here already is heard first.
+            self.next_tick = now.mono.after(tick);
+        }
+    }
+
     pub fn on_net(&mut self, now: Now, event: NetEvent, fx: &mut Effects) {
+        self.begin_turn(now);
         let mut events = Vec::new();
         let Some(event) = self.msgr.handle(now, event, fx, &mut events) else {
             return self.on_links(now, Role::Mon, events, fx);
@@ -321,6 +350,7 @@ impl Server {
         answer: KvAnswer,
         fx: &mut Effects,
     ) -> Result<(), String> {
+        self.begin_turn(now);
         match answer {
             KvAnswer::Committed(_) => self.committed(now, token, fx),
             KvAnswer::Conflict(_) => {
@@ -338,6 +368,7 @@ impl Server {
 
     /// All events of this turn are in.
     pub fn end_turn(&mut self, now: Now, kv: &mut Kv, fx: &mut Effects) {
+        self.begin_turn(now);
         let mut events = Vec::new();
         self.msgr.tick(now, fx, &mut events);
         self.on_links(now, Role::Mon, std::mem::take(&mut events), fx);

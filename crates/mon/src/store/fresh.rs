@@ -58,6 +58,7 @@ pub(crate) fn fresh(
         config_key: BTreeMap::new(),
         osd_metadata: BTreeMap::new(),
         store_marks: BTreeMap::new(),
+        gone: BTreeMap::new(),
         creating: BTreeMap::new(),
         global_ids_to: FIRST_GLOBAL_ID,
         mgr_epoch: Epoch::ZERO,

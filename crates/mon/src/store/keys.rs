@@ -13,6 +13,7 @@
 //! | `s/key/KEY` | `ceph config-key`: bytes |
 //! | `s/osd/ID` | metadata of an OSD: map of text to text |
 //! | `s/store-mark/ID` | [`StoreMark`](crate::osds::StoreMark): how far an OSD's store has come |
+//! | `s/gone/UUID` | [`GoneStore`](crate::osds::GoneStore): the store of an OSD that was destroyed or removed |
 //! | `s/creating/POOL` | [`Creating`](crate::state::Creating): PGs nobody has reported yet |
 //! | `s/auth/ENTITY` | [`AuthEntry`](crate::state::AuthEntry) |
 //! | `s/mute/CODE` | [`Mute`](crate::state::Mute) |
@@ -53,6 +54,8 @@ pub const CONFIG_KEY: &str = "s/key/";
 pub const OSD: &str = "s/osd/";
 /// See the table.
 pub const STORE_MARK: &str = "s/store-mark/";
+/// See the table.
+pub const GONE: &str = "s/gone/";
 /// See the table.
 pub const CREATING: &str = "s/creating/";
 /// See the table.
@@ -101,6 +104,11 @@ pub fn osd(id: OsdId) -> String {
 /// How far an OSD's store has come.
 pub fn store_mark(id: OsdId) -> String {
     format!("{STORE_MARK}{:010}", id.0)
+}
+
+/// The store of an OSD that was destroyed or removed.
+pub fn gone(uuid: &str) -> String {
+    format!("{GONE}{uuid}")
 }
 
 /// PGs to be created.

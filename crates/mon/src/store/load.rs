@@ -109,6 +109,7 @@ impl Loader {
             config_key: self.below(keys::CONFIG_KEY).map(|(k, v)| (k, v.clone())).collect(),
             osd_metadata,
             store_marks: self.numbered(keys::STORE_MARK, OsdId)?,
+            gone: self.named(keys::GONE)?,
             creating: self.numbered(keys::CREATING, PoolId)?,
             global_ids_to: self.value(keys::GLOBAL_ID)?,
             mgr_epoch: self.value(keys::MGR_EPOCH)?,

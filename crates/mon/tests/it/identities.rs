@@ -124,6 +124,30 @@ fn successor(c: &mut Cluster, osd: usize) -> NodeId {
     successor
 }
 
+/// A mon that starts again does not forget what is gone.
+#[test]
+fn a_destroyed_osd_that_starts_with_its_old_disk_is_refused() {
+    let mut c = begun(37);
+    c.crash_osd(1);
+    c.run_until(Duration::from_secs(2), |c| up(c) == 2);
+    let destroy = r#"{"prefix":"osd destroy","id":1,"yes_i_really_mean_it":true}"#;
+    let ack = c.ask(destroy);
+    assert_eq!(ack.result, 0, "{}", ack.outs);
+    c.world.crash(c.mon);
+    c.world.start(c.mon);
+    c.start_osd(1);
+    c.run_until(Duration::from_secs(30), |c| told(c, "OSD_REFUSED").contains("was destroyed"));
+    c.pass(Duration::from_secs(10));
+    assert_eq!(up(&mut c), 2);
+    let why = told(&mut c, "OSD_REFUSED");
+    let words = why.split("'ceph osd new ").nth(1).expect("what to do");
+    let uuid = words.split(' ').next().expect("a uuid");
+    let ack = c.ask(&format!(r#"{{"prefix":"osd new","uuid":"{uuid}","id":1}}"#));
+    assert_eq!(ack.result, 0, "{}", ack.outs);
+    c.wait_clean(PGS);
+    assert_eq!(up(&mut c), 3);
+}
+
 /// Its machine came back before anybody noticed that it had gone.
 #[test]
 fn an_osd_whose_old_session_hangs_is_taken_in_again() {

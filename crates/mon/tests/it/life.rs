@@ -53,6 +53,39 @@ fn an_osd_that_dies_is_down_at_once_and_comes_back() {
     assert_eq!(up(&mut c), 3);
 }
 
+/// Its process was stopped, or its disk hung: everybody has given up the sessions meanwhile, and the mon hears of that
+/// before it hears that they are there again.
+#[test]
+fn a_mon_that_stood_still_marks_nobody_down() {
+    let mut c = Cluster::new(3, 3);
+    c.run_until(Duration::from_secs(3), |c| up(c) == 3);
+    c.create_pool("rbd");
+    c.wait_clean(PGS);
+    let up_from = |c: &mut Cluster| {
+        let dump = c.json("osd dump");
+        let osds = dump["osds"].as_array().expect("a list").clone();
+        osds.into_iter().map(|osd| osd["up_from"].clone()).collect::<Vec<_>>()
+    };
+    let since = up_from(&mut c);
+    c.world.set_paused(c.mon, true);
+    c.pass(Duration::from_secs(35));
+    c.world.set_paused(c.mon, false);
+    c.pass(Duration::from_secs(30));
+    assert_eq!((up(&mut c), up_from(&mut c)), (3, since));
+    // One that dies is down at once, as ever.
+    c.crash_osd(1);
+    c.run_until(Duration::from_millis(500), |c| up(c) == 2);
+    c.start_osd(1);
+    c.wait_clean(PGS);
+    // One that died meanwhile is missed when its time is over.
+    c.world.set_paused(c.mon, true);
+    c.pass(Duration::from_secs(10));
+    c.crash_osd(2);
+    c.pass(Duration::from_secs(10));
+    c.world.set_paused(c.mon, false);
+    c.run_until(Duration::from_secs(25), |c| up(c) == 2);
+}
+
 /// PGs that were ordered and never reported are ordered again, with their history: from whoever
 /// leads them after whatever happened.
 #[test]

@@ -227,6 +227,35 @@ fn maps_that_are_needed_for_long_are_kept_as_changes() {
     assert_eq!(kept(&c, "m/inc/"), (epoch(&mut c).0 - oldest.0) as usize + 1);
 }
 
+/// PGs may have been written to that nobody has reported: a mon that starts sees all maps again since they were ordered,
+/// of which only some are whole.
+#[test]
+fn a_mon_starts_from_maps_that_are_kept_as_changes() {
+    let options = [("mon_min_osdmap_epochs", "10"), ("mon_osdmap_full_prune_min", "20")];
+    let mut c = Cluster::with(40, 3, None, &options);
+    c.run_until(Duration::from_secs(3), |c| c.json("osd stat")["num_up_osds"] == 3);
+    // They are there, and cannot say that they have made them.
+    c.ask(r#"{"prefix":"osd set","key":"nodown"}"#);
+    c.osds.clone().into_iter().for_each(|node| c.world.set_paused(node, true));
+    c.create_pool("rbd");
+    c.run_until(Duration::from_secs(3), |c| c.json("status")["pgmap"]["num_pgs"] == 32);
+    let made = c.json("osd dump")["pools"][0]["last_change"].as_str().map(str::parse::<u32>);
+    let made = Epoch(made.expect("text").expect("a number"));
+    assert_ne!(made.0 % 10, 0, "it would be kept whole");
+    turn_flags(&mut c, 100);
+    let is_whole = |c: &Cluster| {
+        let pairs = c.world.kv(c.mon).expect("a store").pairs();
+        pairs.contains_key(format!("m/full/{:010}", made.0).as_bytes())
+    };
+    c.run_until(Duration::from_secs(20), |c| !is_whole(c));
+    c.world.crash(c.mon);
+    c.world.start(c.mon);
+    c.pass(Duration::from_secs(1));
+    assert!(oldest(&mut c) <= made);
+    c.osds.clone().into_iter().for_each(|node| c.world.set_paused(node, false));
+    c.wait_clean(32);
+}
+
 /// Nobody can have written to its PGs, so that nobody needs what happened before there are OSDs for them.
 #[test]
 fn a_pool_that_no_osd_can_hold_keeps_no_old_maps() {

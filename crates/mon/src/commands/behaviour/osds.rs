@@ -2,9 +2,38 @@
 
 use super::{done, json_of, say, with_pool};
 use crate::commands::bench::Bench;
+use crate::osds::BootAnswer;
+use maps::OsdState;
+use peer::OsdBoot;
 use serde_json::json;
 use std::time::Duration;
-use types::OsdId;
+use types::{AddrVec, Epoch, OsdId, Uuid};
+use wire::LinkId;
+
+/// An OSD says that it is there.
+fn boot(bench: &mut Bench, id: OsdId, uuid: Uuid) -> BootAnswer {
+    let addrs = AddrVec::msgr2("10.0.0.7:6800".parse().unwrap(), id.0.unsigned_abs() + 1);
+    let boot = OsdBoot {
+        cluster: bench.c.state.fsid,
+        osd: id,
+        uuid,
+        client_addrs: addrs.clone(),
+        cluster_addrs: addrs.clone(),
+        hb_back_addrs: addrs.clone(),
+        hb_front_addrs: addrs,
+        was_alive: false,
+        newest_map: Epoch(1),
+        store_bytes: 1 << 40,
+        device_class: String::new(),
+        location: Vec::new(),
+        metadata: Default::default(),
+        durable_txn: u64::MAX,
+    };
+    let now = bench.now();
+    let answer = bench.c.boot(now, LinkId(u64::from(id.0.unsigned_abs())), &boot);
+    bench.commit();
+    answer
+}
 
 #[test]
 fn stopping_some_and_more() {
@@ -193,4 +222,98 @@ fn when_all_disks_are_slow_that_is_load() {
         bench.sleep(Duration::from_secs(60));
     }
     assert_eq!(bench.c.map().in_osds().count(), 3);
+}
+
+/// A new disk under a number: whatever was of the old one, it is filled, and missed when it dies.
+#[test]
+fn a_replaced_osd_comes_in_and_is_missed() {
+    let id = OsdId(1);
+    for was_out in [true, false] {
+        for flag in [false, true] {
+            let mut bench = with_pool();
+            bench.stop(id);
+            if was_out {
+                done(&mut bench, json!({"prefix": "osd out", "ids": ["1"]}));
+            }
+            let sure = json!({"prefix": "osd destroy", "id": 1, "yes_i_really_mean_it": true});
+            done(&mut bench, sure);
+            if flag {
+                done(&mut bench, json!({"prefix": "osd set", "key": "noin"}));
+            }
+            assert_eq!(boot(&mut bench, id, Uuid([9; 16])), BootAnswer::Up);
+            let map = bench.c.map().clone();
+            assert_eq!(map.is_in(id), !(flag && was_out), "out: {was_out}, noin: {flag}");
+            assert_eq!(map.state(id).contains(OsdState::NEW), flag);
+            if map.is_out(id) {
+                continue;
+            }
+            bench.stop(id);
+            let health = json_of(&mut bench, json!({"prefix": "health"}));
+            assert!(health["checks"]["OSD_DOWN"].is_object(), "{health}");
+            let purge = json!({"prefix": "osd purge-new", "id": 1, "yes_i_really_mean_it": true});
+            let (r, outs) = say(&mut bench, purge);
+            assert!(r == -1 && outs.contains("was started before"), "{outs}");
+        }
+    }
+}
+
+/// One that was given out for a new disk, and not started since, holds nothing.
+#[test]
+fn an_osd_that_was_only_given_out_again_may_go() {
+    let mut bench = with_pool();
+    bench.stop(OsdId(1));
+    done(&mut bench, json!({"prefix": "osd destroy", "id": 1, "yes_i_really_mean_it": true}));
+    let uuid = Uuid([9; 16]).to_string();
+    done(&mut bench, json!({"prefix": "osd new", "uuid": uuid, "id": 1}));
+    let health = json_of(&mut bench, json!({"prefix": "health"}));
+    assert!(health["checks"]["OSD_DOWN"].is_object(), "its copies are missed: {health}");
+    let purge = json!({"prefix": "osd purge-new", "id": 1, "yes_i_really_mean_it": true});
+    done(&mut bench, purge);
+}
+
+/// Its disk is still in the host, which starts again.
+#[test]
+fn a_store_that_is_gone_comes_back_when_it_is_asked_for() {
+    let id = OsdId(1);
+    for how in ["destroy", "purge", "rm"] {
+        let mut bench = with_pool();
+        let uuid = bench.c.map().osd(id).unwrap().uuid;
+        bench.stop(id);
+        let command = match how {
+            "rm" => json!({"prefix": "osd rm", "ids": ["1"]}),
+            _ => json!({"prefix": format!("osd {how}"), "id": 1, "yes_i_really_mean_it": true}),
+        };
+        done(&mut bench, command);
+        let BootAnswer::Refused(why) = boot(&mut bench, id, uuid) else { panic!("{how}") };
+        assert!(why.contains(&format!("'ceph osd new {uuid} 1'")), "{why}");
+        // Under another number, too.
+        assert!(matches!(boot(&mut bench, OsdId(7), uuid), BootAnswer::Refused(_)));
+        let text = uuid.to_string();
+        done(&mut bench, json!({"prefix": "osd new", "uuid": text, "id": 1}));
+        assert_eq!(boot(&mut bench, id, uuid), BootAnswer::Up, "{how}");
+        assert!(bench.c.map().is_up(id) && bench.c.map().is_in(id));
+        assert!(bench.c.state.gone.is_empty());
+    }
+}
+
+#[test]
+fn of_stores_that_are_gone_the_first_are_forgotten() {
+    let mut bench = with_pool();
+    let before = bench.c.map().clone();
+    let of = |n: u16| {
+        let [a, b] = n.to_be_bytes();
+        Uuid([1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, a, b])
+    };
+    for n in 0..1001 {
+        bench.pass(Duration::from_secs(1));
+        let mut map = maps::OsdMap::clone(&before);
+        let mut inc = maps::Incremental::after(&map);
+        inc.new_uuid.insert(OsdId(1), of(n));
+        map.apply(&inc).unwrap();
+        let now = bench.now();
+        bench.c.note_gone(now, OsdId(1), &map);
+    }
+    let gone = &bench.c.state.gone;
+    assert_eq!(gone.len(), 1000);
+    assert!(!gone.contains_key(&of(0).to_string()) && gone.contains_key(&of(1).to_string()));
 }

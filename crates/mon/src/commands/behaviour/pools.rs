@@ -58,6 +58,11 @@ fn pools_get_fewer_pgs_one_by_one() {
         bench.commit();
         let now = pool(&mut bench);
         assert!(now.pgp_num <= now.pg_num_pending && now.pg_num_pending + 1 >= now.pg_num);
+        // Linux' own client goes by this, and by nothing else that a merge changes.
+        let goes_or_is_merged =
+            (now.pg_num, now.pg_num_pending) != (before.pg_num, before.pg_num_pending);
+        let forced = now.last_force_op_resend_prenautilus == bench.c.map().epoch;
+        assert_eq!(forced, goes_or_is_merged);
         if now.pg_num < before.pg_num {
             assert_eq!((before.pg_num_pending, now.pg_num + 1), (now.pg_num, before.pg_num));
             assert_eq!(now.last_pg_merge_meta.source_pgid.seed, now.pg_num);
@@ -66,6 +71,66 @@ fn pools_get_fewer_pgs_one_by_one() {
         assert!(steps < 100, "it comes to an end");
     }
     assert_eq!(pool(&mut bench).pg_num_pending, 11);
+}
+
+/// What was asked of two PGs that were to be merged was dropped, and so it is when they are not.
+#[test]
+fn a_merge_that_does_not_come_about_is_no_end_for_old_clients() {
+    let mut bench = with_pool();
+    let set = json!({"prefix": "osd pool set", "pool": "p", "var": "pg_num", "val": "15"});
+    done(&mut bench, set);
+    let pool = |bench: &Bench| bench.c.map().pools.values().next().unwrap().clone();
+    let is_quiet = |bench: &Bench| pool(bench).pg_num_pending == 15;
+    let last = types::PgId::new(bench.c.pool_id("p").unwrap(), 15);
+    for _ in 0..100 {
+        bench.c.adjust_pgs(types::Mono(0));
+        if is_quiet(&bench) {
+            // It never becomes quiet.
+            bench.lost.insert(last);
+        }
+        bench.commit();
+        if is_quiet(&bench) {
+            break;
+        }
+    }
+    assert!(is_quiet(&bench));
+    let begun = pool(&bench).last_force_op_resend_prenautilus;
+    let set = json!({"prefix": "osd set", "key": "noscrub"});
+    done(&mut bench, set);
+    let later = types::Mono(0).after(Duration::from_secs(3600));
+    bench.c.adjust_pgs(later);
+    bench.commit();
+    let now = pool(&bench);
+    assert_eq!((now.pg_num, now.pg_num_pending), (16, 16));
+    assert_eq!(now.last_force_op_resend_prenautilus, bench.c.map().epoch);
+    assert!(bench.c.map().epoch > begun);
+}
+
+/// Ceph's clients forget a name that goes from one pool to another within one epoch.
+#[test]
+fn a_name_does_not_pass_from_pool_to_pool_in_one_epoch() {
+    let mut bench = with_pool();
+    done(&mut bench, json!({"prefix": "osd pool create", "pool": "q", "pg_num": 8}));
+    let [p, q] = ["p", "q"].map(|name| bench.c.pool_id(name).unwrap());
+    let rename = |c: &mut crate::cluster::Cluster, id, to: &str| {
+        c.change(|inc, _| _ = inc.new_pool_names.insert(id, to.into())).unwrap();
+    };
+    rename(&mut bench.c, p, "other");
+    let to_p = json!({"prefix": "osd pool rename", "srcpool": "q", "destpool": "p"});
+    assert_eq!(say(&mut bench, to_p.clone()), (-17, "pool 'p' already exists".into()));
+    assert_eq!(bench.c.map().pool_by_name("other"), Some(p));
+    done(&mut bench, to_p);
+    assert_eq!(bench.c.map().pool_by_name("p"), Some(q));
+    bench.c.delete_pool(q).unwrap();
+    let create = json!({"prefix": "osd pool create", "pool": "p", "pg_num": 8});
+    assert_eq!(say(&mut bench, create.clone()), (0, "pool 'p' already exists".into()));
+    assert_eq!(bench.c.map().pool_by_name("p"), None);
+    assert_eq!(say(&mut bench, create), (0, "pool 'p' created".into()));
+    // A pool may get back the name that it has.
+    rename(&mut bench.c, p, "p2");
+    let back = json!({"prefix": "osd pool rename", "srcpool": "p2", "destpool": "other"});
+    done(&mut bench, back);
+    assert_eq!(bench.c.map().pool_by_name("other"), Some(p));
 }
 
 #[test]

@@ -83,6 +83,7 @@ fn give_out(c: &mut Cluster, uuid: Uuid, wanted: Option<OsdId>) -> Result<OsdId,
             "id {id} already in use and does not match uuid {uuid}"
         )));
     }
+    c.forget_gone(&uuid);
     c.edit(|inc, map| {
         match destroyed {
             true => recreate(inc, map, id, uuid),
@@ -182,19 +183,21 @@ fn check_sure(call: &Call) -> Result<OsdId, CommandError> {
 
 fn destroy_checked(c: &mut Cluster, call: &Call) -> Reply {
     let id = check_safe(c, call)?;
-    destroy_it(c, id)
+    destroy_it(c, call, id)
 }
 
 fn destroy_sure(c: &mut Cluster, call: &Call) -> Reply {
     let id = check_sure(call)?;
-    destroy_it(c, id)
+    destroy_it(c, call, id)
 }
 
-fn destroy_it(c: &mut Cluster, id: OsdId) -> Reply {
+fn destroy_it(c: &mut Cluster, call: &Call, id: OsdId) -> Reply {
     check_exists(c.map(), id)?;
     check_down(c, id)?;
     if !c.map().state(id).contains(OsdState::DESTROYED) {
+        let before = c.map().clone();
         c.change(|inc, map| destroy(inc, map, id))?;
+        c.note_gone(call.now, id, &before);
         c.forget_key(id);
     }
     Ok(Answer::message(format_args!("destroyed osd.{id}")))
@@ -202,26 +205,29 @@ fn destroy_it(c: &mut Cluster, id: OsdId) -> Reply {
 
 fn purge_checked(c: &mut Cluster, call: &Call) -> Reply {
     let id = check_safe(c, call)?;
-    purge_it(c, id)
+    purge_it(c, call, id)
 }
 
 fn purge_sure(c: &mut Cluster, call: &Call) -> Reply {
     let id = check_sure(call)?;
-    purge_it(c, id)
+    purge_it(c, call, id)
 }
 
 fn purge_new(c: &mut Cluster, call: &Call) -> Reply {
     let id = check_sure(call)?;
-    let state = c.map().state(id);
-    // A destroyed one waits for a new disk: nothing of it was started either.
-    if c.map().exists(id) && !state.intersects(OsdState::NEW | OsdState::DESTROYED) {
+    let map = c.map();
+    // A destroyed one waits for a new disk: nothing of it was started either. NEW stays with an OSD that was started
+    // and that a flag keeps out.
+    let was_started = map.osd(id).is_some_and(|osd| osd.info.up_from > osd.info.lost_at);
+    let is_new = map.state(id).contains(OsdState::NEW) && !was_started;
+    if map.exists(id) && !is_new && !map.state(id).contains(OsdState::DESTROYED) {
         let text = format!("osd.{id} was started before; use 'ceph osd purge {id}'");
         return Err(CommandError::not_permitted(text));
     }
-    purge_it(c, id)
+    purge_it(c, call, id)
 }
 
-fn purge_it(c: &mut Cluster, id: OsdId) -> Reply {
+fn purge_it(c: &mut Cluster, call: &Call, id: OsdId) -> Reply {
     let map = c.map();
     let placed = map.crush().is_placed(id.0) || map.crush().item_name(id.0).is_some();
     if !map.exists(id) && !placed {
@@ -238,7 +244,9 @@ fn purge_it(c: &mut Cluster, id: OsdId) -> Reply {
         })?;
     }
     if c.map().exists(id) {
+        let before = c.map().clone();
         c.change(|inc, map| remove(inc, map, id))?;
+        c.note_gone(call.now, id, &before);
         c.forget_osd(id);
     }
     Ok(Answer::message(format_args!("purged osd.{id}")))

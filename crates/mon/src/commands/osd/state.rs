@@ -148,7 +148,7 @@ fn down(
 }
 
 fn rm(c: &mut Cluster, call: &Call) -> Reply {
-    let before: Vec<OsdId> = c.map().existing_osds().collect();
+    let before = c.map().clone();
     let answer = each(c, call, OsdMap::is_down, |inc, map, id, explicit| {
         if map.is_up(id) {
             let text = format!("osd.{id} is still up; must be down before removal. ");
@@ -158,8 +158,9 @@ fn rm(c: &mut Cluster, call: &Call) -> Reply {
         remove(inc, map, id);
         Ok(Some(format!("{}osd.{id}", if is_first { "removed " } else { ", " })))
     })?;
-    for id in before {
+    for id in before.existing_osds() {
         if !c.map().exists(id) {
+            c.note_gone(call.now, id, &before);
             c.forget_osd(id);
         }
     }

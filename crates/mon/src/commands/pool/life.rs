@@ -161,7 +161,7 @@ fn options(call: &Call) -> Vec<(&'static str, PoolOpt)> {
 
 fn create(c: &mut Cluster, call: &Call) -> Reply {
     let name = call.args.text("pool").into_owned();
-    if c.map().pool_by_name(&name).is_some() {
+    if c.has_pool_name(&name, None) {
         return Ok(Answer::message(format_args!("pool '{name}' already exists")));
     }
     if call.args.text("pool_type") == "erasure" {
@@ -216,13 +216,10 @@ fn rename(c: &mut Cluster, call: &Call) -> Reply {
     }
     let id: PoolId = c.pool_id(&src)?;
     crate::pools::check_name(&dst)?;
-    c.edit(|inc, map| {
-        if map.pool_by_name(&dst).is_some() {
-            return Err(CommandError::exists(format_args!("pool '{dst}' already exists")));
-        }
-        inc.new_pool_names.insert(id, dst.clone());
-        Ok(())
-    })?;
+    if dst == src || c.has_pool_name(&dst, Some(id)) {
+        return Err(CommandError::exists(format_args!("pool '{dst}' already exists")));
+    }
+    c.change(|inc, _| _ = inc.new_pool_names.insert(id, dst.clone()))?;
     Ok(Answer::message(format_args!("pool '{src}' renamed to '{dst}'")))
 }
 
