@@ -138,6 +138,9 @@ fn writes_and_peering_do_not_wait_until_all_that_was_deleted_is_removed() {
     let all = all.with_indata(denc::encode(&types::HObject::min()));
     let listing = c.on_client(|cl| cl.request_of_pg(ONLY_PG, all));
     c.pass(Duration::from_secs(1));
+    // Who wants one object does not wait behind it.
+    assert_eq!(c.call(name(0), vec![write_full(b"later")], true).result, 0);
+    assert_eq!(&output(&c.call(name(0), vec![read(0, 0)], false), 0)[..], b"later");
     assert!(!c.client.borrow().done.contains_key(&listing));
     c.world.set_slow_disks(c.osds[AWAY], 1);
     let listed = c.wait_for(listing);
