@@ -11,6 +11,7 @@ use wire::msg::op::{Extent, OpCode, Pgls};
 use wire::msg::op_data::PgnlsOut;
 use wire::msg::{OsdOp, SnapContext};
 
+const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 /// Their logs are large enough for what is to come in one piece.
 const DISK_BYTES: u64 = 256 << 20;
@@ -148,6 +149,71 @@ fn writes_and_peering_do_not_wait_until_all_that_was_deleted_is_removed() {
     assert_eq!(listed.entries.len(), 3);
     c.wait_clean();
     c.run_until(MINUTE, |c| objects(c) < Some(100));
+    crate::scrub::scrub(&mut c, ONLY_PG, true, false);
+    assert_eq!(hits_of(Probe::ScrubFoundError), 0);
+}
+
+/// It would make no list before all is removed, and writes of the objects at hand would wait for that.
+#[test]
+fn nothing_is_scrubbed_until_all_that_was_deleted_is_removed() {
+    let mut c = back_with_much_to_remove();
+    c.wait_clean();
+    let ordered = c.on_mon(|m| m.order_scrub(ONLY_PG, true, false));
+    assert!(ordered);
+    let begin = c.world.now();
+    let mut longest = Duration::ZERO;
+    let scrubs = |c: &mut Cluster| c.mon.borrow().stats[&ONLY_PG].scrub.changes;
+    let before = scrubs(&mut c);
+    while c.world.now() - begin < 5 * SECOND {
+        let before = c.world.now();
+        let done = c.call(object(1, &long_name(0)), vec![write_full(b"anew")], true);
+        assert_eq!(done.result, 0);
+        longest = longest.max(c.world.now() - before);
+    }
+    let left = objects_of(&mut c, AWAY);
+    assert!(left > 50, "{left} objects are left");
+    assert!(longest < 3 * SECOND, "{longest:?}");
+    assert_eq!(scrubs(&mut c), before);
+    c.world.set_slow_disks(c.osds[AWAY], 1);
+    c.run_until(MINUTE, |c| scrubs(c) > before);
+}
+
+fn objects_of(c: &mut Cluster, osd: usize) -> u64 {
+    ask(c, osd as i32, "store usage")["objects"].as_u64().expect("a number")
+}
+
+/// The PG is split, and both parts have their share of it; they are merged again, and it is all one's.
+#[test]
+fn what_is_still_to_be_removed_is_divided_with_the_pg_and_joined_again() {
+    let mut c = back_with_much_to_remove();
+    c.on_mon(|m| m.set_pg_num(1, 2, 1));
+    c.run_until(MINUTE, |c| c.client.borrow().map.pool(PoolId(1)).is_some_and(|p| p.pg_num == 2));
+    let name = |i: u32| object(1, &long_name(i));
+    let asked: Vec<_> = (280..290)
+        .map(|i| c.on_client(|cl| cl.request(name(i), vec![write_full(b"anew")], true)))
+        .collect();
+    c.run_until(5 * SECOND, |c| asked.iter().all(|tid| c.client.borrow().done.contains_key(tid)));
+    let left = objects_of(&mut c, AWAY);
+    assert!(left > 100, "{left} objects are left");
+    // What a crash leaves is each part's own.
+    leave(&mut c);
+    c.start(AWAY);
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_up(OsdId(AWAY as i32)));
+    c.wait_clean();
+    let left = objects_of(&mut c, AWAY);
+    assert!(left > 100, "{left} objects are left");
+    c.on_mon(|m| m.merge_to(1, 1));
+    c.run_until(10 * MINUTE, |c| c.mon.borrow().map.pool(PoolId(1)).is_some_and(|p| p.pg_num == 1));
+    let asked = c.on_client(|cl| cl.request(name(291), vec![write_full(b"anew")], true));
+    c.run_until(10 * SECOND, |c| c.client.borrow().done.contains_key(&asked));
+    let left = objects_of(&mut c, AWAY);
+    assert!(left > 50, "{left} objects are left");
+    leave(&mut c);
+    c.world.set_slow_disks(c.osds[AWAY], 1);
+    c.start(AWAY);
+    c.run_until(MINUTE, |c| c.mon.borrow().map.is_up(OsdId(AWAY as i32)));
+    c.wait_clean();
+    c.run_until(MINUTE, |c| objects_of(c, AWAY) < 50);
     crate::scrub::scrub(&mut c, ONLY_PG, true, false);
     assert_eq!(hits_of(Probe::ScrubFoundError), 0);
 }
