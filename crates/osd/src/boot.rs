@@ -274,13 +274,20 @@ impl Daemon {
         for txn in std::mem::take(&mut taken.txns) {
             self.submit_maps(txn, fx);
         }
-        // It does not come out of ours and an incremental: another version of the program may write more into it
-        // than this one knows.
-        self.mon.wants_full = taken.damaged.is_some();
-        self.ask_for_full_map();
-        if taken.behind {
-            self.mon.wants_map = true;
+        if from_mon && m.newest > Epoch::ZERO {
+            self.mon.newest = m.newest;
         }
+        // It does not come out of ours and an incremental: another version of the program may write more into it
+        // than this one knows. Then none after it does, and the mon takes those for sent.
+        let goes_on = self.mon.wants_full && self.maps.epoch() < self.mon.newest;
+        let moved = !taken.maps.is_empty();
+        self.mon.wants_full = match taken.damaged {
+            Some(_) => true,
+            None if moved => goes_on && !m.fulls.is_empty(),
+            None => self.mon.wants_full,
+        };
+        self.ask_for_full_map();
+        self.mon.wants_map |= taken.behind;
         if taken.maps.is_empty() {
             return;
         }
