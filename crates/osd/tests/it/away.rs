@@ -186,13 +186,15 @@ fn objects_of(c: &mut Cluster, osd: usize) -> u64 {
 #[test]
 fn what_is_still_to_be_removed_is_divided_with_the_pg_and_joined_again() {
     let mut c = back_with_much_to_remove();
+    // It takes part, and has noted what is to be removed.
+    assert_eq!(c.call(object(1, &long_name(0)), vec![write_full(b"anew")], true).result, 0);
     c.on_mon(|m| m.set_pg_num(1, 2, 1));
     c.run_until(MINUTE, |c| c.client.borrow().map.pool(PoolId(1)).is_some_and(|p| p.pg_num == 2));
     let name = |i: u32| object(1, &long_name(i));
     let asked: Vec<_> = (280..290)
         .map(|i| c.on_client(|cl| cl.request(name(i), vec![write_full(b"anew")], true)))
         .collect();
-    c.run_until(5 * SECOND, |c| asked.iter().all(|tid| c.client.borrow().done.contains_key(tid)));
+    c.run_until(8 * SECOND, |c| asked.iter().all(|tid| c.client.borrow().done.contains_key(tid)));
     let left = objects_of(&mut c, AWAY);
     assert!(left > 100, "{left} objects are left");
     // What a crash leaves is each part's own.

@@ -129,7 +129,7 @@ fn parts_of_a_pg_that_come_back_and_go_again_are_removed_to_the_last_object() {
     for seed in 0..8 {
         let mut c = give_away(seed, 0);
         let node = c.osds[AWAY];
-        c.on_mon(|m| m.set_pg_num(1, 8, 8));
+        c.on_mon(|m| m.set_pg_num(1, 16, 16));
         c.pass(SECOND);
         c.on_mon(|m| m.set_weight(OsdId(AWAY as i32), WHOLE));
         c.pass(Duration::from_millis(400 * seed));
@@ -146,7 +146,8 @@ fn parts_of_a_pg_that_come_back_and_go_again_are_removed_to_the_last_object() {
         let left = ask(&mut c, AWAY as i32, "store usage")["objects"].as_u64();
         assert!(left < Some(20), "seed {seed}: {left:?} objects");
     }
-    assert!(hits_of(Probe::RemovalSplit) > 0);
+    let hits = [Probe::RemovalSplit, Probe::RemovalGaveWay].map(hits_of);
+    assert!(hits.iter().all(|n| *n > 0), "{hits:?}");
 }
 
 /// The map takes it back before the copy is made: nothing of it may stay behind.
