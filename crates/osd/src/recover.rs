@@ -552,7 +552,7 @@ impl Daemon {
                 self.fetch(miss, waiter, fx);
             }
             Err(PartError::Damaged) => {
-                tracing::error!("osd.{}: pg {pgid} has a damaged object record", self.cfg.id);
+                tracing::error!("osd.{}: pg {pgid} has an object without a name", self.cfg.id);
                 self.perf.read_errors += 1;
             }
             Ok((objects, end)) => self.listed(pgid, target, objects, end, fx),
