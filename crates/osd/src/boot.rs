@@ -10,6 +10,7 @@ use crate::disk_bench::bench_object;
 use crate::host::{Queued, meta_object, pg_of_meta_object};
 use crate::mapstate::{RANGE_KEY, full_key, map_object};
 use crate::object::{meta_end, own_object};
+use crate::remove::rest_of_object;
 use bytes::Bytes;
 use io::Effects;
 use maps::OsdMap;
@@ -40,6 +41,8 @@ pub struct Loading {
     leftovers: Vec<HObject>,
     /// PGs whose import was broken off, with the `pg_num` of their pools then.
     broken_off: Vec<(PgId, u32)>,
+    /// What is still to be removed of PGs that are not here.
+    rests: Vec<(PgId, u32)>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -131,6 +134,8 @@ impl Daemon {
             let Ok(object) = key.decode() else { continue };
             if let Some(pgid) = pg_of_meta_object(&object) {
                 l.pgs.push_back(pgid);
+            } else if let Some(rest) = rest_of_object(&object) {
+                l.rests.push(rest);
             } else if is_temporary(&object) || object == bench_object() {
                 l.leftovers.push(object);
             }
@@ -232,6 +237,7 @@ impl Daemon {
         for (pgid, pg_num) in l.broken_off {
             self.remove_broken_off(pgid, pg_num, fx);
         }
+        self.go_on_with_rests(l.rests, fx);
         self.open_sockets(fx);
     }
 
@@ -268,13 +274,20 @@ impl Daemon {
         for txn in std::mem::take(&mut taken.txns) {
             self.submit_maps(txn, fx);
         }
-        // It does not come out of ours and an incremental: another version of the program may write more into it
-        // than this one knows.
-        self.mon.wants_full = taken.damaged.is_some();
-        self.ask_for_full_map();
-        if taken.behind {
-            self.mon.wants_map = true;
+        if from_mon && m.newest > Epoch::ZERO {
+            self.mon.newest = m.newest;
         }
+        // It does not come out of ours and an incremental: another version of the program may write more into it
+        // than this one knows. Then none after it does, and the mon takes those for sent.
+        let goes_on = self.mon.wants_full && self.maps.epoch() < self.mon.newest;
+        let moved = !taken.maps.is_empty();
+        self.mon.wants_full = match taken.damaged {
+            Some(_) => true,
+            None if moved => goes_on && !m.fulls.is_empty(),
+            None => self.mon.wants_full,
+        };
+        self.ask_for_full_map();
+        self.mon.wants_map |= taken.behind;
         if taken.maps.is_empty() {
             return;
         }

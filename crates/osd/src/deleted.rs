@@ -3,7 +3,8 @@
 //!
 //! They are noted on the disk with the log ([`pg::put_deleted`]), and go a few at a time whenever nothing else of
 //! the PG waits for the store. Peering, writes and what recovery brings go first; nobody waits for all of them but who
-//! looks at all objects (listings, scrubs, trimming: [`PgHost::is_settled`]). Before anything is done to one of
+//! looks at all objects (listings, scrubs, trimming: [`PgHost::is_settled`]). When the PG is divided, each part has its
+//! own; when it goes into another one, that has them from then on. Before anything is done to one of
 //! these objects, or looked at of it, it goes ([`Daemon::remove_first`], and [`Daemon::enqueue`] of all that a
 //! transaction changes): else what is gone would be found, or what is new be removed.
 
@@ -11,6 +12,7 @@ use crate::daemon::Daemon;
 use crate::host::{PgHost, Queued, put_meta};
 use io::Effects;
 use pg::forget_deleted;
+use std::collections::{BTreeMap, BTreeSet};
 use store::Transaction;
 use types::testing::{Probe, hit};
 use types::{HObject, ObjectKey, PgId};
@@ -77,10 +79,18 @@ impl PgHost {
         true
     }
 
-    /// All of them stand in the queue from now on: the PG is divided, or goes into another one.
-    pub fn queue_all_removals(&mut self, at_once: usize) {
-        let all: Vec<_> = std::mem::take(&mut self.deleted).into_iter().collect();
-        all.chunks(at_once).for_each(|some| self.queue_removals(some));
+    /// The PG is divided: takes out those that go to another one from now on.
+    pub fn divide_deleted(
+        &mut self,
+        home: impl Fn(u32) -> PgId,
+    ) -> BTreeMap<PgId, BTreeSet<HObject>> {
+        let ours = self.pg.pgid();
+        let mut all: BTreeMap<PgId, BTreeSet<HObject>> = BTreeMap::new();
+        for object in std::mem::take(&mut self.deleted) {
+            all.entry(home(object.hash)).or_default().insert(object);
+        }
+        self.deleted = all.remove(&ours).unwrap_or_default();
+        all
     }
 
     /// Whether a transaction changes one of them.

@@ -185,6 +185,8 @@ pub struct PgHost {
     pub deleted: BTreeSet<HObject>,
     /// Requests that wait for the PG to go active.
     pub waiting: VecDeque<OpId>,
+    /// Listings that wait until all is removed that the log has deleted. Nobody waits behind them.
+    pub behind_removals: VecDeque<OpId>,
     /// Earlier primaries that may still serve reads.
     pub priors: Priors,
     /// Watches and notifies.
@@ -254,6 +256,7 @@ impl PgHost {
             log_is_full: false,
             deleted: BTreeSet::new(),
             waiting: VecDeque::new(),
+            behind_removals: VecDeque::new(),
             priors: Priors::default(),
             watches: Watches::default(),
             need: Need::Nothing,
@@ -281,6 +284,7 @@ impl PgHost {
         self.objects.clear();
         self.behind_queue.clear();
         self.waiting.clear();
+        self.behind_removals.clear();
         self.in_flight.clear();
         self.transfers.forget();
         self.trimmer.interrupted();

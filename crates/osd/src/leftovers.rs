@@ -7,8 +7,9 @@
 
 use crate::arriving::is_temporary;
 use crate::daemon::{Daemon, Waiter};
-use crate::host::{Thens, account, meta_object, pg_of_meta_object};
+use crate::host::{Thens, account, pg_of_meta_object};
 use crate::mapstate::map_transaction;
+use crate::remove::rest_of_object;
 use io::Effects;
 use std::fmt::Display;
 use store::{Invalid, ReadSet, StoreError, SubmitError};
@@ -125,12 +126,17 @@ impl Daemon {
 
     /// A PG is made anew: what is left of records of one with its name goes first.
     pub(crate) fn remove_left_records(&mut self, pgid: PgId, fx: &mut Effects) {
-        let (object, leftovers) = (meta_object(pgid), &mut self.leftovers.objects);
-        let Some(at) = leftovers.iter().position(|o| *o == object) else { return };
-        leftovers.swap_remove(at);
+        let leftovers = &mut self.leftovers.objects;
+        let is_its = |o: &HObject| {
+            pg_of_meta_object(o) == Some(pgid) || rest_of_object(o).is_some_and(|r| r.0 == pgid)
+        };
+        let its: Vec<_> = leftovers.extract_if(.., |o| is_its(o)).collect();
+        if its.is_empty() {
+            return;
+        }
         let Some(host) = self.pgs.get(&pgid) else { return };
         let mut txn = host.transaction();
-        txn.remove(&object.to_key());
+        its.iter().for_each(|object| _ = txn.remove(&object.to_key()));
         self.submit(pgid, txn, Thens::new(), fx);
     }
 }

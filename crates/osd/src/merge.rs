@@ -2,14 +2,18 @@
 //!
 //! The objects stay where they are: the target's range of keys grows by the source's. One transaction,
 //! behind all others of both, removes the source's records and begins the target's log anew, with the
-//! new epoch in its info; after a crash before it, it is done again when its maps are gone through.
+//! new epoch in its info; after a crash before it, it is done again when its maps are gone through. What the
+//! source still has to remove is noted for the target in some before it.
 
 use crate::daemon::Daemon;
 use crate::host::{PgHost, Queued, meta_object};
-use crate::split::take_in;
+use crate::object::key_range;
+use crate::split::{Parts, take_in};
 use io::Effects;
 use maps::{OsdMap, PgIdExt};
+use pg::{forget_deleted_range, put_deleted};
 use std::rc::Rc;
+use store::Transaction;
 use types::{Eversion, PgId};
 
 impl Daemon {
@@ -45,11 +49,9 @@ impl Daemon {
         for source in sources {
             gone.extend(self.forget_pg(*source, fx).map(|host| (*source, host)));
         }
-        let at_once = self.deletes_at_once();
-        gone.iter_mut().for_each(|(_, host)| host.queue_all_removals(at_once));
+        let share = self.split_share();
         let versions = old.and_then(|_| merged_versions(sources, new));
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        host.queue_all_removals(at_once);
         let source = gone.first().map(|(_, host)| &host.pg).filter(|_| sources.len() == 1);
         let meta = host.pg.merge(source, versions);
         take_in(&mut host.pg, old, new);
@@ -59,7 +61,7 @@ impl Daemon {
         host.backlog.clear();
         host.trim_to = Eversion::ZERO;
         host.trimmer = Default::default();
-        let mut txn = host.transaction();
+        let (ahead, mut txn) = take_over_deleted(host, &mut gone, share);
         for (source, _) in &gone {
             txn.remove(&meta_object(*source).to_key());
         }
@@ -76,7 +78,9 @@ impl Daemon {
         }
         host.priors.retain_alive(new);
         unborn.into_iter().for_each(|source| self.redirect_births(source, pgid));
-        self.enqueue(pgid, Queued::of(txn), fx);
+        for txn in ahead.into_iter().chain([txn]) {
+            self.enqueue(pgid, Queued::of(txn), fx);
+        }
         if self.pgs.get(&pgid).is_some_and(|h| h.started) {
             self.start_at(new, pgid, fx);
         }
@@ -90,6 +94,26 @@ impl Daemon {
             }
         }
     }
+}
+
+/// What is still to be removed of the sources is noted for the target: ahead, in transactions of bounded size, of which
+/// the last one is to have all the rest. After a crash before that they are another PG's, and not loaded.
+fn take_over_deleted(
+    host: &mut PgHost,
+    gone: &mut [(PgId, PgHost)],
+    share: u64,
+) -> (Vec<Transaction>, Transaction) {
+    let pgid = host.pg.pgid();
+    let mut parts = Parts::new(host, share);
+    for (source, old) in gone {
+        let deleted = std::mem::take(&mut old.deleted);
+        // What such a merge has left that was not done.
+        let (first, end) = key_range(*source, old.pg.rules().pg_num.max(1));
+        parts.put(pgid, forget_deleted_range(&first, &end));
+        deleted.iter().for_each(|object| parts.put(pgid, put_deleted(object)));
+        parts.host.deleted.extend(deleted);
+    }
+    (parts.done, parts.txn)
 }
 
 /// The versions of source and target with which copies count.

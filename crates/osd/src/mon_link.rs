@@ -28,8 +28,10 @@ pub struct MonLink {
     pub redial_at: Option<Mono>,
     /// Something newer than the subscription brings is needed at once.
     pub wants_map: bool,
-    /// The next map has to be asked for as a whole.
+    /// The next map, and those after it, have to be asked for as whole ones.
     pub wants_full: bool,
+    /// The newest map that the mon had.
+    pub newest: Epoch,
     /// Which was last asked for so, and when.
     pub full_asked: (Epoch, Mono),
     /// Orders for a map that is not here yet.
@@ -53,6 +55,7 @@ impl MonLink {
             redial_at: Some(Mono::default()),
             wants_map: false,
             wants_full: false,
+            newest: Epoch::ZERO,
             full_asked: (Epoch::ZERO, Mono::default()),
             orders: Vec::new(),
             wishes_changed: false,
@@ -123,7 +126,7 @@ impl Daemon {
         self.mon.wants_map = false;
     }
 
-    /// Asks for the next map as a whole, if that is needed, and at once or again.
+    /// Asks for the next maps as whole ones, if that is needed, and at once or again.
     pub(crate) fn ask_for_full_map(&mut self) {
         let (now, next) = (self.now.mono, self.maps.epoch().next());
         let (asked, at) = self.mon.full_asked;
@@ -132,7 +135,8 @@ impl Daemon {
             return;
         }
         self.mon.full_asked = (next, now);
-        let m = MMonGetOsdMap { full_first: next, full_last: next, ..MMonGetOsdMap::default() };
+        let full_last = self.mon.newest.max(next);
+        let m = MMonGetOsdMap { full_first: next, full_last, ..MMonGetOsdMap::default() };
         self.send_mon(m.encode());
     }
 

@@ -377,7 +377,7 @@ impl Daemon {
 
     /// Forgets a request that finds no room to wait. A client's connection is closed: only then does it
     /// send the request again. An OSD that copies is told.
-    fn send_back(&mut self, id: OpId, fx: &mut Effects) {
+    pub(crate) fn send_back(&mut self, id: OpId, fx: &mut Effects) {
         let Some(op) = self.ops.get(&id) else { return };
         if op.origin != Origin::Client {
             self.refuse_op(id, Errno::EAGAIN);

@@ -367,8 +367,9 @@ pub(crate) fn list_objects(
         if i > at_once {
             return Ok((objects, object.at_snap(SnapId(0))));
         }
-        let meta = ObjectMeta::decode(&stat.meta).map_err(|_| PartError::Damaged)?;
-        objects.insert(object, meta.version);
+        // Of no version, if its record cannot be read: it differs from what others have of it, and is brought again.
+        let version = ObjectMeta::decode(&stat.meta).map_or(Eversion::ZERO, |meta| meta.version);
+        objects.insert(object, version);
     }
     Ok((objects, HObject::max()))
 }

@@ -184,8 +184,7 @@ impl Daemon {
         let map = self.maps.current().clone();
         let pgid = create.pgid;
         let leads = mapping(&map, pgid).acting_primary == Some(self.cfg.id);
-        let is_removed =
-            self.removals.contains_key(&pgid) || self.removal_beside(pgid, fx).is_some();
+        let is_removed = self.removals.contains_key(&pgid) || self.is_removed_beside(pgid, fx);
         if !leads || self.pgs.contains_key(&pgid) || is_removed {
             return;
         }
@@ -219,11 +218,12 @@ impl Daemon {
         let pgid = msg.pgid;
         let (me, here) = (self.cfg.id, self.pgs.contains_key(&pgid));
         tracing::trace!("osd.{me}: pg {pgid} ({here}) from osd.{from}: {:?}", msg.body);
-        if let Some(removal) = self.removal_beside(pgid, fx) {
-            removal.hold(from, msg);
-            return;
-        }
-        if !self.pgs.contains_key(&pgid) && !self.make_copy(from, &msg, fx) {
+        let goes_on = match self.pgs.contains_key(&pgid) {
+            // It was joined with one that is being removed.
+            true => !self.hold_for_removal_beside(from, &msg, fx),
+            false => self.make_copy(from, &msg, fx),
+        };
+        if !goes_on {
             return;
         }
         if self.pgs.get(&pgid).is_some_and(|h| h.started) {
@@ -256,7 +256,8 @@ impl Daemon {
             }
             return false;
         }
-        if !self.removal_has_given_way(from, msg, fx) {
+        if self.hold_for_removal_beside(from, msg, fx) || !self.removal_has_given_way(from, msg, fx)
+        {
             return false;
         }
         let rules = pool_rules(&map, msg.pgid.pool);

@@ -1,7 +1,9 @@
 //! Requests that ask a PG as such: listings, also of what scrubs found.
 
+use crate::config::WAITING_OPS_PER_PG;
 use crate::daemon::{Daemon, Waiter};
 use crate::host::OpId;
+use crate::op::ClientOp;
 use crate::ops::{self, ListRange, Reader, Stop};
 use crate::scrub::list_wrong;
 use crate::tracker::Mark;
@@ -16,11 +18,7 @@ impl Daemon {
         if self.pg_read_must_wait(id, pgid, fx) || self.must_answer_later(id) {
             return;
         }
-        if let Some(host) = self.pgs.get_mut(&pgid).filter(|h| !h.is_settled()) {
-            // What the log says is not all in the store yet. The tick tries again.
-            host.waiting.push_back(id);
-            self.leases.waiting_pgs.insert(pgid);
-            self.mark_op(id, Mark::WaitingForObject);
+        if self.listing_must_wait(id, pgid, fx) {
             return;
         }
         let Some(op) = self.ops.get_mut(&id) else { return };
@@ -70,6 +68,30 @@ impl Daemon {
             }
         }
         self.reply_op(id, reply);
+    }
+
+    /// Whether a listing must wait: what the log says is not all in the store yet. What scrubs found is in memory.
+    fn listing_must_wait(&mut self, id: OpId, pgid: PgId, fx: &mut Effects) -> bool {
+        let Some(host) = self.pgs.get_mut(&pgid).filter(|h| !h.is_settled()) else { return false };
+        let lists = |op: &ClientOp| op.request.ops.iter().any(|sub| sub.code == OpCode::PGNLS);
+        if !self.ops.get(&id).is_some_and(|op| lists(op)) {
+            return false;
+        }
+        if host.behind_removals.len() < WAITING_OPS_PER_PG {
+            host.behind_removals.push_back(id);
+            self.mark_op(id, Mark::WaitingForObject);
+        } else {
+            self.send_back(id, fx);
+        }
+        true
+    }
+
+    /// Nothing is left to be removed: listings that waited for that are made.
+    pub(crate) fn release_listings(&mut self, pgid: PgId, fx: &mut Effects) {
+        let Some(host) = self.pgs.get_mut(&pgid).filter(|h| h.is_settled()) else { return };
+        for id in std::mem::take(&mut host.behind_removals) {
+            self.start_op(id, fx);
+        }
     }
 
     /// Bytes came for a listing.

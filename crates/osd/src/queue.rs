@@ -268,7 +268,14 @@ impl Daemon {
             return false;
         }
         self.queue_empty(pgid, fx);
-        self.pgs.get_mut(&pgid).is_some_and(|host| host.queue_next_removals(at_once))
+        let Some(host) = self.pgs.get_mut(&pgid) else { return false };
+        if host.queue_next_removals(at_once) {
+            return true;
+        }
+        if !host.behind_removals.is_empty() {
+            self.release_listings(pgid, fx);
+        }
+        false
     }
 
     fn queue_stopped(&mut self, pgid: PgId, stop: SubmitError, fx: &mut Effects) {

@@ -52,6 +52,8 @@ pub(crate) struct Receiving {
     next: PushCursor,
     /// A client waits for it.
     urgent: bool,
+    /// What has come of it: data, and all. It gathers in the store.
+    gathered: (u64, u64),
 }
 
 impl Transfers {
@@ -69,9 +71,17 @@ impl Transfers {
         if !first && before.as_ref().is_none_or(|b| b.next.done || b.next != m.from) {
             return false;
         }
-        let urgent = m.urgent || before.is_some_and(|b| b.urgent);
-        self.receiving.insert(key, Receiving { next: m.next.clone(), urgent });
+        let urgent = m.urgent || before.as_ref().is_some_and(|b| b.urgent);
+        let (data, bytes) = before.filter(|_| !first).map_or((0, 0), |b| b.gathered);
+        let gathered = (data + m.data.len() as u64, bytes + m.bytes());
+        self.receiving.insert(key, Receiving { next: m.next.clone(), urgent, gathered });
         true
+    }
+
+    /// What has come of an object before this part of it: data, and all.
+    fn gathered_before(&self, from: OsdId, m: &Push) -> (u64, u64) {
+        let before = self.receiving.get(&(from, m.object.clone()));
+        before.filter(|_| m.from != PushCursor::default()).map_or((0, 0), |b| b.gathered)
     }
 
     /// Whether a client waits for what comes from there.
@@ -260,7 +270,7 @@ impl Daemon {
                 let Some(host) = self.pgs.get_mut(&pgid) else { return };
                 let (epoch, interval) = (self.maps.epoch(), host.interval());
                 let cursor = PushCursor::default();
-                let comes = Receiving { next: cursor.clone(), urgent };
+                let comes = Receiving { next: cursor.clone(), urgent, ..Receiving::default() };
                 host.transfers.receiving.insert((from, object.clone()), comes);
                 let have = host.pg.missing().get(&object).map_or(Eversion::ZERO, |i| i.have);
                 let shares = host.pg.may_share(self.cfg.id, &object);
@@ -469,7 +479,12 @@ impl Daemon {
 
     /// The same where we asked for it: what waits for the object waits for space.
     fn pull_later(&mut self, from: OsdId, m: &Push, goes_back: bool) {
-        self.pull_did_not_fit(m.data.len() as u64, m.bytes());
+        let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
+        // What had come goes again: there must be room for all of that, and for the next part, or it would be pulled
+        // again and again.
+        let (data, bytes) = host.transfers.gathered_before(from, m);
+        let parts = if m.next.done { 1 } else { 2 };
+        self.pull_did_not_fit(data + parts * m.data.len() as u64, bytes + parts * m.bytes());
         let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
         if goes_back {
             host.giving_up.fetch_later(&m.object, from, m.version);
@@ -537,7 +552,7 @@ impl Daemon {
                 self.fetch(miss, waiter, fx);
             }
             Err(PartError::Damaged) => {
-                tracing::error!("osd.{}: pg {pgid} has a damaged object record", self.cfg.id);
+                tracing::error!("osd.{}: pg {pgid} has an object without a name", self.cfg.id);
                 self.perf.read_errors += 1;
             }
             Ok((objects, end)) => self.listed(pgid, target, objects, end, fx),

@@ -1,34 +1,59 @@
 //! Removing a PG: its pool is gone, or its copy here is not needed any more. In the background, a
 //! few objects at a time. To other OSDs the PG is not here from the start. When the map brings it back, the removal ends
 //! with the step that is under way, and the new copy is filled upon what is left.
+//!
+//! When the PG was split meanwhile, and a part of it comes back, the removal becomes one of each part, of which one gives
+//! way. The parts were never here, and have no records: an object of the OSD's own says of each what is still to be
+//! removed ([`rest_object`]), from before the records go that said so of all.
 
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{PgHost, Then, account, meta_object, put_meta, sequencer};
-use crate::object::{ObjectMeta, key_range};
+use crate::object::{ObjectMeta, key_range, own_object};
 use crate::trim::{own_indexes, remove_rows_of};
 use io::Effects;
-use pg::{MetaOp, PgMsg};
+use maps::PgIdExt;
+use pg::{Body, MetaOp, PgMsg};
 use std::collections::VecDeque;
+use std::mem::discriminant;
 use store::{Invalid, ObjectStat, ReadSet, StoreError, SubmitError, Transaction};
 use types::testing::{Probe, hit};
-use types::{ObjectKey, OsdId, PgId};
+use types::{HObject, ObjectKey, OsdId, PgId};
 
-/// Messages held for a PG that comes back while its old copy is being removed.
-const HELD_MESSAGES: usize = 256;
+const REST_PREFIX: &str = "removal/";
+
+/// Says that what is here of a PG, in a pool of so many, is to be removed. The PG itself is not here.
+fn rest_object(pgid: PgId, pg_num: u32) -> HObject {
+    own_object(format!("{REST_PREFIX}{pgid}/{pg_num}"))
+}
+
+/// What an object of the OSD's own says of that.
+pub fn rest_of_object(object: &HObject) -> Option<(PgId, u32)> {
+    let name = std::str::from_utf8(&object.name).ok()?;
+    let (pgid, pg_num) = name.strip_prefix(REST_PREFIX)?.split_once('/')?;
+    Some((pgid.parse().ok()?, pg_num.parse().ok().filter(|n| *n > 0)?))
+}
 
 /// A PG on its way out.
 #[derive(Debug)]
 pub struct Removal {
     first: ObjectKey,
     end: ObjectKey,
+    /// PGs of its pool when it was last here.
+    pg_num: u32,
+    /// What says that it is to be removed. It goes with the last object.
+    records: HObject,
     reads: ReadSet,
     step: Step,
+    /// Messages for what comes back: the newest of each kind, PG and sender, so that nobody waits for an answer in
+    /// vain.
     held: VecDeque<(OsdId, PgMsg)>,
     /// No step is under way, and the PG may come back.
     gives_way: bool,
     /// The copy is what is left of an import. It has no rows in the snapshot indexes, so that no other copy can make
     /// use of its objects.
     is_import: bool,
+    /// What says so cannot be written.
+    cannot_divide: bool,
     /// Temporaries of objects that were on their way.
     parts: Vec<ObjectKey>,
     /// Snapshot indexes that go with it.
@@ -52,6 +77,8 @@ enum Step {
     /// Nothing: something cannot be read. It is tried again when the OSD starts, or ends when the PG comes
     /// back.
     Stuck,
+    /// In its place there is one of each of these PGs, of so many in their pool: no object before this one is left.
+    Divided(Vec<PgId>, u32, ObjectKey),
     /// The records go, and the objects stay: another PG that shares them comes, as a copy that is to be filled,
     /// and finds them.
     Records,
@@ -59,31 +86,65 @@ enum Step {
     Over,
 }
 
+/// Whether objects may be of both of these PGs, each in a pool of so many: one is a part of the other.
+fn share_objects((a, of_a): (PgId, u32), (b, of_b): (PgId, u32)) -> bool {
+    a.pool == b.pool && (a.contains_hash(b.seed, of_a) || b.contains_hash(a.seed, of_b))
+}
+
 impl Removal {
     fn new(pgid: PgId, pg_num: u32, step: Step, parts: Vec<ObjectKey>, at_once: usize) -> Self {
         let (first, end) = key_range(pgid, pg_num);
         let indexes = own_indexes(pgid, pg_num);
         let (reads, held) = (ReadSet::new(), VecDeque::new());
-        let (gives_way, is_import) = (false, false);
-        Removal { first, end, reads, step, held, gives_way, is_import, parts, indexes, at_once }
+        let (gives_way, is_import, cannot_divide) = (false, false, false);
+        let records = meta_object(pgid);
+        Removal {
+            first,
+            end,
+            pg_num,
+            records,
+            reads,
+            step,
+            held,
+            gives_way,
+            is_import,
+            cannot_divide,
+            parts,
+            indexes,
+            at_once,
+        }
     }
 
-    /// Keeps a message until the removal gives way, or is over. The newest count.
-    pub fn hold(&mut self, from: OsdId, msg: PgMsg) {
-        if self.held.len() >= HELD_MESSAGES {
-            self.held.pop_front();
-        }
+    /// One of a PG that is not here, as [`rest_object`] says.
+    fn of_rest(pgid: PgId, pg_num: u32, at_once: usize) -> Self {
+        let records = rest_object(pgid, pg_num);
+        Removal { records, ..Removal::new(pgid, pg_num, Step::Parts(0), Vec::new(), at_once) }
+    }
+
+    /// Keeps a message until the removal gives way, or is over.
+    fn hold(&mut self, from: OsdId, msg: PgMsg) {
+        let kind = |msg: &PgMsg| {
+            let query = match &msg.body {
+                Body::Query(query, _) => Some(discriminant(query)),
+                _ => None,
+            };
+            (msg.pgid, discriminant(&msg.body), query)
+        };
+        self.held.retain(|(osd, held)| *osd != from || kind(held) != kind(&msg));
         self.held.push_back((from, msg));
     }
 
-    /// Whether the PG itself comes back, for which it gives way.
-    fn is_in_the_way(&self, pgid: PgId) -> bool {
-        let may_give_way = match self.step {
+    fn holds_for(&self, pgid: PgId) -> bool {
+        self.held.iter().any(|(_, msg)| msg.pgid == pgid)
+    }
+
+    /// Whether it may end here, with objects left.
+    fn may_give_way(&self) -> bool {
+        match self.step {
             Step::Objects(_) => !self.is_import,
             Step::Stuck => true,
             _ => false,
-        };
-        may_give_way && self.held.iter().any(|(_, msg)| msg.pgid == pgid)
+        }
     }
 }
 
@@ -143,16 +204,95 @@ impl Daemon {
         self.go_on_removing(pgid, fx);
     }
 
+    /// A start finds what is to be removed of PGs that are not here. What is here of them all the same was brought by
+    /// somebody else, and stays.
+    pub(crate) fn go_on_with_rests(&mut self, rests: Vec<(PgId, u32)>, fx: &mut Effects) {
+        let ahead = self.ahead.values().flatten().map(|l| (l.record.info.pgid, l.record.pg_num));
+        let here = self.pgs.iter().map(|(pgid, host)| (*pgid, host.pg.rules().pg_num));
+        let mut here: Vec<_> = here.chain(ahead).map(|(p, n)| (p, n.max(1))).collect();
+        here.extend(self.removals.iter().map(|(pgid, removal)| (*pgid, removal.pg_num)));
+        for (pgid, pg_num) in rests {
+            let rest = Removal::of_rest(pgid, pg_num, self.limits.remove_objects);
+            if here.iter().any(|other| share_objects(*other, (pgid, pg_num))) {
+                self.leftovers.note(rest.records);
+                continue;
+            }
+            self.removals.insert(pgid, rest);
+            self.go_on_removing(pgid, fx);
+        }
+    }
+
+    /// The PGs that there are now in place of one that is being removed, if it was split.
+    fn parts_of_removed(&self, pgid: PgId) -> Vec<PgId> {
+        let now = self.maps.current().pool(pgid.pool).map_or(0, |pool| pool.pg_num);
+        let before = self.removals.get(&pgid).map_or(now, |removal| removal.pg_num);
+        let children = pgid.split_children(before, now);
+        if children.is_empty() { children } else { [pgid].into_iter().chain(children).collect() }
+    }
+
+    /// Who waits for objects of a PG that is being removed has them, if that may end here. Whether this is the next
+    /// step.
+    fn makes_way(&mut self, pgid: PgId, fx: &mut Effects) -> bool {
+        let waited_for = |r: &&Removal| r.may_give_way() && !r.held.is_empty();
+        let Some(removal) = self.removals.get(&pgid).filter(waited_for) else { return false };
+        let parts = self.parts_of_removed(pgid);
+        match parts.iter().any(|part| removal.holds_for(*part)) {
+            true if removal.cannot_divide => false,
+            true => {
+                self.divide_removal(pgid, parts, fx);
+                true
+            }
+            false if removal.holds_for(pgid) => {
+                self.give_way(pgid, fx);
+                true
+            }
+            false => false,
+        }
+    }
+
+    /// A part comes back of a PG that is being removed: of the others the objects are to go all the same.
+    fn divide_removal(&mut self, pgid: PgId, parts: Vec<PgId>, fx: &mut Effects) {
+        let Some(pool) = self.maps.current().pool(pgid.pool) else { return };
+        let pg_num = pool.pg_num;
+        let Some(removal) = self.removals.get(&pgid) else { return };
+        let from = match &removal.step {
+            Step::Objects(from) => from.clone(),
+            _ => removal.first.clone(),
+        };
+        let mut txn = removal_transaction(pgid);
+        txn.remove(&removal.records.to_key());
+        for part in &parts {
+            txn.touch(&rest_object(*part, pg_num).to_key());
+        }
+        self.submit_removal(pgid, txn, Step::Divided(parts, pg_num, from), fx);
+    }
+
+    /// It is written down what is to be removed of the parts.
+    fn removal_is_divided(&mut self, pgid: PgId, fx: &mut Effects) {
+        let Some(removal) = self.removals.remove(&pgid) else { return };
+        let Step::Divided(parts, pg_num, from) = removal.step else { return };
+        hit(Probe::RemovalSplit);
+        for part in &parts {
+            let mut rest = Removal::of_rest(*part, pg_num, removal.at_once);
+            rest.step = Step::Objects(from.clone().clamp(rest.first.clone(), rest.end.clone()));
+            self.removals.insert(*part, rest);
+        }
+        for (from, msg) in removal.held {
+            self.on_peering(from, msg, fx);
+        }
+        for part in parts {
+            self.go_on_removing(part, fx);
+        }
+    }
+
     /// The next step of a removal.
     pub(crate) fn go_on_removing(&mut self, pgid: PgId, fx: &mut Effects) {
-        let Some(removal) = self.removals.get_mut(&pgid) else { return };
-        if removal.is_in_the_way(pgid) {
-            return self.give_way(pgid, fx);
+        if self.makes_way(pgid, fx) {
+            return;
         }
-        let mut txn = Transaction::new(sequencer(pgid));
-        txn.account = account(pgid);
-        txn.may_use_reserve = true;
-        let records = meta_object(pgid).to_key();
+        let Some(removal) = self.removals.get_mut(&pgid) else { return };
+        let mut txn = removal_transaction(pgid);
+        let records = removal.records.to_key();
         let at_once = removal.at_once.max(1);
         let from = match &removal.step {
             Step::Objects(from) => from,
@@ -172,7 +312,7 @@ impl Daemon {
                 txn.remove(&records);
                 return self.submit_removal(pgid, txn, Step::Over, fx);
             }
-            Step::Stuck => return,
+            Step::Stuck | Step::Divided(..) => return,
             Step::Over => return self.end_removal(pgid, fx),
         };
         let listed = match self.store.list(from, &removal.end, at_once) {
@@ -228,9 +368,10 @@ impl Daemon {
         let Some(removal) = self.removals.get_mut(&pgid) else { return true };
         if removal.gives_way {
             hit(Probe::RemovalGaveWay);
+            let records = removal.records.clone();
             self.removals.remove(&pgid);
             // The old records go before the copy has any.
-            self.leftovers.note(meta_object(pgid));
+            self.leftovers.note(records);
             return true;
         }
         removal.hold(from, msg.clone());
@@ -241,21 +382,47 @@ impl Daemon {
     }
 
     /// The removal of another PG, which it was split from or is joined with, that deletes objects of this one.
-    pub(crate) fn removal_beside(&mut self, pgid: PgId, fx: &mut Effects) -> Option<&mut Removal> {
+    fn removal_beside(&self, pgid: PgId) -> Option<PgId> {
         if self.removals.is_empty() {
             return None;
         }
         let pg_num = self.maps.current().pool(pgid.pool).map_or(1, |p| p.pg_num.max(1));
-        let (first, end) = key_range(pgid, pg_num);
-        let shares = |p: &PgId, r: &Removal| {
-            *p != pgid && p.pool == pgid.pool && r.first < end && first < r.end
-        };
-        let (&of, removal) = self.removals.iter_mut().find(|(p, r)| shares(p, r))?;
+        let shares =
+            |p: PgId, r: &Removal| p != pgid && share_objects((p, r.pg_num), (pgid, pg_num));
+        self.removals.iter().find(|(p, r)| shares(**p, r)).map(|(p, _)| *p)
+    }
+
+    /// Whether such a removal keeps a PG from being made.
+    pub(crate) fn is_removed_beside(&mut self, pgid: PgId, fx: &mut Effects) -> bool {
+        let Some(of) = self.removal_beside(pgid) else { return false };
+        self.leave_what_is_stuck(of, fx);
+        self.removal_beside(pgid).is_some()
+    }
+
+    /// Holds a message of a PG while such a removal is under way, which makes way for it if it can. Whether it does.
+    pub(crate) fn hold_for_removal_beside(
+        &mut self,
+        from: OsdId,
+        msg: &PgMsg,
+        fx: &mut Effects,
+    ) -> bool {
+        let Some(of) = self.removal_beside(msg.pgid) else { return false };
+        let Some(removal) = self.removals.get_mut(&of) else { return false };
+        removal.hold(from, msg.clone());
+        self.leave_what_is_stuck(of, fx);
+        true
+    }
+
+    /// Somebody waits for a removal, which cannot go on: it ends here.
+    fn leave_what_is_stuck(&mut self, pgid: PgId, fx: &mut Effects) {
+        let is_joined = self.parts_of_removed(pgid).is_empty();
+        let Some(removal) = self.removals.get_mut(&pgid) else { return };
         if matches!(removal.step, Step::Stuck) {
-            removal.step = Step::Records;
-            self.go_on_removing(of, fx);
+            if is_joined && !removal.holds_for(pgid) {
+                removal.step = Step::Records;
+            }
+            self.go_on_removing(pgid, fx);
         }
-        self.removals.get_mut(&of)
     }
 
     fn submit_removal(&mut self, pgid: PgId, txn: Transaction, next: Step, fx: &mut Effects) {
@@ -264,7 +431,11 @@ impl Daemon {
             Ok(id) => {
                 removal.reads = ReadSet::new();
                 removal.step = next;
-                self.durable.insert(id, [Then::Removed(pgid)].into());
+                match removal.step {
+                    // It has no data, and what is before it is durable, so that nothing behind it can be without it.
+                    Step::Divided(..) => self.removal_is_divided(pgid, fx),
+                    _ => drop(self.durable.insert(id, [Then::Removed(pgid)].into())),
+                }
             }
             Err(SubmitError::Miss(miss)) => self.fetch(miss, Waiter::Removal(pgid), fx),
             Err(SubmitError::Busy | SubmitError::NoSpace) => {
@@ -297,12 +468,14 @@ impl Daemon {
                 tracing::error!("osd.{}: pg {pgid} cannot be removed: {why}", self.cfg.id);
                 self.perf.read_errors += 1;
                 let tried_all = matches!(removal.step, Step::Records);
+                // Nothing is left but to divide it, which was tried.
+                removal.cannot_divide |= matches!(removal.step, Step::Stuck);
                 removal.step = Step::Stuck;
-                if !removal.held.is_empty() && !removal.is_in_the_way(pgid) && !tried_all {
-                    removal.step = Step::Records;
-                }
                 removal.reads = ReadSet::new();
-                self.go_on_removing(pgid, fx);
+                match removal.held.is_empty() || tried_all {
+                    true => self.go_on_removing(pgid, fx),
+                    false => self.leave_what_is_stuck(pgid, fx),
+                }
             }
         }
     }
@@ -315,6 +488,13 @@ impl Daemon {
     }
 }
 
+fn removal_transaction(pgid: PgId) -> Transaction {
+    let mut txn = Transaction::new(sequencer(pgid));
+    txn.account = account(pgid);
+    txn.may_use_reserve = true;
+    txn
+}
+
 /// Takes a clone out of the snapshot index, which other PGs may share.
 fn remove_rows(txn: &mut Transaction, key: &ObjectKey, stat: &ObjectStat) {
     if let Ok(object) = key.decode()
@@ -322,5 +502,35 @@ fn remove_rows(txn: &mut Transaction, key: &ObjectKey, stat: &ObjectStat) {
         && let Ok(meta) = ObjectMeta::decode(&stat.meta)
     {
         remove_rows_of(txn, &object, key, &meta.snaps);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::PoolId;
+
+    /// Its neighbours in the order of objects would wait for a removal, too.
+    #[test]
+    fn only_a_pg_and_its_parts_share_objects() {
+        let pg = |seed| PgId::new(PoolId(1), seed);
+        for seed in 0..12 {
+            let with: Vec<_> =
+                (0..4).filter(|p| share_objects((pg(*p), 4), (pg(seed), 12))).collect();
+            assert_eq!(with, [seed % 4]);
+            let with: Vec<_> =
+                (0..12).filter(|p| share_objects((pg(seed), 12), (pg(*p), 12))).collect();
+            assert_eq!(with, [seed]);
+        }
+        assert!(!share_objects((PgId::new(PoolId(2), 0), 1), (pg(0), 1)));
+    }
+
+    #[test]
+    fn what_is_left_of_a_removal_is_told_by_a_name() {
+        let rest = (PgId::new(PoolId(7), 0x2a), 64);
+        assert_eq!(rest_of_object(&rest_object(rest.0, rest.1)), Some(rest));
+        for name in ["removal/7.2a", "removal/7.2a/0", "removal/7.2a/x", "pg/7.2a"] {
+            assert_eq!(rest_of_object(&own_object(name)), None, "{name}");
+        }
     }
 }

@@ -150,6 +150,7 @@ impl Daemon {
     ) {
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         hit(Probe::SourceFailed);
+        let was_missing = host.pg.missing().contains(object);
         if let Some(record) = host.pg.source_failed(object, from) {
             tracing::error!(
                 "osd.{}: pg {pgid}: no copy of {object} is whole; what cannot be read is answered \
@@ -160,7 +161,9 @@ impl Daemon {
             host.put_meta(&mut txn, [record]);
             self.submit(pgid, txn, Vec::new(), fx);
         }
-        self.end_vain_pushes(pgid, object);
+        if was_missing {
+            self.end_vain_pushes(pgid, object);
+        }
         self.note_recovering(pgid);
         self.report_soon();
         self.release_object(pgid, object, fx);

@@ -54,7 +54,11 @@ impl Daemon {
             self.send_report();
         }
         if self.mon.wants_map {
-            self.subscribe();
+            // What would come is known, where whole maps are awaited.
+            match self.mon.wants_full {
+                true => self.mon.wants_map = false,
+                false => self.subscribe(),
+            }
         }
         if self.next_tick > now {
             return;

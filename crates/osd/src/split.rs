@@ -8,10 +8,11 @@
 
 use crate::daemon::Daemon;
 use crate::host::{PgHost, Queued, meta_object, put_meta};
+use crate::object::key_range;
 use io::Effects;
 use maps::{OsdMap, PgIdExt, pg_num_mask, stable_mod};
 use peer::{View, mapping, pool_rules};
-use pg::{MetaOp, Pg};
+use pg::{MetaOp, Pg, forget_deleted_range, put_deleted};
 use std::rc::Rc;
 use store::Transaction;
 use types::PgId;
@@ -49,25 +50,27 @@ impl Daemon {
         if let Some(old) = old {
             self.note_interval_end(pgid, old);
         }
-        let share = self.store.max_transaction_bytes() / SHARE_OF_TRANSACTION;
-        let at_once = self.deletes_at_once();
+        let share = self.split_share();
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        host.queue_all_removals(at_once);
         host.priors.retain_alive(new);
         let pg_num = pool_rules(new, pgid.pool).pg_num;
         let home = |hash| PgId::new(pgid.pool, stable_mod(hash, pg_num, pg_num_mask(pg_num)));
         let (mut born, mut meta) = host.pg.split_off(children, new.epoch, home);
+        let mut deleted = host.divide_deleted(home);
+        for child in children {
+            let (first, end) = key_range(*child, pg_num);
+            meta.push(forget_deleted_range(&first, &end));
+        }
         take_in(&mut host.pg, old, new);
         host.stored_epoch = new.epoch;
         let (started, priors) = (host.started, host.priors.clone());
-        let mut parts =
-            Parts { share, bytes: 0, host, done: Vec::new(), txn: Transaction::default() };
-        parts.txn = parts.host.transaction();
+        let mut parts = Parts::new(host, share);
         for child in &mut born {
             take_in(child, old, new);
             // What a split that was not finished may have left.
             parts.txn.remove(&meta_object(child.pgid()).to_key());
-            for op in child.records() {
+            let its = deleted.get(&child.pgid()).into_iter().flatten();
+            for op in child.records().into_iter().chain(its.map(put_deleted)) {
                 parts.put(child.pgid(), op);
             }
         }
@@ -83,6 +86,7 @@ impl Daemon {
             let mut host = PgHost::new(child);
             (host.started, host.priors) = (started, priors.clone());
             host.unborn = 1;
+            host.deleted = deleted.remove(&host.pg.pgid()).unwrap_or_default();
             self.pgs.insert(host.pg.pgid(), host);
         }
         let last = done.len() - 1;
@@ -94,6 +98,11 @@ impl Daemon {
         for part in [pgid].iter().chain(children).filter(|_| started) {
             self.start_at(new, *part, fx);
         }
+    }
+
+    /// Bytes of records in one transaction.
+    pub(crate) fn split_share(&self) -> u64 {
+        self.store.max_transaction_bytes() / SHARE_OF_TRANSACTION
     }
 
     /// Watches and requests of objects that are not this PG's any more: clients send them again, to
@@ -126,16 +135,23 @@ pub fn take_in(pg: &mut Pg, old: Option<&Rc<OsdMap>>, new: &Rc<OsdMap>) {
 }
 
 /// Records on their way into transactions of bounded size.
-struct Parts<'a> {
+pub struct Parts<'a> {
     share: u64,
     bytes: u64,
-    host: &'a mut PgHost,
-    done: Vec<Transaction>,
-    txn: Transaction,
+    pub host: &'a mut PgHost,
+    pub done: Vec<Transaction>,
+    pub txn: Transaction,
 }
 
-impl Parts<'_> {
-    fn put(&mut self, pgid: PgId, op: MetaOp) {
+impl<'a> Parts<'a> {
+    /// In transactions of this PG, of so many bytes each, about.
+    pub fn new(host: &'a mut PgHost, share: u64) -> Self {
+        let txn = host.transaction();
+        Parts { share, bytes: 0, host, done: Vec::new(), txn }
+    }
+
+    /// Changes a record of a PG.
+    pub fn put(&mut self, pgid: PgId, op: MetaOp) {
         if let MetaOp::Put(key, value) = &op {
             self.bytes += (key.len() + value.len()) as u64;
         }

@@ -14,13 +14,16 @@ use io::Effects;
 use peer::{Pull, View};
 use pg::GiveUp;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use store::{Miss, ReadSet, StoreError, SubmitError};
 use types::testing::{Probe, hit};
-use types::{Eversion, HObject, OsdId, PgId};
+use types::{Epoch, Eversion, HObject, Mono, OsdId, PgId};
 use wire::msg::Payload;
 
 /// Objects that are worked on in one turn.
 const AT_ONCE: usize = 64;
+/// What cannot be read for that is tried again after so long, in seconds.
+const UNREADABLE_S: u64 = 60;
 
 /// Where the giving up of an object stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,8 +32,8 @@ enum Step {
     Delete,
     /// An older state is to be brought from another copy.
     Fetch(OsdId, Eversion),
-    /// It is on its way.
-    Fetching(Eversion),
+    /// It is on its way from there, asked for at this map.
+    Fetching(OsdId, Eversion, Epoch),
     /// The older state is here; that it counts is to be logged.
     Log,
     /// That is logged as this version, but not on all copies.
@@ -53,8 +56,10 @@ pub struct GivingUp {
     /// Those of which no client was ever told, and the clones, and their versions, that may have to go with them: as
     /// the log said when that was found out. It may be trimmed since.
     never_acknowledged: BTreeMap<HObject, Vec<(HObject, Eversion)>>,
-    /// Something is being fetched from the store.
-    fetching: bool,
+    /// Those that cannot be read, and when they are tried again.
+    later: BTreeMap<HObject, Mono>,
+    /// Something is being fetched from the store for this object.
+    fetching: Option<HObject>,
     /// What was fetched, for the next step.
     reads: ReadSet,
     /// Whoever might have what is unfound and was never heard of is to be asked.
@@ -64,12 +69,13 @@ pub struct GivingUp {
 impl GivingUp {
     /// Whether an older state of the object is awaited.
     pub(crate) fn wants(&self, object: &HObject) -> bool {
-        matches!(self.steps.get(object), Some(Step::Fetching(_)))
+        matches!(self.steps.get(object), Some(Step::Fetching(..)))
     }
 
     /// Whether what comes is that.
     pub(crate) fn wants_version(&self, object: &HObject, version: Eversion, exists: bool) -> bool {
-        exists && self.steps.get(object) == Some(&Step::Fetching(version))
+        let wanted = self.steps.get(object);
+        exists && matches!(wanted, Some(Step::Fetching(_, of, _)) if *of == version)
     }
 
     /// The older state has come.
@@ -107,6 +113,7 @@ impl GivingUp {
         self.ready.remove(object);
         self.to_fetch.remove(object);
         self.fetching_older.remove(object);
+        self.later.remove(object);
         let before = match step {
             Some(step) => self.steps.insert(object.clone(), step),
             None => {
@@ -120,10 +127,29 @@ impl GivingUp {
         match step {
             None => false,
             Some(Step::Fetch(..)) => self.to_fetch.insert(object.clone()),
-            Some(Step::Fetching(_)) => self.fetching_older.insert(object.clone()),
+            Some(Step::Fetching(..)) => self.fetching_older.insert(object.clone()),
             Some(Step::Logged(version)) => self.logged.insert(version, object.clone()).is_none(),
             Some(Step::Delete | Step::Log | Step::Stamp(_)) => self.ready.insert(object.clone()),
         };
+    }
+
+    /// What the next step for an object needs cannot be read.
+    fn is_unreadable(&mut self, object: &HObject, until: Mono) {
+        match self.steps.get(object) {
+            // There is no older state that could be kept.
+            Some(Step::Stamp(_)) => self.set(object, Some(Step::Delete)),
+            Some(_) => {
+                self.ready.remove(object);
+                self.later.insert(object.clone(), until);
+            }
+            None => {}
+        }
+    }
+
+    /// What was put off until now is tried again.
+    fn try_again(&mut self, now: Mono) {
+        let due: Vec<_> = self.later.extract_if(.., |_, until| *until <= now).collect();
+        self.ready.extend(due.into_iter().map(|(object, _)| object));
     }
 
     /// The clones, and their versions, that go with an object that goes back to a version.
@@ -150,7 +176,12 @@ impl PgHost {
         let plan = self.pg.give_up_unfound(&object, revert);
         let pgid = self.pg.info().pgid;
         tracing::warn!("osd.{me}: pg {pgid}: {object} is given up: {plan}");
-        if !self.giving_up.steps.contains_key(&object) {
+        // What was asked for may never come.
+        let may_begin = matches!(
+            self.giving_up.steps.get(&object),
+            None | Some(Step::Fetch(..) | Step::Fetching(..))
+        );
+        if may_begin {
             self.giving_up.set(&object, Some(first_step(plan, me)));
         }
     }
@@ -233,7 +264,7 @@ impl Daemon {
                 self.giving_up.remove(&pgid);
                 continue;
             };
-            if host.giving_up.fetching || !host.is_settled() || !host.pg.may_give_up() {
+            if host.giving_up.fetching.is_some() || !host.is_settled() || !host.pg.may_give_up() {
                 continue;
             }
             self.forget_what_was_found(pgid);
@@ -261,13 +292,35 @@ impl Daemon {
         host.giving_up.next(may_fetch, self.may_move_more())
     }
 
-    /// Somebody has what is on its way in an older state.
+    /// Somebody has what is on its way in an older state, or who was asked for that is gone. Then another one that has
+    /// it is asked. If there is none, an operator has to decide again: it may come back.
     fn forget_what_was_found(&mut self, pgid: PgId) {
-        let Some(host) = self.pgs.get(&pgid) else { return };
-        let fetching = host.giving_up.fetching_older.iter();
-        let found: Vec<_> =
-            fetching.filter(|object| !host.pg.is_unfound(object)).cloned().collect();
-        found.iter().for_each(|object| self.set_step(pgid, object, None));
+        let (me, now, map) = (self.cfg.id, self.now.mono, self.maps.current().clone());
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        host.giving_up.try_again(now);
+        let mut next = Vec::new();
+        for object in &host.giving_up.fetching_older {
+            let Some(Step::Fetching(from, wanted, asked)) = host.giving_up.steps.get(object) else {
+                continue;
+            };
+            let began_anew = map.osd(*from).is_none_or(|o| o.info.up_from > *asked);
+            if !host.pg.is_unfound(object) {
+                next.push((object.clone(), None));
+            } else if began_anew || !host.pg.hears_of(*from) {
+                let plan = host.pg.give_up_unfound(object, true);
+                let is_as_new = matches!(plan, GiveUp::Revert { to, .. } if to >= *wanted);
+                let decided = host.giving_up.never_acknowledged.contains_key(object);
+                next.push((object.clone(), (is_as_new || decided).then(|| first_step(plan, me))));
+                hit(Probe::OlderSourceLost);
+                let pgid = host.pg.pgid();
+                tracing::warn!(
+                    "osd.{me}: pg {pgid}: osd.{from} went down, which was to send version {wanted} of {object}"
+                );
+            }
+        }
+        for (object, step) in next {
+            self.set_step(pgid, &object, step);
+        }
         self.count_moving(pgid);
     }
 
@@ -278,24 +331,24 @@ impl Daemon {
         match step {
             Step::Delete => {
                 if let Err(why) = self.write_given_up(pgid, &object, true, &reads, fx) {
-                    return self.give_up_later(pgid, why, fx);
+                    return self.give_up_later(pgid, object, why, fx);
                 }
                 self.set_step(pgid, &object, None);
             }
             Step::Log => match self.write_given_up(pgid, &object, false, &reads, fx) {
                 Ok(version) => self.set_step(pgid, &object, Some(Step::Logged(version))),
-                Err(why) => return self.give_up_later(pgid, why, fx),
+                Err(why) => return self.give_up_later(pgid, object, why, fx),
             },
             Step::Fetch(from, need) => {
                 let Some(host) = self.pgs.get(&pgid) else { return false };
                 let (epoch, interval) = (self.maps.epoch(), host.interval());
-                self.set_step(pgid, &object, Some(Step::Fetching(need)));
+                self.set_step(pgid, &object, Some(Step::Fetching(from, need, epoch)));
                 let whole = Pull::whole(pgid, epoch, interval, object, need);
                 let pull = Pull { urgent: true, ..whole };
                 self.send_peer(from, pull.encode(), fx);
             }
             Step::Stamp(version) => return self.stamp_older(pgid, object, version, fx),
-            Step::Fetching(_) | Step::Logged(_) => {}
+            Step::Fetching(..) | Step::Logged(_) => {}
         }
         self.note_recovering(pgid);
         self.report_soon();
@@ -303,18 +356,24 @@ impl Daemon {
     }
 
     /// The store could not take the change yet. Gives `false`, as [`Daemon::give_up_step`] does.
-    fn give_up_later(&mut self, pgid: PgId, why: SubmitError, fx: &mut Effects) -> bool {
+    fn give_up_later(
+        &mut self,
+        pgid: PgId,
+        object: HObject,
+        why: SubmitError,
+        fx: &mut Effects,
+    ) -> bool {
         match why {
-            SubmitError::Miss(miss) => self.fetch_for_giving_up(pgid, miss, fx),
+            SubmitError::Miss(miss) => self.fetch_for_giving_up(pgid, object, miss, fx),
             SubmitError::Invalid(why) => panic!("pg {pgid}: an object cannot be given up: {why}"),
             SubmitError::NoSpace | SubmitError::Busy => {}
         }
         false
     }
 
-    fn fetch_for_giving_up(&mut self, pgid: PgId, miss: Miss, fx: &mut Effects) {
+    fn fetch_for_giving_up(&mut self, pgid: PgId, object: HObject, miss: Miss, fx: &mut Effects) {
         if let Some(host) = self.pgs.get_mut(&pgid) {
-            host.giving_up.fetching = true;
+            host.giving_up.fetching = Some(object);
             self.fetch(miss, Waiter::GiveUp(pgid), fx);
         }
     }
@@ -339,7 +398,7 @@ impl Daemon {
         let stat = match self.store.stat(&key) {
             Ok(stat) => stat,
             Err(miss) => {
-                self.fetch_for_giving_up(pgid, miss, fx);
+                self.fetch_for_giving_up(pgid, object, miss, fx);
                 return false;
             }
         };
@@ -380,18 +439,16 @@ impl Daemon {
     }
 
     pub(crate) fn give_up_fetched(&mut self, pgid: PgId, result: Result<ReadSet, StoreError>) {
+        let later = self.now.mono.after(Duration::from_secs(UNREADABLE_S));
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        host.giving_up.fetching = false;
+        let Some(object) = host.giving_up.fetching.take() else { return };
         match result {
             Ok(reads) => host.giving_up.reads.merge(reads),
             Err(why) => {
-                tracing::error!("osd.{}: pg {pgid}: what is given up: {why}", self.cfg.id);
+                let id = self.cfg.id;
+                tracing::error!("osd.{id}: pg {pgid}: {object}, which is given up: {why}");
                 self.perf.read_errors += 1;
-                for step in host.giving_up.steps.values_mut() {
-                    if let Step::Stamp(_) = step {
-                        *step = Step::Delete;
-                    }
-                }
+                host.giving_up.is_unreadable(&object, later);
             }
         }
     }
@@ -400,7 +457,7 @@ impl Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use types::{Epoch, SnapId};
+    use types::SnapId;
 
     /// Else the same clones would be removed a second time when the object is given up again, for another reason.
     #[test]
@@ -414,6 +471,27 @@ mod tests {
         assert_eq!(giving_up.clones_that_go(&head, at(5)), clones[1..]);
         giving_up.set(&head, None);
         assert!(giving_up.clones_that_go(&head, Eversion::ZERO).is_empty());
+    }
+
+    /// The older states of all others would be deleted with it, and it would be tried again and again.
+    #[test]
+    fn only_what_cannot_be_read_is_deleted_and_that_is_not_tried_at_once_again() {
+        let at = |n| Eversion::new(Epoch(1), n);
+        let [bad, good] = [1, 2].map(|hash| HObject { hash, ..HObject::min().head() });
+        let mut giving_up = GivingUp::default();
+        giving_up.set(&bad, Some(Step::Stamp(at(1))));
+        giving_up.set(&good, Some(Step::Stamp(at(2))));
+        let later = Mono(7);
+        giving_up.is_unreadable(&bad, later);
+        assert_eq!(giving_up.steps[&good], Step::Stamp(at(2)));
+        assert_eq!(giving_up.steps[&bad], Step::Delete);
+        giving_up.is_unreadable(&bad, later);
+        assert_eq!(giving_up.next(true, true), Some((good.clone(), Step::Stamp(at(2)))));
+        giving_up.set(&good, None);
+        giving_up.try_again(Mono(6));
+        assert_eq!(giving_up.next(true, true), None);
+        giving_up.try_again(later);
+        assert_eq!(giving_up.next(true, true), Some((bad, Step::Delete)));
     }
 
     /// All of them were asked for at once, and each step looked at all that were on their way.
@@ -434,7 +512,7 @@ mod tests {
             {
                 steps += 1;
                 let next = match step {
-                    Step::Fetch(_, version) => Some(Step::Fetching(version)),
+                    Step::Fetch(from, version) => Some(Step::Fetching(from, version, Epoch(1))),
                     Step::Log => Some(Step::Logged(at(OBJECTS + steps))),
                     _ => None,
                 };

@@ -50,7 +50,8 @@ pub use missing::{Lack, Missing, MissingItem};
 pub use msg::{Body, PgMsg, Query};
 pub use persist::{
     Belongs, IMPORT_KEY, INFO_KEY, InfoRecord, LoadError, Loaded, LogRecord, MetaOp, ObjectRow,
-    forget_deleted, load, log_key, missing_key, object_row, put_deleted, put_import, put_missing,
+    forget_deleted, forget_deleted_range, load, log_key, missing_key, object_row, put_deleted,
+    put_import, put_missing,
 };
 pub use pg::{Ctx, Fx, Notice, Pg, Stage};
 pub use prior::Prior;

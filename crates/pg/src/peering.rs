@@ -116,7 +116,7 @@ impl Pg {
         }
     }
 
-    fn late_holder_answers(
+    pub(crate) fn late_holder_answers(
         &mut self,
         from: OsdId,
         mut info: PgInfo,
@@ -128,7 +128,10 @@ impl Pg {
         };
         // Our log goes on meanwhile, and may have left it behind: then it is asked for each object.
         let learned = peer_missing(&self.log, &mut info, seg, missing);
-        peer.missing = Some(learned.unwrap_or_default());
+        let missing = learned.unwrap_or_default();
+        // It was asked for these before this was known, and may have older states of them.
+        peer.lacks.retain(|object| !missing.contains(object));
+        peer.missing = Some(missing);
         self.look_at_all_again();
     }
 

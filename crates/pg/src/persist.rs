@@ -189,6 +189,12 @@ pub fn forget_deleted(object: &HObject) -> MetaOp {
     MetaOp::Remove(of_object(DELETED, object))
 }
 
+/// Whatever was noted of objects with these keys, another PG has it from now on.
+pub fn forget_deleted_range(first: &ObjectKey, end: &ObjectKey) -> MetaOp {
+    let row = |key: &ObjectKey| Bytes::from([&[DELETED], key.as_bytes()].concat());
+    MetaOp::RemoveRange(row(first), row(end))
+}
+
 /// Puts the log's tail.
 pub fn put_tail(tail: Eversion) -> MetaOp {
     MetaOp::Put(Bytes::from_static(TAIL_KEY), denc::encode(&tail))
@@ -329,7 +335,9 @@ pub fn load(pairs: &[(Bytes, Bytes)], belongs: &Belongs) -> Result<Loaded, LoadE
                 let (object, item) = (named(object)?, value::<MissingItem>(key, v)?);
                 missing.extend(Some((object, item)).filter(|(o, _)| ours(o.hash)));
             }
-            Some((&DELETED, object)) => deleted.push(named(object)?),
+            Some((&DELETED, object)) => {
+                deleted.extend(Some(named(object)?).filter(|o| ours(o.hash)));
+            }
             _ if key == INFO_KEY => {}
             _ if key == TAIL_KEY => moved_tail = Some(value(key, v)?),
             _ => return Err(damaged(key, "is of no known kind")),
@@ -438,6 +446,25 @@ mod tests {
         let pairs: Vec<_> = rows.into_iter().collect();
         let loaded = load(&pairs, &|_, _, _| true).expect("it is whole");
         assert_eq!(loaded.deleted, [object("b")]);
+    }
+
+    /// Written ahead for a merge, or left behind by a split: another PG has noted them.
+    #[test]
+    fn what_another_pg_has_to_delete_is_not_loaded() {
+        let object = |hash: u32| HObject { hash, name: "a".into(), ..HObject::min() };
+        let mut rows = rows_of_one_pg();
+        for hash in 0..4 {
+            apply(&mut rows, put_deleted(&object(hash)));
+        }
+        let pairs: Vec<_> = rows.clone().into_iter().collect();
+        let loaded = load(&pairs, &|_, _, hash| hash < 2).expect("it is whole");
+        assert_eq!(loaded.deleted, [object(0), object(1)]);
+        // In the order of their keys, which is that of reversed hashes, 1 and 3 are the second half.
+        let (first, end) = (object(1).to_key(), object(u32::MAX).to_key());
+        apply(&mut rows, forget_deleted_range(&first, &end));
+        let pairs: Vec<_> = rows.into_iter().collect();
+        let loaded = load(&pairs, &|_, _, _| true).expect("it is whole");
+        assert_eq!(loaded.deleted, [object(0), object(2)]);
     }
 
     /// Whatever else is there.

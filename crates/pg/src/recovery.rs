@@ -529,9 +529,18 @@ impl Pg {
     /// damaged, then it is not missing any more: what can be read of our copy is all that there is.
     /// Gives the record change then, and the object is not pushed to others.
     pub fn source_failed(&mut self, object: &HObject, source: OsdId) -> Option<MetaOp> {
-        self.give_up(object, Some(source));
-        let item = *self.missing.get(object)?;
+        let Some(item) = self.missing.get(object).copied() else {
+            // It has come, or was deleted since: a second answer says nothing of that copy.
+            if self.recovery.pulling.get(object) == Some(&source) {
+                self.give_up(object, None);
+            }
+            return None;
+        };
         let acting = self.mapping.acting.contains(&source);
+        // A late holder may have said meanwhile that it has an older state. That it still has.
+        let said = self.peers.get(&source).and_then(|p| p.missing.as_ref());
+        let said = !acting && said.is_some_and(|missing| missing.contains(object));
+        self.give_up(object, (!said).then_some(source));
         if let Some(missing) = self.peers.get_mut(&source).and_then(|p| p.missing.as_mut())
             && acting
         {

@@ -217,9 +217,11 @@ pub(crate) mod tests {
     use crate::entry::LogEntry;
     use crate::info::ObjectSums;
     use crate::left_out::{at, copy, peer};
+    use crate::merge::LogSegment;
     use crate::missing::{Missing, MissingItem};
     use crate::pg::{Fx, Pg, Stage};
     use crate::recovery::{Need, Work};
+    use crate::unfound::GiveUp;
     use std::cell::Cell;
     use types::{ByteString, Eversion, HObject, OsdId, PoolId, SnapId};
 
@@ -325,6 +327,47 @@ pub(crate) mod tests {
         drop(todo);
         let work = pg.next_recovery();
         assert!(matches!(work, Some(Work::Push { need, .. }) if need == at(5, 110)));
+    }
+
+    /// A pull is answered a second time, when the object is here: the copy that sent it is a good one.
+    #[test]
+    fn a_second_answer_to_a_pull_says_nothing_of_the_copy() {
+        let mut pg = copy(Stage::Active, &[1, 2]);
+        pg.missing.set(object(1), at(5, 5), at(5, 1));
+        peer(&mut pg, 2, Missing::default());
+        assert!(matches!(pg.next_recovery(), Some(Work::Pull { from: OsdId(2), .. })));
+        pg.arrived(&object(1), at(5, 5));
+        assert!(pg.source_failed(&object(1), OsdId(2)).is_none());
+        let theirs = &pg.peers[&OsdId(2)];
+        assert!(theirs.lacks.is_empty() && !theirs.missing.as_ref().unwrap().contains(&object(1)));
+        assert!(!pg.is_recovered(), "it is not durable yet");
+        pg.pulled(&object(1), &mut Fx::default());
+        assert!(pg.is_recovered());
+    }
+
+    /// A late holder is asked for what is unfound before it is known what it misses. Both answers may come first.
+    #[test]
+    fn a_late_holder_that_lacks_an_object_may_have_an_older_state_of_it() {
+        let older = || {
+            let mut theirs = Missing::default();
+            theirs.set(object(1), at(5, 5), at(5, 2));
+            theirs
+        };
+        for log_first in [false, true] {
+            let mut pg = copy(Stage::Active, &[1]);
+            pg.missing.set(object(1), at(5, 5), at(5, 1));
+            peer(&mut pg, 2, older());
+            let peer = pg.peers.get_mut(&OsdId(2)).unwrap();
+            peer.missing = log_first.then(older);
+            let info = peer.info.clone();
+            assert!(pg.source_failed(&object(1), OsdId(2)).is_none());
+            if !log_first {
+                let seg = LogSegment { tail: pg.log.tail(), ..LogSegment::default() };
+                pg.late_holder_answers(OsdId(2), info, &seg, older());
+            }
+            let plan = GiveUp::Revert { to: at(5, 2), from: OsdId(2) };
+            assert_eq!(pg.give_up_unfound(&object(1), true), plan, "{log_first}");
+        }
     }
 
     /// Whatever may make an unfound object come is noticed.

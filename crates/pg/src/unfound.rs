@@ -217,6 +217,11 @@ impl Pg {
         }
     }
 
+    /// As the primary: whether `osd` is one of those that have said what they have, and are still there.
+    pub fn hears_of(&self, osd: OsdId) -> bool {
+        self.peers.contains_key(&osd)
+    }
+
     /// As the primary: `osd` has nothing of the object after all that one could go back to.
     pub fn has_nothing_older(&mut self, osd: OsdId, object: &HObject) {
         if let Some(peer) = self.peers.get_mut(&osd) {

@@ -112,6 +112,10 @@ named! {
         PartsGivenUp,
         /// a PG came back while its old copy was being removed
         RemovalGaveWay,
+        /// a part of a PG came back while the PG was being removed
+        RemovalSplit,
+        /// whoever was to send an older state of an unfound object went away
+        OlderSourceLost,
         /// Objects to be removed were too much for one transaction.
         RemovalDivided,
         /// An object was sent whole: another version that it shares something with cannot be read.

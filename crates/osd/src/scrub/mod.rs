@@ -257,7 +257,8 @@ impl Daemon {
                     None => continue,
                 },
             };
-            let clean = || host.pg.state().has(StateBits::CLEAN) && host.pg.accepts_io();
+            let settled = host.deleted.is_empty();
+            let clean = || settled && host.pg.state().has(StateBits::CLEAN) && host.pg.accepts_io();
             if best.as_ref().is_none_or(|(r, _, _)| rank < *r) && clean() {
                 best = Some((rank, *pgid, kind));
             }
@@ -318,7 +319,8 @@ impl Daemon {
         match m.what {
             Reserve::Ask => {
                 let leads = host.pg.mapping().acting_primary == Some(from);
-                let room = leads && !full;
+                // It would make no list before all is removed, and writes of the chunk would wait for that.
+                let room = leads && !full && host.deleted.is_empty();
                 host.scrub.granted = room.then_some((from, until));
                 let what = if room { Reserve::Grant } else { Reserve::Refuse };
                 self.send_peer(from, ScrubReserve { epoch, what, ..*m }.encode(), fx);

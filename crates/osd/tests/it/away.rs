@@ -11,6 +11,7 @@ use wire::msg::op::{Extent, OpCode, Pgls};
 use wire::msg::op_data::PgnlsOut;
 use wire::msg::{OsdOp, SnapContext};
 
+const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 /// Their logs are large enough for what is to come in one piece.
 const DISK_BYTES: u64 = 256 << 20;
@@ -81,14 +82,18 @@ fn long_name(i: u32) -> String {
 
 /// An OSD is back of whose 300 objects all but the first were deleted meanwhile. Its disk is slow.
 fn back_with_much_to_remove() -> Cluster {
-    const OBJECTS: u32 = 300;
+    back_after_deletions(300)
+}
+
+/// (The log reaches back that far. With more it would be filled.)
+fn back_after_deletions(objects: u32) -> Cluster {
     let mut c = cluster(1, &[]);
-    change_all(&mut c, (0..OBJECTS).map(long_name), || write_full(&[1; 10_000]));
+    change_all(&mut c, (0..objects).map(long_name), || write_full(&[1; 10_000]));
     c.off[AWAY] = true;
     let node = c.osds[AWAY];
     c.world.stop(node);
     c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(AWAY as i32)));
-    change_all(&mut c, (1..OBJECTS).map(long_name), delete);
+    change_all(&mut c, (1..objects).map(long_name), delete);
     c.world.set_slow_disks(node, 3000);
     take_hits();
     c.start(AWAY);
@@ -138,6 +143,9 @@ fn writes_and_peering_do_not_wait_until_all_that_was_deleted_is_removed() {
     let all = all.with_indata(denc::encode(&types::HObject::min()));
     let listing = c.on_client(|cl| cl.request_of_pg(ONLY_PG, all));
     c.pass(Duration::from_secs(1));
+    // Who wants one object does not wait behind it.
+    assert_eq!(c.call(name(0), vec![write_full(b"later")], true).result, 0);
+    assert_eq!(&output(&c.call(name(0), vec![read(0, 0)], false), 0)[..], b"later");
     assert!(!c.client.borrow().done.contains_key(&listing));
     c.world.set_slow_disks(c.osds[AWAY], 1);
     let listed = c.wait_for(listing);
@@ -147,6 +155,77 @@ fn writes_and_peering_do_not_wait_until_all_that_was_deleted_is_removed() {
     c.run_until(MINUTE, |c| objects(c) < Some(100));
     crate::scrub::scrub(&mut c, ONLY_PG, true, false);
     assert_eq!(hits_of(Probe::ScrubFoundError), 0);
+}
+
+/// It would make no list before all is removed, and writes of the objects at hand would wait for that.
+#[test]
+fn nothing_is_scrubbed_until_all_that_was_deleted_is_removed() {
+    let mut c = back_with_much_to_remove();
+    c.wait_clean();
+    let ordered = c.on_mon(|m| m.order_scrub(ONLY_PG, true, false));
+    assert!(ordered);
+    let begin = c.world.now();
+    let mut longest = Duration::ZERO;
+    let scrubs = |c: &mut Cluster| c.mon.borrow().stats[&ONLY_PG].scrub.changes;
+    let before = scrubs(&mut c);
+    while c.world.now() - begin < 5 * SECOND {
+        let before = c.world.now();
+        let done = c.call(object(1, &long_name(0)), vec![write_full(b"anew")], true);
+        assert_eq!(done.result, 0);
+        longest = longest.max(c.world.now() - before);
+    }
+    let left = objects_of(&mut c, AWAY);
+    assert!(left > 50, "{left} objects are left");
+    assert!(longest < 3 * SECOND, "{longest:?}");
+    assert_eq!(scrubs(&mut c), before);
+    c.world.set_slow_disks(c.osds[AWAY], 1);
+    c.run_until(MINUTE, |c| scrubs(c) > before);
+}
+
+fn objects_of(c: &mut Cluster, osd: usize) -> u64 {
+    ask(c, osd as i32, "store usage")["objects"].as_u64().expect("a number")
+}
+
+/// The PG is split, and both parts have their share of it; they are merged again, and it is all one's. What a crash
+/// leaves of it is whose it was.
+#[test]
+fn what_is_still_to_be_removed_is_divided_with_the_pg_and_joined_again() {
+    for merges in [false, true] {
+        let mut c = back_after_deletions(320);
+        let name = |i: u32| object(1, &long_name(i));
+        let pg_num = |c: &Cluster| c.client.borrow().map.pool(PoolId(1)).map_or(0, |p| p.pg_num);
+        // It takes part, and has noted what is to be removed.
+        assert_eq!(c.call(name(0), vec![write_full(b"anew")], true).result, 0);
+        c.on_mon(|m| m.set_pg_num(1, 2, 1));
+        c.run_until(MINUTE, |c| pg_num(c) == 2);
+        let asked: Vec<_> = (280..290)
+            .map(|i| c.on_client(|cl| cl.request(name(i), vec![write_full(b"anew")], true)))
+            .collect();
+        let all_done =
+            |c: &mut Cluster| asked.iter().all(|tid| c.client.borrow().done.contains_key(tid));
+        c.run_until(8 * SECOND, all_done);
+        let left = objects_of(&mut c, AWAY);
+        assert!(left > 100, "{left} objects are left");
+        if merges {
+            c.wait_clean();
+            c.on_mon(|m| m.merge_to(1, 1));
+            c.run_until(MINUTE, |c| pg_num(c) == 1);
+            assert_eq!(c.call(name(291), vec![write_full(b"anew")], true).result, 0);
+            let left = objects_of(&mut c, AWAY);
+            assert!(left > 30, "{left} objects are left");
+        }
+        leave(&mut c);
+        c.world.set_slow_disks(c.osds[AWAY], 1);
+        c.start(AWAY);
+        c.run_until(MINUTE, |c| c.mon.borrow().map.is_up(OsdId(AWAY as i32)));
+        c.wait_clean();
+        c.run_until(MINUTE, |c| objects_of(c, AWAY) < 50);
+        for pgid in (0..pg_num(&c)).map(|seed| PgId::new(PoolId(1), seed)) {
+            crate::scrub::scrub(&mut c, pgid, true, false);
+        }
+        assert_eq!(hits_of(Probe::ScrubFoundError), 0);
+        assert!(hits_of(Probe::DeletesLeft) > 0);
+    }
 }
 
 /// What is in flight is not trimmed, and a copy takes all of a log over in one transaction.

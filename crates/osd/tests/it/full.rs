@@ -1,7 +1,7 @@
 //! Disks that are full to the last byte: nothing stops, nothing acknowledged is lost, and deletions
 //! bring everything back.
 
-use crate::admin::tell;
+use crate::admin::{ask, tell};
 use crate::basic::{read, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, Options, output};
@@ -338,6 +338,54 @@ fn what_a_full_primary_misses_waits_for_space_and_deletions_do_not() {
     c.run_until(PATIENCE, |c| !is_full(c, 1));
     c.wait_clean();
     assert_whole(&mut c, &[1, 2, 100, 101, 102, 103]);
+}
+
+/// A part of it always had room, which the parts before it took: it was pulled again and again.
+#[test]
+fn a_full_primary_does_not_pull_again_and_again_what_comes_in_parts() {
+    const OBJECT_BYTES: usize = 4 * MIB as usize;
+    let options = [("osd_failsafe_full_ratio", "1"), ("osd_recovery_max_chunk", "524288")];
+    let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let mut c = Cluster::with_disks(3, &[256 * MIB, 64 * MIB, 256 * MIB], &Options::from(options));
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 1));
+    [0, 2].iter().for_each(|osd| c.on_mon(|m| m.set_affinity(OsdId(*osd), 0)));
+    c.wait_clean();
+    // What is pulled may take a quarter of the reserve.
+    let room = |c: &mut Cluster| {
+        let usage = ask(c, 1, "store usage");
+        let bytes = |name: &str| usage[name].as_u64().expect("a number");
+        bytes("available_bytes") + bytes("reserve_bytes") / 4
+    };
+    let mut objects = 0;
+    while room(&mut c) > 5 * MIB / 2 {
+        let done = c.call(name(objects), vec![write_full(&[1; LARGE_BYTES])], true);
+        assert_eq!(done.result, 0);
+        objects += 1;
+    }
+    c.off[1] = true;
+    c.crash(1);
+    c.run_until(PATIENCE, |c| c.mon.borrow().map.is_down(OsdId(1)));
+    let missed = object(1, "missed");
+    let done = c.call(missed.clone(), vec![write_full(&[2; OBJECT_BYTES])], true);
+    assert_eq!(done.result, 0);
+    take_hits();
+    c.start(1);
+    c.run_until(PATIENCE, |c| {
+        let mon = c.mon.borrow();
+        let leads = |s: &peer::PgStat| s.acting.first() == Some(&OsdId(1));
+        mon.stats.values().all(|s| StateBits(s.state).has(StateBits::ACTIVE) && leads(s))
+    });
+    let asked = c.on_client(|cl| cl.request(missed, vec![read(0, 0)], false));
+    c.pass(STANDSTILL);
+    assert!(!c.client.borrow().done.contains_key(&asked), "there is no space for it");
+    let refused = hits_of(Probe::PullRefused);
+    assert!((1..=2).contains(&refused), "{refused} times");
+    for i in 0..objects / 2 {
+        assert_eq!(c.call(name(i), vec![remove()], true).result, 0);
+    }
+    let got = c.wait_for(asked);
+    assert!(got.result == 0 && output(&got, 0)[..] == [2; OBJECT_BYTES]);
+    c.wait_clean();
 }
 
 /// What the primary's log can just take is no more than what its replicas' can, which add something of

@@ -53,6 +53,8 @@ pub struct TestMon {
     fulls: BTreeMap<Epoch, Bytes>,
     /// How often one of them was asked for.
     pub fulls_asked: u32,
+    /// How often maps were subscribed to.
+    pub subscriptions: u32,
 }
 
 impl TestMon {
@@ -95,6 +97,7 @@ impl TestMon {
             is_of_tomorrow: false,
             fulls: BTreeMap::new(),
             fulls_asked: 0,
+            subscriptions: 0,
         }
     }
 
@@ -104,6 +107,11 @@ impl TestMon {
         self.next.new_pools.insert(PoolId(id), pool);
         self.next.new_pool_names.insert(PoolId(id), name.to_owned());
         self.next.new_pool_max = Some(id);
+    }
+
+    /// The newest map of an OSD that wants to be marked up.
+    pub fn newest_at_boot(&self, osd: OsdId) -> Option<Epoch> {
+        self.boots.get(&osd).map(|boot| boot.newest_map)
     }
 
     /// From the next map on.
@@ -384,6 +392,7 @@ impl TestMon {
         match message.header.kind {
             MMonSubscribe::TYPE => {
                 let m: MMonSubscribe = message.decode().expect("a subscription");
+                self.subscriptions += 1;
                 if let Some(want) = m.what.get("osdmap") {
                     let have =
                         Epoch(u32::try_from(want.start).expect("an epoch").saturating_sub(1));
@@ -394,9 +403,11 @@ impl TestMon {
             MMonGetOsdMap::TYPE => {
                 let m: MMonGetOsdMap = message.decode().expect("a question");
                 self.fulls_asked += 1;
-                let wanted = self.fulls.range(m.full_first..=m.full_last);
+                let wanted = self.fulls.range(m.full_first..=m.full_last).take(40);
                 let fulls = wanted.map(|(epoch, full)| (*epoch, full.clone())).collect();
-                let m = MOsdMap { fsid: self.map.fsid, fulls, ..MOsdMap::default() };
+                let (oldest, newest) = (self.oldest, self.map.epoch);
+                let fsid = self.map.fsid;
+                let m = MOsdMap { fsid, fulls, oldest, newest, ..MOsdMap::default() };
                 self.msgr.send(link, m.encode());
             }
             OsdBoot::TYPE => {

@@ -51,6 +51,11 @@ fn removing(c: &mut Cluster) -> u64 {
     ask(c, AWAY as i32, "perf dump")["osd"]["numpg_removing"].as_u64().expect("a count")
 }
 
+fn is_empty(c: &mut Cluster) -> bool {
+    let perf = ask(c, AWAY as i32, "perf dump");
+    ["numpg", "numpg_removing"].iter().all(|of| perf["osd"][of] == 0)
+}
+
 /// Its removal went on to the last object first, and nobody could use the PG meanwhile. In some the OSD leads what
 /// comes back.
 #[test]
@@ -82,6 +87,67 @@ fn a_pg_comes_back_at_once_while_it_is_being_removed() {
             c.wait_clean();
         }
     }
+}
+
+/// The PGs are split meanwhile. The parts come back, and what is left of one stays no other's.
+#[test]
+fn parts_of_a_pg_come_back_at_once_while_it_is_being_removed() {
+    for (seed, affinity) in (0..4).zip([0, WHOLE].into_iter().cycle()) {
+        take_hits();
+        let mut c = give_away(seed, affinity);
+        c.on_mon(|m| m.set_pg_num(1, 8, 8));
+        c.pass(SECOND);
+        assert!(removing(&mut c) > 0, "seed {seed}: they are still there");
+        c.on_mon(|m| m.set_weight(OsdId(AWAY as i32), WHOLE));
+        c.pass(SECOND);
+        let before = c.world.now();
+        for i in 0..20 {
+            assert_reads(&mut c, i);
+        }
+        let waited = c.world.now() - before;
+        assert!(waited < 5 * SECOND, "seed {seed}: {waited:?}");
+        assert!(hits_of(Probe::RemovalSplit) > 0, "seed {seed}");
+        assert!(hits_of(Probe::RemovalGaveWay) > 0, "seed {seed}");
+        let node = c.osds[AWAY];
+        c.world.set_slow_disks(node, 1);
+        c.wait_clean();
+        for off in [1, 2] {
+            c.off[off] = true;
+            c.crash(off);
+            c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(off as i32)));
+            (0..OBJECTS).for_each(|i| assert_reads(&mut c, i));
+            c.start(off);
+            c.wait_clean();
+        }
+    }
+}
+
+/// They come back, and go again, also what a crash has left. In some it crashes in between.
+#[test]
+fn parts_of_a_pg_that_come_back_and_go_again_are_removed_to_the_last_object() {
+    take_hits();
+    for seed in 0..8 {
+        let mut c = give_away(seed, 0);
+        let node = c.osds[AWAY];
+        c.on_mon(|m| m.set_pg_num(1, 16, 16));
+        c.pass(SECOND);
+        c.on_mon(|m| m.set_weight(OsdId(AWAY as i32), WHOLE));
+        c.pass(Duration::from_millis(400 * seed));
+        if seed % 2 == 1 {
+            c.crash(AWAY);
+            c.start(AWAY);
+            c.run_until(MINUTE, |c| c.mon.borrow().map.is_up(OsdId(AWAY as i32)));
+        }
+        c.on_mon(|m| m.set_weight(OsdId(AWAY as i32), 0));
+        c.pass(SECOND);
+        c.world.set_slow_disks(node, 1);
+        c.wait_clean();
+        c.run_until(MINUTE, is_empty);
+        let left = ask(&mut c, AWAY as i32, "store usage")["objects"].as_u64();
+        assert!(left < Some(20), "seed {seed}: {left:?} objects");
+    }
+    let hits = [Probe::RemovalSplit, Probe::RemovalGaveWay].map(hits_of);
+    assert!(hits.iter().all(|n| *n > 0), "{hits:?}");
 }
 
 /// The map takes it back before the copy is made: nothing of it may stay behind.

@@ -3,7 +3,9 @@
 use crate::admin::ask;
 use crate::basic::{read, with_pool, write_full};
 use crate::client::object;
-use crate::cluster::{Cluster, output};
+use crate::cluster::{Cluster, Options, output};
+use maps::OsdMapFlags;
+use pg::StateBits;
 use std::time::Duration;
 use types::testing::{Probe, hits_of, take_hits};
 use types::{Errno, HObject, OsdId, SnapId};
@@ -338,4 +340,41 @@ fn a_backfill_goes_on_past_what_nobody_can_read() {
         let mark = if i < DAMAGED { i } else { 100 + i };
         assert_reads(&mut c, &name(i), &content(mark));
     }
+}
+
+/// Its listing was tried again with each tick, and the backfill waited for it for ever.
+#[test]
+fn a_copy_with_records_that_make_no_sense_is_filled() {
+    const OBJECTS: usize = 20;
+    let mut c = Cluster::new(7, 3, &Options::new());
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+    c.wait_clean();
+    let name = |i: usize| object(1, &format!("o{i}"));
+    for i in 0..OBJECTS {
+        assert_eq!(c.call(name(i), vec![write_full(&content(1))], true).result, 0);
+    }
+    let pgid = c.client.borrow().pg_of(&name(0));
+    let acting = c.client.borrow().map.pg_to_up_acting(pgid).acting;
+    let new = (0..3).map(OsdId).find(|osd| !acting.contains(osd)).expect("a third one");
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NOBACKFILL));
+    c.on_mon(|m| m.set_weight(acting[1], 0));
+    c.run_until(MINUTE, |c| {
+        let mon = c.mon.borrow();
+        let stat = &mon.stats[&pgid];
+        let filling = stat.up.contains(&new) && !stat.acting.contains(&new);
+        filling && StateBits(stat.state).has(StateBits::ACTIVE)
+    });
+    // One that is to come, and one that nobody has.
+    for objname in ["o3", "ghost"] {
+        let set = serde_json::json!({
+            "prefix": "setomapval", "pool": "rbd", "objname": objname, "key": "k", "val": "v"
+        });
+        let (result, outs, _) = crate::admin::tell(&mut c, new.0, &set);
+        assert_eq!(result, 0, "{outs}");
+    }
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NONE));
+    c.pass(Duration::from_secs(1));
+    c.wait_clean();
+    let record = crate::scrub::scrub(&mut c, pgid, true, false);
+    assert_eq!(record.errors(), 0, "{record:?}");
 }

@@ -387,6 +387,73 @@ fn what_is_given_up_goes_back_to_the_newest_state_that_any_copy_has() {
     }
 }
 
+/// An older state was to come from an OSD that went down: it was awaited for ever, and a second order changed nothing.
+/// What that OSD has is not given up either: it comes back.
+#[test]
+fn an_older_state_is_not_awaited_from_an_osd_that_went_down() {
+    for seed in 0..4 {
+        take_hits();
+        let mut c = Cluster::new(seed, 3, &Options::new());
+        c.on_mon(|m| m.create_pool(1, "rbd", 3, 1, 1));
+        c.wait_clean();
+        let target = object(1, "a");
+        write(&mut c, &target, "oldest");
+        let first = c.client.borrow().primary_of(&target).0 as usize;
+        let others: Vec<usize> = (0..3).filter(|o| *o != first).collect();
+        let (middle, newest) = (others[0], others[1]);
+        stop(&mut c, first);
+        write(&mut c, &target, "middle");
+        stop(&mut c, middle);
+        write(&mut c, &target, "newest");
+        c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
+        start(&mut c, first);
+        start(&mut c, middle);
+        let pgid = c.client.borrow().pg_of(&target);
+        let is_active_on = |c: &Cluster, copies: usize| {
+            let mon = c.mon.borrow();
+            let stat = &mon.stats[&pgid];
+            StateBits(stat.state).has(StateBits::ACTIVE) && stat.acting.len() == copies
+        };
+        c.run_until(20 * SECOND, |c| is_active_on(c, 3));
+        stop(&mut c, newest);
+        // Only one acts: the others go without a new interval.
+        c.on_mon(|m| m.set_size(1, 1));
+        c.run_until(20 * SECOND, |c| {
+            is_active_on(c, 1) && state(c, pgid).has(StateBits::RECOVERY_UNFOUND)
+        });
+        assert_eq!(c.client.borrow().primary_of(&target).0 as usize, first);
+        c.on_mon(|m| m.mark_lost(OsdId(newest as i32)));
+        c.on_mon(|m| m.set_flags(OsdMapFlags::NONE));
+        c.pass(SECOND);
+        let node = c.osds[middle];
+        c.world.set_slow_disks(node, 100_000);
+        let words = r#""cmd": "mark_unfound_lost", "mulcmd": "revert""#;
+        let (result, outs, _) = tell(&mut c, pgid, words);
+        assert_eq!(result, 0, "{outs}");
+        c.pass(SECOND / 100);
+        c.world.set_slow_disks(node, 1);
+        match seed % 2 {
+            0 => stop(&mut c, middle),
+            _ => {
+                c.crash(middle);
+                c.pass(SECOND / 100);
+            }
+        }
+        if seed % 2 == 0 {
+            c.pass(SECOND);
+            let (result, outs, _) = tell(&mut c, pgid, words);
+            assert!(result == -Errno::EINVAL.0 && outs.contains("haven't probed all"), "{outs}");
+        }
+        start(&mut c, middle);
+        c.pass(SECOND);
+        assert!(hits_of(Probe::OlderSourceLost) > 0, "seed {seed}");
+        let (_, outs, _) = tell(&mut c, pgid, words);
+        assert!(outs.contains("unfound"), "{outs}");
+        c.run_until(20 * SECOND, |c| c.mon.borrow().stats.values().all(|s| s.unfound == 0));
+        assert_reads(&mut c, &target, "middle");
+    }
+}
+
 /// The newest version is on the primary only, and cannot be read there. It was pushed to nobody: the
 /// PG was neither clean nor did it say why, and a write waited for ever.
 #[test]
