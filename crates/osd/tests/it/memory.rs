@@ -8,7 +8,7 @@ use crate::copy::copy_from;
 use serde_json::json;
 use std::time::Duration;
 use types::testing::{Probe, hits_of};
-use types::{HObject, OsdId, PgId, PoolId, SnapId};
+use types::{Errno, HObject, OsdId, PgId, PoolId, SnapId};
 use wire::msg::op::{OpCode, Pgls, WriteSame};
 use wire::msg::op_data::{OmapGetValsIn, OmapGetValsOut, Values};
 use wire::msg::{MOsdOpReply, OsdOp, flags};
@@ -297,6 +297,42 @@ fn listings_wait_for_their_client() {
     assert!((16 * MIB..=34 * MIB).contains(&most), "{most}");
     c.pause_client(OsdId(0), false);
     c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
+}
+
+/// Whatever object its client names in it.
+#[test]
+fn a_listing_that_waits_is_not_one_of_the_reads_of_an_object() {
+    const BYTES: u64 = 16 << 10;
+    let (mut c, all) = with_objects_on_disk();
+    assert_eq!(c.call(all[0].clone(), vec![read(0, BYTES)], false).result, 0);
+    let targets = objects(&c, 102, OsdId(0), true).split_off(100);
+    c.client.borrow_mut().done.clear();
+    for (target, writes) in targets.into_iter().zip([false, true]) {
+        let waited = hits_of(Probe::ReadWaitedForRoom);
+        c.on_client(|c| {
+            // More than is answered in one turn.
+            for _ in 0..400 {
+                c.request(all[0].clone(), vec![read(0, BYTES)], false);
+            }
+            let pool = c.map.pool(PoolId(1)).expect("it is there");
+            let hash = pool.hash_key(&target.nspace, &target.key, &target.name);
+            let op = OsdOp::new(OpCode::PGNLS, Pgls { count: 1000, start_epoch: 0 })
+                .with_indata(denc::encode(&HObject::min()));
+            let named = HObject { hash, ..target.clone() };
+            c.request_with(named, vec![op], flags::READ, Default::default());
+            c.request(target.clone(), vec![read(0, 1)], false);
+            if writes {
+                c.request(target.clone(), vec![write_full(b"new")], true);
+            }
+        });
+        c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
+        assert!(hits_of(Probe::ReadWaitedForRoom) >= waited + 2, "they were answered at once");
+        let results: Vec<i32> = c.client.borrow().done.values().map(|r| r.result).collect();
+        c.client.borrow_mut().done.clear();
+        let absent = results.iter().filter(|r| **r == -Errno::ENOENT.0).count();
+        let served = results.iter().filter(|r| **r >= 0).count();
+        assert_eq!((absent, served), (1, 401 + usize::from(writes)));
+    }
 }
 
 #[test]
