@@ -40,6 +40,7 @@ struct Fetching {
     /// `None` while not even the size is known.
     so_far: Option<SoFar>,
     restarts: u32,
+    /// Since when what is asked for now has had no answer, however often it was asked for.
     asked_at: Mono,
 }
 
@@ -89,6 +90,15 @@ impl Copies {
     pub fn are_due(&self) -> bool {
         !self.answers.is_empty() || !self.to_ask.is_empty()
     }
+
+    /// Takes out those that have room for a source that has not come for too long: it does not answer, or
+    /// its PG refuses to be asked again and again.
+    fn take_slow(&mut self, now: Mono) -> Vec<Fetching> {
+        let patience = Duration::from_millis(PATIENCE_MS);
+        let is_slow = |f: &Fetching| f.so_far.is_some() && now.since(f.asked_at) >= patience;
+        let silent = self.asked.extract_if(.., |_, f| is_slow(f)).map(|(_, f)| f);
+        silent.chain(self.refused.extract_if(.., |f| is_slow(f))).collect()
+    }
 }
 
 impl Daemon {
@@ -111,19 +121,16 @@ impl Daemon {
 
     /// Asks again for what was refused, and takes room from sources that do not answer.
     pub(crate) fn tick_copies(&mut self) {
-        self.copies.to_ask.extend(self.copies.refused.drain(..));
         if self.write_room.is_waited_for() {
-            let (now, patience) = (self.now.mono, Duration::from_millis(PATIENCE_MS));
-            let is_slow = |f: &Fetching| f.so_far.is_some() && now.since(f.asked_at) >= patience;
-            let slow = self.copies.asked.extract_if(.., |_, f| is_slow(f));
-            for (op, attempt) in slow.map(|(_, f)| (f.op, f.attempt)).collect::<Vec<_>>() {
-                self.lose_room(op, attempt);
+            for f in self.copies.take_slow(self.now.mono) {
+                self.lose_room(f.op, f.attempt);
             }
         }
+        self.copies.to_ask.extend(self.copies.refused.drain(..));
         self.write_room.look_again();
     }
 
-    fn send_copy_request(&mut self, mut f: Fetching, fx: &mut Effects) {
+    fn send_copy_request(&mut self, f: Fetching, fx: &mut Effects) {
         // Its request is over, or has begun anew.
         if self.ops.get(&f.op).is_none_or(|op| op.attempt != f.attempt) {
             return;
@@ -134,7 +141,6 @@ impl Daemon {
         };
         self.copies.last_tid += 1;
         let tid = self.copies.last_tid;
-        f.asked_at = self.now.mono;
         self.copies.asked.insert(tid, f);
         match primary {
             None => {}
@@ -243,6 +249,7 @@ impl Daemon {
             self.copies.refused.push(f);
             return;
         }
+        f.asked_at = self.now.mono;
         if result == Errno::ERANGE.wire() || result == Errno::EOVERFLOW.wire() {
             f.so_far = None;
             f.restarts += 1;

@@ -60,6 +60,8 @@ struct Channel {
     round_trip: Option<Duration>,
     /// The peer's host refuses connections.
     refused: bool,
+    /// It was answered since the peer was last reported.
+    answered: bool,
 }
 
 #[derive(Debug)]
@@ -215,6 +217,7 @@ impl Heartbeats {
         while channel.unanswered.pop_front_if(|at| *at <= asked).is_some() {}
         channel.round_trip = Some(now.since(asked));
         channel.refused = false;
+        channel.answered = true;
     }
 
     /// The session with the mon is new: what was reported is reported again.
@@ -238,13 +241,16 @@ impl Heartbeats {
             let silent = peer.silence(now);
             let refused = peer.channels.iter().any(|c| c.refused && c.link.is_none());
             let failed = refused || silent > grace;
+            // That it owes nothing may be because we stood still, or could not ask.
+            let answers = peer.channels.iter().all(|c| c.answered);
             let again = peer.reported.is_none_or(|at| now.since(at) >= REPORT_AGAIN);
             let what = match (failed, peer.reported) {
                 (true, _) if again && refused => FailureKind::Refused,
                 (true, _) if again => FailureKind::Silent,
-                (false, Some(_)) => FailureKind::Answers,
+                (false, Some(_)) if answers => FailureKind::Answers,
                 _ => continue,
             };
+            peer.channels.iter_mut().for_each(|c| c.answered = false);
             peer.reported = failed.then_some(now);
             verdicts.push(Verdict { osd: *osd, up_from: peer.target.up_from, what, silent });
         }
@@ -354,6 +360,21 @@ mod tests {
         // Ten seconds later nothing has been received yet.
         assert_eq!(h.look(at(120), GRACE), []);
         assert_eq!(pass(&mut h, 120..200, &[0, 1]), []);
+    }
+
+    #[test]
+    fn whoever_stood_still_himself_acquits_nobody() {
+        for answering in [&[][..], &[1]] {
+            let mut h = one();
+            assert_eq!(pass(&mut h, 0..20, &[0, 1]), []);
+            let said = pass(&mut h, 20..60, answering);
+            assert_eq!(said.iter().map(|v| v.what).collect::<Vec<_>>(), [FailureKind::Silent]);
+            // Ten seconds later what it owed is forgotten, not paid.
+            let said = pass(&mut h, 160..180, answering);
+            assert_eq!(said, []);
+            let said = pass(&mut h, 180..200, &[0, 1]);
+            assert_eq!(said.iter().map(|v| v.what).collect::<Vec<_>>(), [FailureKind::Answers]);
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@
 //! may be old.
 
 use maps::OsdMap;
+use pg::PastIntervals;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -156,6 +157,21 @@ pub struct Priors {
 }
 
 impl Priors {
+    /// What an OSD that starts knows of a PG that has been through `past` since it was last clean: each
+    /// member may still lead and read by a promise of the life before, also if the PG was active since
+    /// then, as it may have waited for that one. (Who led an interval that is left out there is a member
+    /// of the later one that stands for it.)
+    pub fn of_life_before(past: &PastIntervals, me: OsdId, leases: &Leases) -> Self {
+        let mut priors = Priors::default();
+        for interval in past.iter() {
+            let others = interval.acting.iter().filter(|osd| osd.is_some() && **osd != me);
+            for osd in others {
+                priors.add(Prior { osd: *osd, epoch: interval.last, until: leases.bound(*osd) });
+            }
+        }
+        priors
+    }
+
     /// Adds one.
     pub fn add(&mut self, prior: Prior) {
         if self.aware.contains(&prior.osd) {
@@ -256,6 +272,23 @@ mod tests {
         l.give(OsdId(1), ms(500));
         assert!(l.bound(OsdId(1)) > ms(500).after(LEASE));
         assert!(l.bound(OsdId(2)) < ms(1000));
+    }
+
+    #[test]
+    fn whoever_starts_remembers_who_may_read_by_promises_of_the_life_before() {
+        let (me, mut past) = (OsdId(3), PastIntervals::default());
+        for (epoch, acting) in [(5, [1, 3]), (10, [4, 3]), (15, [3, 2])] {
+            let acting: pg::OsdSet = acting.into_iter().map(OsdId).collect();
+            let (first, last) = (Epoch(epoch), Epoch(epoch + 4));
+            let primary = acting.first().copied();
+            let (up, maybe_went_rw, follows) = (acting.clone(), true, false);
+            past.push(pg::Interval { first, last, acting, up, primary, maybe_went_rw, follows });
+        }
+        let leases = Leases::new(ms(0));
+        let p = Priors::of_life_before(&past, me, &leases);
+        let left = |now| p.left(now).map(|p| (p.osd.0, p.epoch.0)).collect::<Vec<_>>();
+        assert_eq!(left(ms(749)), [(1, 9), (4, 14), (2, 19)]);
+        assert_eq!((left(ms(750)), p.over_at()), (Vec::new(), ms(750)));
     }
 
     #[test]

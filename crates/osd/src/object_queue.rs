@@ -38,15 +38,28 @@ impl Daemon {
             if queue.writing > 0 {
                 return;
             }
-            if queue.urgent.is_empty() || self.read_must_wait(pgid, head, false, fx) {
+            let Some(&first) = queue.urgent.front() else { return };
+            if host.pg.readiness(head) == Readiness::Missing {
+                hit(Probe::MissingWaited);
+                self.mark_op(first, Mark::WaitingForRecovery);
+                self.want_object(pgid, head, fx);
+                return;
+            }
+            if self.read_must_wait(pgid, head, false, fx) {
                 return;
             }
             let id = self.queue_of(pgid, head).and_then(|q| q.urgent.pop_front());
             let Some(id) = id else { return };
-            if let Ran::Fetching = self.attempt(id, pgid, fx)
-                && let Some(queue) = self.queue_of(pgid, head)
-            {
-                queue.reading += 1;
+            let ran = self.attempt(id, pgid, fx);
+            let Some(queue) = self.queue_of(pgid, head) else { return };
+            match ran {
+                Ran::Done => {}
+                Ran::Fetching => queue.reading += 1,
+                Ran::Stalled => {
+                    // A clone is missing: it goes on when that has come.
+                    queue.urgent.push_front(id);
+                    return;
+                }
             }
         }
     }

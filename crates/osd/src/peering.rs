@@ -2,6 +2,7 @@
 
 use crate::daemon::{Daemon, Life};
 use crate::host::PgHost;
+use crate::lease::Priors;
 use io::Effects;
 use maps::OsdMap;
 use peer::{PgCreate, PgCreates, PgPeering, View, mapping, pool_rules};
@@ -147,8 +148,12 @@ impl Daemon {
         if !deleted.is_empty() {
             hit(Probe::DeletesLeft);
         }
-        let pg = Pg::restore(self.cfg.id, loaded, mapping(map, pgid), rules);
-        self.pgs.insert(pgid, PgHost::new(pg));
+        let past = &loaded.record.past;
+        let mut priors = Priors::of_life_before(past, self.cfg.id, &self.leases);
+        priors.retain_alive(map);
+        let mut host = PgHost::new(Pg::restore(self.cfg.id, loaded, mapping(map, pgid), rules));
+        host.priors = priors;
+        self.pgs.insert(pgid, host);
         self.remove_deleted(pgid, deleted, fx);
     }
 

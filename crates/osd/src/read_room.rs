@@ -220,7 +220,9 @@ impl Daemon {
         hit(Probe::ReadWaitedForRoom);
         op.trace.mark(self.now.mono, Mark::WaitingForMemory);
         op.is_reading = true;
-        let (attempt, head, link, pgid) = (op.attempt, op.head(), op.link, op.pgid());
+        let (attempt, link, pgid) = (op.attempt, op.link, op.pgid());
+        // A request to a PG stands in no object's queue, whatever object its client names in it.
+        let head = if op.request.is_for_pg() { HObject::min() } else { op.head() };
         if let Some(queue) = self.queue_of(pgid, &head) {
             queue.parked += 1;
         }

@@ -179,7 +179,7 @@ impl Load {
         let snap = |rng: &mut Rng, snaps: &[Snap]| {
             (!snaps.is_empty()).then(|| snaps[rng.usize(0..snaps.len())])
         };
-        match rng.u8(0..22) {
+        match rng.u8(0..23) {
             0..=5 => Action::Read(None),
             6 | 7 => Action::Read(snap(rng, &self.snaps)),
             8..=10 => Action::Write(at, n, self.tag()),
@@ -194,6 +194,10 @@ impl Load {
             19 => Action::SetXattr(key, self.tag()),
             20 => match snap(rng, &self.snaps) {
                 Some(snap) => Action::Rollback(snap),
+                None => Action::SetXattr(key, self.tag()),
+            },
+            21 => match snap(rng, &self.snaps) {
+                Some(snap) => Action::CopySnap(snap),
                 None => Action::SetXattr(key, self.tag()),
             },
             _ => Action::WriteWithOmap(at, n, self.tag(), key),
@@ -233,7 +237,7 @@ impl Load {
             snaps: self.snaps.iter().map(|s| SnapId(*s)).collect(),
         };
         let name = client::Object::new(self.pool, format!("object{object}"));
-        let ask = ObjectOp::new(name);
+        let ask = ObjectOp::new(name.clone());
         let place = |slot: u8| u64::from(slot) * self.slot_bytes as u64;
         let one = |key: u8, tag: Tag| -> Values {
             BTreeMap::from([(key_name(key).as_str().into(), value_of(tag))])
@@ -257,6 +261,7 @@ impl Load {
             }
             Action::SetXattr(key, tag) => ask.set_xattr(&key_name(*key), &value_of(*tag)),
             Action::Rollback(snap) => ask.rollback(SnapId(*snap)),
+            Action::CopySnap(snap) => ask.copy_from(&name, SnapId(*snap), 0),
             Action::WriteWithOmap(at, n, tag, key) => {
                 ask.write(place(*at), self.bytes(*n, *tag)).set_omap(&one(*key, *tag))
             }
@@ -291,11 +296,14 @@ impl Load {
         let history = self.histories.get_mut(&object).expect("it was asked for");
         let record = &mut history.records[at];
         let is_read = matches!(record.op.action, Action::Read(_));
+        let is_copy = matches!(record.op.action, Action::CopySnap(_));
         let answer = match outcome {
             Ok(reply) if is_read => body_of(&reply, slot_bytes).map(|b| Answer::Saw(Rc::new(b))),
             Ok(_) => Ok(Answer::Done),
-            Err(why) if is_read && why.errno == Errno::EIO && self.disks_rot => {
-                // Nothing was seen: the good copies are away.
+            Err(why) if (is_read || is_copy) && why.errno == Errno::EIO && self.disks_rot => {
+                // Nothing was seen, or done: the good copies are away. To the checker it is a copy that may
+                // come about some time.
+                history.unanswered += usize::from(is_copy);
                 self.unreadable += 1;
                 self.answered += 1;
                 return Ok(());
@@ -326,7 +334,7 @@ impl Load {
             let Some(open) = self.open.remove(&key) else { continue };
             let history = self.histories.get_mut(&open.object).expect("it was asked for");
             let action = &history.records[open.at].op.action;
-            if let Action::Rollback(snap) = action {
+            if let Action::Rollback(snap) | Action::CopySnap(snap) = action {
                 self.kept.insert(*snap);
             }
             let is_read = matches!(action, Action::Read(_));

@@ -103,6 +103,8 @@ pub enum Action {
     SetXattr(u8, Tag),
     /// It becomes what it was.
     Rollback(Snap),
+    /// It becomes what it was, by COPY_FROM: the content goes out and comes back.
+    CopySnap(Snap),
     /// Data and omap in one request.
     WriteWithOmap(u8, u8, Tag, u8),
     /// Nobody's request: these snapshots were removed, and what only they see is trimmed, some time.
@@ -209,6 +211,12 @@ impl State {
                 self.keep_clone(op);
                 self.head = then;
                 self.forget_if_gone();
+                return Ok(());
+            }
+            Action::CopySnap(snap) => {
+                let then = self.at(Some(*snap)).ok_or(Errno::ENOENT)?;
+                self.keep_clone(op);
+                self.head = Some(then);
                 return Ok(());
             }
             Action::WriteWithOmap(at, n, tag, key) => {
@@ -352,6 +360,10 @@ mod tests {
         assert!(!good(with(
             &[op(Action::Rollback(5), &[5], Answer::Done), read(None, saw(&[3])),]
         )));
+        let copy = |snap, answer| op(Action::CopySnap(snap), &[5], answer);
+        assert!(good(with(&[copy(5, Answer::Done), read(None, saw(&[1]))])));
+        assert!(!good(with(&[copy(5, Answer::Done), read(None, saw(&[3]))])));
+        assert!(!good(with(&[copy(5, ENOENT)])) && good(vec![copy(5, ENOENT)]));
         // Born after the snapshot.
         assert!(good(vec![write(1, &[5]), read(Some(5), ENOENT), read(Some(6), saw(&[1]))]));
     }

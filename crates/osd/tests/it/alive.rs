@@ -105,6 +105,13 @@ fn a_primary_that_is_cut_off_serves_nothing_old() {
         if told {
             c.on_mon(|m| m.mark_down(OsdId(old as i32)));
         }
+        if seed % 4 == 0 {
+            // The others start anew, and know of their promises only what is stored.
+            c.pass(Duration::from_millis(20));
+            let others = (0..3).filter(|osd| *osd != old);
+            others.clone().for_each(|osd| c.crash(osd));
+            others.for_each(|osd| c.start(osd));
+        }
         let do_other = |c: &mut Cluster, ops: Vec<OsdOp>| {
             let other = other.clone();
             let did = c.world.with_core(other_node, move |_, _, _| {

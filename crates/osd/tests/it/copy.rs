@@ -3,6 +3,9 @@
 use crate::basic::{read, with_pool, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, output};
+use crate::repair;
+use maps::OsdMapFlags;
+use pg::StateBits;
 use std::time::Duration;
 use types::testing::{Probe, hits_of};
 use types::{ByteString, Errno, OsdId, PoolId, SnapId};
@@ -50,6 +53,75 @@ fn a_source_in_no_pool_holds_nobody_up() {
     let [copied, written, got] = tids.map(|tid| c.wait_for(tid));
     assert_eq!((copied.result, written.result), (-Errno::ENOENT.0, 0));
     assert_eq!(output(&got, 0), b"later"[..]);
+}
+
+/// The primary of the source was away when that was written, and has not brought it yet.
+#[test]
+fn a_source_that_its_primary_misses_is_brought_first() {
+    let mut c = with_pool(6, 3, 3);
+    assert_eq!(write(&mut c, "s", write_full(b"old"), &[]), 0);
+    let (primary, pgid) = {
+        let client = c.client.borrow();
+        (client.primary_of(&object(1, "s")), client.pg_of(&object(1, "s")))
+    };
+    let away = primary.0 as usize;
+    c.off[away] = true;
+    c.crash(away);
+    c.run_until(Duration::from_secs(10), |c| c.mon.borrow().map.is_down(primary));
+    let beside = (0..).map(|i| format!("n{i}"));
+    let new = beside.into_iter().find(|n| c.client.borrow().pg_of(&object(1, n)) == pgid);
+    let new = new.expect("some name falls there");
+    for name in ["s", &new] {
+        assert_eq!(write(&mut c, name, write_full(b"newer"), &[]), 0);
+    }
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
+    c.start(away);
+    c.run_until(Duration::from_secs(20), |c| {
+        let (mon, client) = (c.mon.borrow(), c.client.borrow());
+        let stat = &mon.stats[&pgid];
+        let is_active = StateBits(stat.state).has(StateBits::ACTIVE) && stat.acting.len() == 3;
+        is_active && client.map.pg_to_up_acting(pgid).acting_primary == Some(primary)
+    });
+    let waited = hits_of(Probe::MissingWaited);
+    for (source, target) in [("s", "t"), (&new, "u")] {
+        assert_eq!(write(&mut c, target, copy_from(1, source, SnapId::HEAD), &[]), 0);
+        let got = c.call(object(1, target), vec![read(0, 0)], false);
+        assert_eq!(output(&got, 0), b"newer"[..], "{target}");
+    }
+    assert!(hits_of(Probe::MissingWaited) >= waited + 2, "they were there already");
+}
+
+/// The clone is found damaged by one copy, and is on its way from elsewhere when the next one asks for it.
+#[test]
+fn a_source_that_is_being_repaired_holds_nobody_up() {
+    let mut c = with_pool(7, 3, 3);
+    assert_eq!(write(&mut c, "s", write_full(&repair::content(1)), &[]), 0);
+    assert_eq!(write(&mut c, "s", write_full(b"new"), &[SnapId(1)]), 0);
+    let primary = c.client.borrow().primary_of(&object(1, "s")).0 as usize;
+    let slow = |c: &mut Cluster, times: u64| {
+        for osd in (0..3).filter(|osd| *osd != primary) {
+            let node = c.osds[osd];
+            c.world.set_slow_disks(node, times);
+        }
+    };
+    repair::damage(&mut c, primary, 1, 3);
+    slow(&mut c, 1000);
+    let copy = |c: &mut Cluster, target: &str| {
+        let op = copy_from(1, "s", SnapId(1));
+        c.on_client(|c| c.request(object(1, target), vec![op], true))
+    };
+    let damage_found = hits_of(Probe::DamageFound);
+    let mut tids = vec![copy(&mut c, "t")];
+    c.run_until(Duration::from_secs(5), |_| hits_of(Probe::DamageFound) > damage_found);
+    tids.push(copy(&mut c, "u"));
+    let epoch = c.mon.borrow().map.epoch;
+    c.pass(Duration::from_millis(20));
+    slow(&mut c, 1);
+    for (tid, target) in tids.into_iter().zip(["t", "u"]) {
+        assert_eq!(c.wait_for(tid).result, 0);
+        repair::assert_reads(&mut c, &object(1, target), &repair::content(1));
+    }
+    assert_eq!(c.mon.borrow().map.epoch, epoch, "a new map made it be asked for again");
 }
 
 #[test]

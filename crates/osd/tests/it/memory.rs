@@ -8,7 +8,7 @@ use crate::copy::copy_from;
 use serde_json::json;
 use std::time::Duration;
 use types::testing::{Probe, hits_of};
-use types::{HObject, OsdId, PgId, PoolId, SnapId};
+use types::{Errno, HObject, OsdId, PgId, PoolId, SnapId};
 use wire::msg::op::{OpCode, Pgls, WriteSame};
 use wire::msg::op_data::{OmapGetValsIn, OmapGetValsOut, Values};
 use wire::msg::{MOsdOpReply, OsdOp, flags};
@@ -299,6 +299,42 @@ fn listings_wait_for_their_client() {
     c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
 }
 
+/// Whatever object its client names in it.
+#[test]
+fn a_listing_that_waits_is_not_one_of_the_reads_of_an_object() {
+    const BYTES: u64 = 16 << 10;
+    let (mut c, all) = with_objects_on_disk();
+    assert_eq!(c.call(all[0].clone(), vec![read(0, BYTES)], false).result, 0);
+    let targets = objects(&c, 102, OsdId(0), true).split_off(100);
+    c.client.borrow_mut().done.clear();
+    for (target, writes) in targets.into_iter().zip([false, true]) {
+        let waited = hits_of(Probe::ReadWaitedForRoom);
+        c.on_client(|c| {
+            // More than is answered in one turn.
+            for _ in 0..400 {
+                c.request(all[0].clone(), vec![read(0, BYTES)], false);
+            }
+            let pool = c.map.pool(PoolId(1)).expect("it is there");
+            let hash = pool.hash_key(&target.nspace, &target.key, &target.name);
+            let op = OsdOp::new(OpCode::PGNLS, Pgls { count: 1000, start_epoch: 0 })
+                .with_indata(denc::encode(&HObject::min()));
+            let named = HObject { hash, ..target.clone() };
+            c.request_with(named, vec![op], flags::READ, Default::default());
+            c.request(target.clone(), vec![read(0, 1)], false);
+            if writes {
+                c.request(target.clone(), vec![write_full(b"new")], true);
+            }
+        });
+        c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
+        assert!(hits_of(Probe::ReadWaitedForRoom) >= waited + 2, "they were answered at once");
+        let results: Vec<i32> = c.client.borrow().done.values().map(|r| r.result).collect();
+        c.client.borrow_mut().done.clear();
+        let absent = results.iter().filter(|r| **r == -Errno::ENOENT.0).count();
+        let served = results.iter().filter(|r| **r >= 0).count();
+        assert_eq!((absent, served), (1, 401 + usize::from(writes)));
+    }
+}
+
 #[test]
 fn reads_that_wait_for_their_client_outlast_an_interval() {
     let mut c = with_stuck_reader(1);
@@ -503,13 +539,24 @@ fn copies_and_what_is_repeated_wait_for_memory() {
 /// A copy of a source whose PG stops serving on the way has memory that others wait for.
 #[test]
 fn a_copy_whose_source_does_not_come_keeps_no_memory_from_others() {
-    let options = [("osd_memory_target".to_owned(), "32M".to_owned())].into();
+    copy_without_source("32M", 6, 1, false);
+}
+
+/// It is asked for again and again.
+#[test]
+fn a_copy_whose_source_is_refused_keeps_no_memory_from_others() {
+    copy_without_source("256M", 12, 10, true);
+}
+
+/// With a source, and another write that needs room for this many MiB.
+fn copy_without_source(memory: &str, source_mib: u64, other_mib: u64, is_refused: bool) {
+    let options = [("osd_memory_target".to_owned(), memory.to_owned())].into();
     let mut c = Cluster::with_disks(8, &[512 * MIB; 3], &options);
     c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 8));
     c.on_mon(|m| m.create_pool(2, "other", 3, 3, 1));
     c.wait_clean();
     let source = object(2, "s");
-    let half = vec![5; 6 << 20];
+    let half = vec![5; (source_mib * MIB) as usize];
     assert_eq!(c.call(source.clone(), vec![write_full(&half)], true).result, 0);
     let leader = c.client.borrow().primary_of(&source);
     // Its copies are on the leader and another one: its interval lasts when the third is away.
@@ -535,12 +582,24 @@ fn a_copy_whose_source_does_not_come_keeps_no_memory_from_others() {
     c.world.set_slow_disks(slow, 2_000);
     let copy = copy_from(2, "s", SnapId::HEAD);
     let copied = c.on_client(|c| c.request(target.clone(), vec![copy], true));
-    c.run_until(Duration::from_secs(5), |c| in_hand(c, here.0) >= 6 * MIB);
+    c.run_until(Duration::from_secs(5), |c| in_hand(c, here.0) >= source_mib * MIB);
     c.off[away as usize] = true;
     c.crash(away as usize);
     c.run_until(Duration::from_secs(20), |c| c.mon.borrow().map.is_down(OsdId(away)));
     c.world.set_slow_disks(slow, 1);
-    let args = WriteSame { offset: 0, length: MIB, data_length: 512 };
+    if is_refused {
+        // So many wait for its PG that it takes no more of them, and a new map makes it be asked for again.
+        c.on_client(|c| {
+            for _ in 0..8192 {
+                c.request(source.clone(), vec![read(0, 1)], false);
+            }
+        });
+        c.pass(Duration::from_secs(1));
+        let refused = hits_of(Probe::CopyRefused);
+        c.on_mon(|m| m.set_flags(maps::OsdMapFlags::NODEEP_SCRUB));
+        c.run_until(Duration::from_secs(5), |_| hits_of(Probe::CopyRefused) > refused);
+    }
+    let args = WriteSame { offset: 0, length: other_mib * MIB, data_length: 512 };
     let op = OsdOp::new(OpCode::WRITESAME, args).with_indata(vec![7; 512]);
     let same = objects(&c, 20, here, true).into_iter().find(|o| *o != target).expect("another");
     let repeated = c.on_client(|c| c.request(same, vec![op], true));
