@@ -3,6 +3,7 @@
 use crate::failure::{Context, Failure};
 use std::fs::File;
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Replaces a file: after a crash it is the old one or the new one.
@@ -70,6 +71,21 @@ pub fn free_bytes(folder: &Path) -> Result<u64, Failure> {
 /// The folder that a file is in.
 pub fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Whether two paths name one file, however they are spelled. Of a file that does not exist its folder must.
+///
+/// # Errors
+/// When that cannot be told.
+pub fn is_same_file(a: &Path, b: &Path) -> std::io::Result<bool> {
+    let id = |path: &Path| {
+        let (meta, name) = match path.metadata() {
+            Ok(meta) => (meta, None),
+            Err(_) => (folder_of(path).metadata()?, path.file_name()),
+        };
+        Ok::<_, std::io::Error>((meta.dev(), meta.ino(), name.map(ToOwned::to_owned)))
+    };
+    Ok(id(a)? == id(b)?)
 }
 
 /// A path as it is written in a command for a shell.

@@ -10,7 +10,7 @@ use crate::cli::{OsdReplace, StorePath};
 use crate::conf::ClientConf;
 use crate::disks::{BLOCK, Disks};
 use crate::failure::{Context, Exit, Failure};
-use crate::files::{folder_of, free_bytes};
+use crate::files::{beside, folder_of, free_bytes, is_same_file};
 use crate::sizes::Bytes;
 use crate::store_tool::{MIN_DISK_BYTES, NewStore, Prepared, disks_of, is_there};
 use crate::wait::Deadline;
@@ -60,6 +60,8 @@ fn replace(args: &OsdReplace, client: &mut SyncClient) -> Result<Exit, Failure> 
     let cluster = check_osd(args, client, &refuse)?;
     let own = Own { cluster, osd: OsdId(args.id.cast_signed()) };
     let mut found = look_at_disks(args, own, &refuse)?;
+    let (disk, block) = (disk_of(args), args.data.join(BLOCK));
+    let is_elsewhere = needs_link(&disk, &block).map_err(&refuse)?;
     let verdict = settled_verdict(args, client)?;
     let fewer = match &verdict {
         Verdict::Safe => 0,
@@ -79,7 +81,7 @@ fn replace(args: &OsdReplace, client: &mut SyncClient) -> Result<Exit, Failure> 
              one is filled.",
         ));
     }
-    let plan = Plan { id: args.id, cluster, disk: disk_of(args), fewer };
+    let plan = Plan { id: args.id, cluster, disk, fewer };
     let Some(store) = found.store.take().filter(|_| args.yes) else {
         plan.show(args.json, &found, None);
         return Ok(Exit::Done);
@@ -88,8 +90,7 @@ fn replace(args: &OsdReplace, client: &mut SyncClient) -> Result<Exit, Failure> 
         &json!({"prefix": "osd destroy", "id": args.id, "force": true, "yes_i_really_mean_it": true}),
     )?;
     let made = store.make()?;
-    let block = args.data.join(BLOCK);
-    if plan.disk != block {
+    if is_elsewhere {
         link(&plan.disk, &block)?;
     }
     plan.show(args.json, &found, Some(&made));
@@ -385,11 +386,33 @@ impl Plan {
     }
 }
 
+/// Whether the OSD's folder is to name another disk than it does. That must be known before anything is destroyed,
+/// and not by the spelling: a link that takes the place of the very file it names leaves neither of them.
+fn needs_link(disk: &Path, block: &Path) -> Result<bool, String> {
+    let same = |name: &Path| {
+        is_same_file(disk, name).map_err(|e| format!("cannot look at {}: {e}", disk.display()))
+    };
+    if same(block)? {
+        return Ok(false);
+    }
+    let new = beside(block);
+    let is_free = match new.symlink_metadata() {
+        // One from a try that was cut short.
+        Ok(meta) => meta.is_symlink(),
+        Err(_) => !same(&new)?,
+    };
+    if !is_free {
+        let (new, block) = (new.display(), block.display());
+        return Err(format!("the name {new} is needed to make {block} a link, and is taken"));
+    }
+    Ok(true)
+}
+
 /// The OSD's folder names its new disk.
 fn link(disk: &Path, block: &Path) -> Result<(), Failure> {
     let what = || format!("cannot make {} a link to {}", block.display(), disk.display());
     let disk = std::fs::canonicalize(disk).context(what)?;
-    let new = block.with_extension("new");
+    let new = beside(block);
     let _ = std::fs::remove_file(&new);
     std::os::unix::fs::symlink(disk, &new).context(what)?;
     std::fs::rename(&new, block).context(what)?;
@@ -432,5 +455,56 @@ mod tests {
         assert!(said("disk", MIN_DISK_BYTES - 1).contains("too small"));
         assert!(said("none/disk", MIN_DISK_BYTES).contains("is not a folder"));
         assert!(said("disk", 1 << 60).contains("are free"));
+    }
+
+    /// Where the disk is the folder's own file by another name, a link over it would be a link to itself.
+    #[test]
+    fn the_folders_own_file_is_not_replaced_by_a_link_to_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("osd0");
+        let (block, other) = (data.join(BLOCK), dir.path().join("other"));
+        std::fs::create_dir_all(data.join("sub")).unwrap();
+        std::os::unix::fs::symlink(&data, dir.path().join("link")).unwrap();
+        let spelled = [
+            block.clone(),
+            data.join("sub/../block"),
+            dir.path().join("link/block"),
+            dir.path().join("link/./sub/../block"),
+        ];
+        // At first it is to be made.
+        for is_there in [false, true] {
+            if is_there {
+                std::fs::write(&block, "a store").unwrap();
+            }
+            for disk in &spelled {
+                assert_eq!(needs_link(disk, &block), Ok(false), "{}", disk.display());
+            }
+            assert_eq!(needs_link(&other, &block), Ok(true));
+        }
+        std::fs::hard_link(&block, &other).unwrap();
+        assert_eq!(needs_link(&other, &block), Ok(false), "it has two names");
+        assert!(needs_link(&dir.path().join("none/disk"), &block).is_err());
+    }
+
+    #[test]
+    fn a_disk_is_linked_by_the_name_it_has_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let (block, disk, new) =
+            (dir.path().join(BLOCK), dir.path().join("disk"), dir.path().join("block.new"));
+        std::fs::write(&disk, "a store").unwrap();
+        // A link that leads to itself, and one from a try that was cut short, are in nobody's way.
+        for name in [&block, &new] {
+            std::os::unix::fs::symlink(&block, name).unwrap();
+        }
+        let spelled = dir.path().join("./disk");
+        assert_eq!(needs_link(&spelled, &block), Ok(true));
+        link(&spelled, &block).unwrap();
+        assert_eq!(std::fs::read(&block).unwrap(), b"a store");
+        assert_eq!(needs_link(&disk, &block), Ok(false));
+        // The link is made under that name first: who has it would lose it.
+        assert!(needs_link(&new, &block).unwrap_err().contains("is taken"));
+        std::fs::write(&new, "somebody's").unwrap();
+        let other = dir.path().join("other");
+        assert!(needs_link(&other, &block).unwrap_err().contains("is taken"));
     }
 }

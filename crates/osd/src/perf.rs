@@ -225,8 +225,30 @@ pub fn store_logger(c: Counters) -> Logger {
         (def("bad_nodes", Counter, "tree nodes with a wrong checksum"), int(c.bad_nodes)),
         (def("read_errors", Counter, "reads the device failed"), int(c.read_errors)),
         (bytes("discarded_bytes", Counter, "discarded"), int(c.discarded_bytes)),
+        (
+            def(
+                "accounts_below_zero",
+                Counter,
+                "transactions that took more from a count of compressed extents than was in it",
+            ),
+            int(c.accounts_below_zero),
+        ),
         (def("page_hits", Counter, "tree nodes found in memory"), int(c.page_hits)),
         (def("page_misses", Counter, "tree nodes not in memory"), int(c.page_misses)),
     ];
     Logger { name: "store".into(), counters }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Accounts that do not add up are seen from outside.
+    #[test]
+    fn counts_that_would_go_below_zero_are_shown() {
+        let shown = store_logger(Counters { accounts_below_zero: 3, ..Counters::default() });
+        let is_it = |def: &CounterDef| def.name == "accounts_below_zero";
+        let found = shown.counters.iter().find(|(def, _)| is_it(def));
+        assert!(matches!(found, Some((_, CounterValue::Int(3)))));
+    }
 }

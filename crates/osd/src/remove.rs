@@ -49,8 +49,8 @@ pub struct Removal {
     held: VecDeque<(OsdId, PgMsg)>,
     /// No step is under way, and the PG may come back.
     gives_way: bool,
-    /// The copy is what is left of an import. It has no rows in the snapshot indexes, so that no other copy can make
-    /// use of its objects.
+    /// The copy is what is left of an import. Not all of its objects may have their rows in the snapshot indexes: those
+    /// of clones that came whole are there, but older programs wrote none. So no other copy makes use of its objects.
     is_import: bool,
     /// What says so cannot be written.
     cannot_divide: bool,

@@ -101,7 +101,7 @@ impl AuthEntry {
     fn keyring(&self, entity: &str, with_caps: bool) -> String {
         let mut out = format!("[{entity}]\n\tkey = {}\n", self.key_text());
         for (of, what) in self.caps.iter().filter(|_| with_caps) {
-            let _ = writeln!(out, "\tcaps {of} = \"{what}\"");
+            let _ = writeln!(out, "\tcaps {of} = \"{}\"", escaped(what));
         }
         out
     }
@@ -302,34 +302,86 @@ fn rm(c: &mut Cluster, call: &Call) -> Reply {
     Ok(Answer::message("updated"))
 }
 
-/// `[client.foo]`, `key = ..`, `caps mon = ".."`.
+/// `[client.foo]`, `key = ..`, `caps mon = ".."`. What the rights say is not looked at, as Ceph does: a keyring may
+/// come from a newer cluster.
 fn parse_keyring(input: &[u8]) -> Result<BTreeMap<String, AuthEntry>, CommandError> {
     let bad = |line: &str| CommandError::invalid(format_args!("error parsing keyring: '{line}'"));
     let text = std::str::from_utf8(input).map_err(|_| bad("not text"))?;
     let mut ring: BTreeMap<String, AuthEntry> = BTreeMap::new();
     let mut entity = None;
-    for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with(['#', ';']))
-    {
-        if let Some(name) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
-            let name = parse_entity(name.trim())?;
+    for line in text.lines().map(str::trim).filter(|l| !is_comment(l)) {
+        if let Some((name, left)) = line.strip_prefix('[').and_then(|l| l.split_once(']')) {
+            let name = parse_entity(name.trim()).ok().filter(|_| is_comment(left));
+            let name = name.ok_or_else(|| bad(line))?;
             ring.entry(name.clone()).or_default();
             entity = Some(name);
             continue;
         }
         let (name, value) = line.split_once('=').ok_or_else(|| bad(line))?;
         let entry = entity.as_ref().and_then(|e| ring.get_mut(e)).ok_or_else(|| bad(line))?;
-        let (name, value) = (name.trim(), value.trim());
-        if name == "key" {
-            let read = AuthEntry::from_text(value).ok_or_else(|| bad(line))?;
-            (entry.key, entry.created) = (read.key, read.created);
-        } else if let Some(of) = name.strip_prefix("caps ") {
-            entry.caps.insert(of.trim().to_owned(), value.trim_matches('"').to_owned());
+        let value = parse_value(value.trim()).ok_or_else(|| bad(line))?;
+        // `caps_mon` is the same.
+        let name = name.replace('_', " ");
+        match name.split_whitespace().collect::<Vec<_>>()[..] {
+            ["key"] => {
+                let read = AuthEntry::from_text(&value).ok_or_else(|| bad(line))?;
+                (entry.key, entry.created) = (read.key, read.created);
+            }
+            ["caps", of] => drop(entry.caps.insert(of.to_owned(), value)),
+            // A number that very old keyrings have.
+            ["auid"] => {}
+            // Rights that are misspelled must not get lost.
+            _ => return Err(bad(line)),
         }
     }
     match ring.iter().find(|(_, entry)| entry.key.is_empty()) {
         Some((entity, _)) => Err(bad(&format!("{entity} has no key"))),
         None => Ok(ring),
     }
+}
+
+const COMMENT: [char; 2] = ['#', ';'];
+
+/// Nothing, or a comment.
+fn is_comment(text: &str) -> bool {
+    let text = text.trim_start();
+    text.is_empty() || text.starts_with(COMMENT)
+}
+
+/// As a value stands in quotes. Ceph escapes quotes only, and reads a backslash as an escape.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+/// A value of a keyring: in quotes or not, and perhaps a comment. A backslash takes the next character as it is.
+fn parse_value(text: &str) -> Option<String> {
+    let quote = text.chars().next().filter(|c| matches!(c, '"' | '\''));
+    let Some(quote) = quote else {
+        let (value, _) = unescaped(text, &COMMENT);
+        return Some(value.trim().to_owned());
+    };
+    let inner = text.strip_prefix(quote)?;
+    let (value, end) = unescaped(inner, &[quote]);
+    if is_comment(inner.get(end?..)?.strip_prefix(quote)?) {
+        return Some(value);
+    }
+    // We once wrote quotes within others as they are.
+    let (value, _) = unescaped(inner.strip_suffix(quote)?, &[]);
+    Some(value)
+}
+
+/// What stands before the first of these characters that is not escaped, and where that is.
+fn unescaped(text: &str, ends: &[char]) -> (String, Option<usize>) {
+    let mut out = String::new();
+    let mut chars = text.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            c if ends.contains(&c) => return (out, Some(at)),
+            '\\' => out.extend(chars.next().map(|(_, c)| c)),
+            c => out.push(c),
+        }
+    }
+    (out, None)
 }
 
 #[cfg(test)]
@@ -361,7 +413,72 @@ mod tests {
         for bad in ["key = x", "[nosuch.a]", "[client.a]", "[client.a]\nkey = zz", "\u{1}"] {
             assert!(parse_keyring(bad.as_bytes()).is_err(), "{bad}");
         }
+        for bad in [
+            "cap mon = a",
+            "caps = a",
+            "caps mon = \"a",
+            "caps mon = \"a\\\"",
+            "caps mon = \"a\" b",
+        ] {
+            assert!(parse_keyring(format!("{text}{bad}").as_bytes()).is_err(), "{bad}");
+        }
         assert!(parse_entity("client.").is_err() && parse_entity("foo").is_err());
+    }
+
+    /// `ceph-authtool` reads each of these so, but for the two that are marked: those it refuses.
+    #[test]
+    fn values_are_read_as_ceph_reads_them() {
+        for (text, value) in [
+            ("allow r", "allow r"),
+            ("\"allow r\"", "allow r"),
+            ("'allow r'  # for now", "allow r"),
+            ("allow r ; for now", "allow r"),
+            (
+                r#""allow r, allow command \"osd blocklist\"""#,
+                r#"allow r, allow command "osd blocklist""#,
+            ),
+            (r#"'allow command "a"'"#, r#"allow command "a""#),
+            (r#"allow command "a""#, r#"allow command "a""#),
+            (r"allow \# r", "allow # r"),
+            (r#""a\\b \n""#, r"a\b n"),
+            ("\"\"", ""),
+            ("", ""),
+            // It writes that itself.
+            ("\"allow r; allow w\"", "allow r; allow w"),
+            // And that an older Loligo.
+            (
+                r#""allow command "a", allow command "b"""#,
+                r#"allow command "a", allow command "b""#,
+            ),
+        ] {
+            assert_eq!(parse_value(text).as_deref(), Some(value), "{text}");
+        }
+        let key = "AQDZ/ABrLlqpDhAAbSUhcv3rvx5HVTZoOf6lVQ==";
+        let text = format!(
+            "[client.a] # a\nkey = {key} ; b\n caps_mon=allow r\nauid = 0\ncaps  osd = 'b'"
+        );
+        let ring = parse_keyring(text.as_bytes()).unwrap();
+        let caps = ring["client.a"].caps.iter().map(|(of, what)| (&**of, &**what));
+        assert_eq!(caps.collect::<Vec<_>>(), [("mon", "allow r"), ("osd", "b")]);
+    }
+
+    #[test]
+    fn a_keyring_brings_back_what_was_exported() {
+        let mut bench = crate::commands::bench::Bench::new();
+        let what = r#"allow r, allow command "osd blocklist""#;
+        let caps = ["mon", what, "osd", r"allow rw pool='a\b'; allow r pool=c"];
+        let cmd = json!({"prefix": "auth get-or-create", "entity": "client.x", "caps": caps});
+        assert_eq!(bench.run(&cmd).0, 0);
+        let before = bench.c.state.auth["client.x"].clone();
+        let get = json!({"prefix": "auth get", "entity": "client.x"});
+        let (_, _, keyring) = bench.run(&get);
+        let quoted = r#"caps mon = "allow r, allow command \"osd blocklist\"""#;
+        let text = std::str::from_utf8(&keyring).unwrap();
+        assert!(text.contains(quoted), "{text}");
+        bench.run(&json!({"prefix": "auth rm", "entity": "client.x"}));
+        let (r, outs, _) = bench.run_with(&json!({"prefix": "auth import"}), keyring);
+        assert_eq!((r, &*outs), (0, "imported keyring"));
+        assert_eq!(bench.c.state.auth["client.x"], before);
     }
 
     /// A typing error is told of at once, and not kept.

@@ -141,8 +141,11 @@ fn a_disk_is_replaced_when_nothing_is_lost_by_it() {
     c.dev("start").ok();
     c.wait_until_clean(LIMIT);
     kill(&c, 1);
-    let done = accept().args(["--yes", "--json"]).json();
+    // Its own file by another name does not become a link to itself.
+    let own = c.dir().join("osd.1/../osd.1/block");
+    let done = accept().args(["--yes", "--json"]).arg("--disk").arg(&own).json();
     assert_eq!(done["done"], true);
+    assert!(own.symlink_metadata().unwrap().is_file());
     assert_ne!(done["store"], done["old_store"]);
     // It has nothing now, and is brought everything.
     c.dev("start").ok();
