@@ -56,6 +56,35 @@ fn is_empty(c: &mut Cluster) -> bool {
     ["numpg", "numpg_removing"].iter().all(|of| perf["osd"][of] == 0)
 }
 
+/// What is being removed of it is wanted again, and read.
+fn assert_comes_back_at_once(c: &mut Cluster, seed: u64) {
+    c.pass(SECOND);
+    assert!(removing(c) > 0, "seed {seed}: they are still there");
+    c.on_mon(|m| m.set_weight(OsdId(AWAY as i32), WHOLE));
+    c.pass(SECOND);
+    let before = c.world.now();
+    for i in 0..20 {
+        assert_reads(c, i);
+    }
+    let waited = c.world.now() - before;
+    assert!(waited < 5 * SECOND, "seed {seed}: {waited:?}");
+}
+
+/// It has all objects by itself, in the end.
+fn assert_has_everything(c: &mut Cluster) {
+    let node = c.osds[AWAY];
+    c.world.set_slow_disks(node, 1);
+    c.wait_clean();
+    for off in [1, 2] {
+        c.off[off] = true;
+        c.crash(off);
+        c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(off as i32)));
+        (0..OBJECTS).for_each(|i| assert_reads(c, i));
+        c.start(off);
+        c.wait_clean();
+    }
+}
+
 /// Its removal went on to the last object first, and nobody could use the PG meanwhile. In some the OSD leads what
 /// comes back.
 #[test]
@@ -63,29 +92,9 @@ fn a_pg_comes_back_at_once_while_it_is_being_removed() {
     for (seed, affinity) in (0..4).zip([0, WHOLE].into_iter().cycle()) {
         take_hits();
         let mut c = give_away(seed, affinity);
-        c.pass(SECOND);
-        assert!(removing(&mut c) > 0, "seed {seed}: they are still there");
-        c.on_mon(|m| m.set_weight(OsdId(AWAY as i32), WHOLE));
-        c.pass(SECOND);
-        let before = c.world.now();
-        for i in 0..20 {
-            assert_reads(&mut c, i);
-        }
-        let waited = c.world.now() - before;
-        assert!(waited < 5 * SECOND, "seed {seed}: {waited:?}");
+        assert_comes_back_at_once(&mut c, seed);
         assert!(hits_of(Probe::RemovalGaveWay) > 0, "seed {seed}");
-        let node = c.osds[AWAY];
-        c.world.set_slow_disks(node, 1);
-        c.wait_clean();
-        // It has everything by itself.
-        for off in [1, 2] {
-            c.off[off] = true;
-            c.crash(off);
-            c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(off as i32)));
-            (0..OBJECTS).for_each(|i| assert_reads(&mut c, i));
-            c.start(off);
-            c.wait_clean();
-        }
+        assert_has_everything(&mut c);
     }
 }
 
@@ -96,29 +105,10 @@ fn parts_of_a_pg_come_back_at_once_while_it_is_being_removed() {
         take_hits();
         let mut c = give_away(seed, affinity);
         c.on_mon(|m| m.set_pg_num(1, 8, 8));
-        c.pass(SECOND);
-        assert!(removing(&mut c) > 0, "seed {seed}: they are still there");
-        c.on_mon(|m| m.set_weight(OsdId(AWAY as i32), WHOLE));
-        c.pass(SECOND);
-        let before = c.world.now();
-        for i in 0..20 {
-            assert_reads(&mut c, i);
-        }
-        let waited = c.world.now() - before;
-        assert!(waited < 5 * SECOND, "seed {seed}: {waited:?}");
+        assert_comes_back_at_once(&mut c, seed);
         assert!(hits_of(Probe::RemovalSplit) > 0, "seed {seed}");
         assert!(hits_of(Probe::RemovalGaveWay) > 0, "seed {seed}");
-        let node = c.osds[AWAY];
-        c.world.set_slow_disks(node, 1);
-        c.wait_clean();
-        for off in [1, 2] {
-            c.off[off] = true;
-            c.crash(off);
-            c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(off as i32)));
-            (0..OBJECTS).for_each(|i| assert_reads(&mut c, i));
-            c.start(off);
-            c.wait_clean();
-        }
+        assert_has_everything(&mut c);
     }
 }
 

@@ -345,26 +345,32 @@ fn an_object_that_is_waited_for_comes_after_its_clone() {
     }
 }
 
+/// Three OSDs with a state of an object each, the oldest one of which the primary has, and no recovery.
+fn with_three_states(seed: u64, target: &HObject) -> (Cluster, [usize; 3]) {
+    let mut c = Cluster::new(seed, 3, &Options::new());
+    c.on_mon(|m| m.create_pool(1, "rbd", 3, 1, 1));
+    c.wait_clean();
+    write(&mut c, target, "oldest");
+    let first = c.client.borrow().primary_of(target).0 as usize;
+    let others: Vec<usize> = (0..3).filter(|o| *o != first).collect();
+    let (middle, newest) = (others[0], others[1]);
+    stop(&mut c, first);
+    write(&mut c, target, "middle");
+    stop(&mut c, middle);
+    write(&mut c, target, "newest");
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
+    start(&mut c, first);
+    start(&mut c, middle);
+    (c, [first, middle, newest])
+}
+
 /// With three copies another one may have a newer state than the primary has: that is the one to go
 /// back to.
 #[test]
 fn what_is_given_up_goes_back_to_the_newest_state_that_any_copy_has() {
     for seed in 0..6 {
-        let mut c = Cluster::new(seed, 3, &Options::new());
-        c.on_mon(|m| m.create_pool(1, "rbd", 3, 1, 1));
-        c.wait_clean();
         let target = object(1, "a");
-        write(&mut c, &target, "oldest");
-        let first = c.client.borrow().primary_of(&target).0 as usize;
-        let others: Vec<usize> = (0..3).filter(|o| *o != first).collect();
-        let (middle, newest) = (others[0], others[1]);
-        stop(&mut c, first);
-        write(&mut c, &target, "middle");
-        stop(&mut c, middle);
-        write(&mut c, &target, "newest");
-        c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
-        start(&mut c, first);
-        start(&mut c, middle);
+        let (mut c, [first, middle, newest]) = with_three_states(seed, &target);
         let pgid = c.client.borrow().pg_of(&target);
         c.run_until(20 * SECOND, |c| {
             let mon = c.mon.borrow();
@@ -393,21 +399,8 @@ fn what_is_given_up_goes_back_to_the_newest_state_that_any_copy_has() {
 fn an_older_state_is_not_awaited_from_an_osd_that_went_down() {
     for seed in 0..4 {
         take_hits();
-        let mut c = Cluster::new(seed, 3, &Options::new());
-        c.on_mon(|m| m.create_pool(1, "rbd", 3, 1, 1));
-        c.wait_clean();
         let target = object(1, "a");
-        write(&mut c, &target, "oldest");
-        let first = c.client.borrow().primary_of(&target).0 as usize;
-        let others: Vec<usize> = (0..3).filter(|o| *o != first).collect();
-        let (middle, newest) = (others[0], others[1]);
-        stop(&mut c, first);
-        write(&mut c, &target, "middle");
-        stop(&mut c, middle);
-        write(&mut c, &target, "newest");
-        c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
-        start(&mut c, first);
-        start(&mut c, middle);
+        let (mut c, [first, middle, newest]) = with_three_states(seed, &target);
         let pgid = c.client.borrow().pg_of(&target);
         let is_active_on = |c: &Cluster, copies: usize| {
             let mon = c.mon.borrow();
