@@ -54,9 +54,8 @@ fn account_of(object: &HObject) -> u64 {
 
 impl Daemon {
     /// Begins to remove what was found.
-    pub(crate) fn begin_with_leftovers(&mut self, objects: Vec<HObject>, fx: &mut Effects) {
+    pub(crate) fn begin_with_leftovers(&mut self, mut objects: Vec<HObject>, fx: &mut Effects) {
         let at_once = self.deletes_at_once();
-        let mut objects = objects;
         objects.sort_by_key(account_of);
         self.leftovers = Leftovers { objects, at_once, reads: ReadSet::new() };
         self.remove_leftovers(fx);

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use store::Transaction;
 use types::{Epoch, Eversion, HObject, ObjectKey, PgId, PoolId};
 
+pub use crate::trim::{drop_clone_rows, put_clone_rows};
+
 /// The objects of a PG in a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PgObjects {
@@ -49,26 +51,6 @@ pub fn transaction(pgid: PgId) -> Transaction {
     let mut txn = Transaction::new(0);
     txn.account = host::account(pgid);
     txn
-}
-
-/// The object that comes with this record has rows in a snapshot index, if it is a clone: by these trimming finds it.
-pub fn put_clone_rows(txn: &mut Transaction, key: &ObjectKey, record: &Bytes) {
-    if let Some((clone, meta)) = clone_of(key, record) {
-        trim::put_rows(txn, &clone, key, &meta.snaps);
-    }
-}
-
-/// The object with this record is removed, and its rows in a snapshot index with it.
-pub fn drop_clone_rows(txn: &mut Transaction, key: &ObjectKey, record: &Bytes) {
-    if let Some((clone, meta)) = clone_of(key, record) {
-        trim::remove_rows_of(txn, &clone, key, &meta.snaps);
-    }
-}
-
-/// `None`: it is none, or one of which nothing is known.
-fn clone_of(key: &ObjectKey, record: &Bytes) -> Option<(HObject, ObjectMeta)> {
-    let clone = key.decode().ok().filter(|object| object.pool.0 >= 0 && !object.is_head())?;
-    Some((clone, ObjectMeta::decode(record).ok()?))
 }
 
 /// The object that holds the maps.

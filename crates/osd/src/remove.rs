@@ -8,14 +8,14 @@
 
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{PgHost, Then, account, meta_object, put_meta, sequencer};
-use crate::object::{ObjectMeta, key_range, own_object};
-use crate::trim::{own_indexes, remove_rows_of};
+use crate::object::{key_range, own_object};
+use crate::trim::{drop_clone_rows, own_indexes};
 use io::Effects;
 use maps::PgIdExt;
 use pg::{Body, MetaOp, PgMsg};
 use std::collections::VecDeque;
 use std::mem::discriminant;
-use store::{Invalid, ObjectStat, ReadSet, StoreError, SubmitError, Transaction};
+use store::{Invalid, ReadSet, StoreError, SubmitError, Transaction};
 use types::testing::{Probe, hit};
 use types::{HObject, ObjectKey, OsdId, PgId};
 
@@ -324,7 +324,7 @@ impl Daemon {
         };
         for (key, stat) in &listed {
             txn.remove(key);
-            remove_rows(&mut txn, key, stat);
+            drop_clone_rows(&mut txn, key, &stat.meta);
         }
         let is_last = listed.len() < at_once;
         if is_last {
@@ -493,16 +493,6 @@ fn removal_transaction(pgid: PgId) -> Transaction {
     txn.account = account(pgid);
     txn.may_use_reserve = true;
     txn
-}
-
-/// Takes a clone out of the snapshot index, which other PGs may share.
-fn remove_rows(txn: &mut Transaction, key: &ObjectKey, stat: &ObjectStat) {
-    if let Ok(object) = key.decode()
-        && !object.is_head()
-        && let Ok(meta) = ObjectMeta::decode(&stat.meta)
-    {
-        remove_rows_of(txn, &object, key, &meta.snaps);
-    }
 }
 
 #[cfg(test)]

@@ -109,6 +109,26 @@ pub fn remove_rows_of(txn: &mut Transaction, clone: &HObject, key: &ObjectKey, s
     }
 }
 
+/// The object that comes with this record has rows in a snapshot index, if it is a clone: by these trimming finds it.
+pub fn put_clone_rows(txn: &mut Transaction, key: &ObjectKey, record: &Bytes) {
+    if let Some((clone, meta)) = clone_of(key, record) {
+        put_rows(txn, &clone, key, &meta.snaps);
+    }
+}
+
+/// The object with this record is removed, and its rows in a snapshot index with it.
+pub fn drop_clone_rows(txn: &mut Transaction, key: &ObjectKey, record: &Bytes) {
+    if let Some((clone, meta)) = clone_of(key, record) {
+        remove_rows_of(txn, &clone, key, &meta.snaps);
+    }
+}
+
+/// `None`: it is none, or one of which nothing is known.
+fn clone_of(key: &ObjectKey, record: &Bytes) -> Option<(HObject, ObjectMeta)> {
+    let clone = key.decode().ok().filter(|object| object.pool.0 >= 0 && !object.is_head())?;
+    Some((clone, ObjectMeta::decode(record).ok()?))
+}
+
 /// Adds to a transaction what goes from the snapshot indexes with it: rows of clones that it removes, or that serve
 /// fewer snapshots afterwards. What a clone serves before is in its stored record only.
 ///

@@ -399,7 +399,7 @@ mod tests {
     use super::*;
     use std::io::Write;
 
-    /// A PG whose OSD stopped before it was split has the objects of all its parts.
+    /// The second one would go on in the file that the first one has finished.
     #[test]
     fn one_export_writes_a_file_at_a_time() {
         let dir = tempfile::tempdir().unwrap();
@@ -423,6 +423,7 @@ mod tests {
         assert!(!dir.path().join("pg.unfinished").exists());
     }
 
+    /// A PG whose OSD stopped before it was split has the objects of all its parts.
     #[test]
     fn a_pg_has_its_objects_by_its_own_record() {
         let of = |record, map| PgNums { record, map }.of_objects();
