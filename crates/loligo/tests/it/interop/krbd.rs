@@ -21,7 +21,7 @@ const MODULES: [&str; 7] = [
 ];
 
 /// QEMU's network passes on to the host's 127.0.0.1 what is sent there; the guest has no such address itself. `map
-/// IMAGE [SNAP]` and `unmap NUMBER` are what `rbd map` and `rbd unmap` do in the end.
+/// IMAGE [SNAP [OPTIONS]]` and `unmap NUMBER` are what `rbd map` and `rbd unmap` do in the end.
 const INIT: &str = "#!/bin/busybox sh
 export PATH=/bin
 /bin/busybox --install -s /bin
@@ -34,7 +34,7 @@ ip addr add 10.0.2.15/24 dev eth0
 ip link set eth0 up
 ip route add 127.0.0.0/8 via 10.0.2.2
 mkdir /data /other
-map() { echo \"$MON name=admin,ms_mode=crc $POOL $1 ${2:--}\" >/sys/bus/rbd/add_single_major; }
+map() { echo \"$MON name=admin,ms_mode=crc${3:+,$3} $POOL $1 ${2:--}\" >/sys/bus/rbd/add_single_major; }
 unmap() { echo $1 >/sys/bus/rbd/remove_single_major; }
 sum() { sha256sum $1 | cut -d ' ' -f 1; }
 ";
@@ -113,7 +113,8 @@ fn a_kernel_maps_an_image_and_holds_on_to_it() {
 
     // The snapshot, and a clone of it whose objects are copied up.
     i.ok("clone --rbd-default-clone-format 2 vm@live child");
-    guest.sh("map vm live && mount -t ext4 -o ro,noload /dev/rbd1 /other");
+    guest
+        .sh("map vm live read_from_replica=balance && mount -t ext4 -o ro,noload /dev/rbd1 /other");
     assert_eq!(guest.sh("sum /other/kept"), sum);
     guest.sh("umount /other && unmap 1");
     guest.sh("map child && mount -t ext4 /dev/rbd1 /other");
