@@ -16,8 +16,8 @@
 
 use crate::bucket::{Algorithm, Bucket, Weights};
 use crate::map::{
-    ChooseArg, ChooseArgs, CrushMap, ITEM_UNDEF, ItemId, MAX_BUCKETS, MAX_CHOOSE_ARG_SLOTS, Op,
-    Rule, Step, Tunables, id_of, slot_of,
+    ChooseArg, ChooseArgs, CrushMap, ITEM_UNDEF, ItemId, MAX_BUCKETS, MAX_CHOOSE_ARG_SLOTS,
+    MAX_CHOOSE_ARG_WEIGHTS, Op, Rule, Step, Tunables, id_of, slot_of,
 };
 use denc::{Decode, DecodeError, Decoder, Encode, Encoder};
 use std::collections::BTreeMap;
@@ -274,7 +274,7 @@ fn decode_names(d: &mut Decoder<'_>) -> Result<BTreeMap<i32, String>, DecodeErro
 }
 
 fn decode_choose_args(map: &mut CrushMap, d: &mut Decoder<'_>) -> Result<(), DecodeError> {
-    let mut slots = 0usize;
+    let (mut slots, mut weights) = (0usize, 0usize);
     for _ in 0..d.count()? {
         let id = d.get()?;
         let mut args = ChooseArgs::default();
@@ -285,6 +285,12 @@ fn decode_choose_args(map: &mut CrushMap, d: &mut Decoder<'_>) -> Result<(), Dec
             let items = bucket.map(|b| b.items.len());
             if slot >= map.buckets.len() || (!arg.ids.is_empty() && Some(arg.ids.len()) != items) {
                 return Err(d.invalid("choose_args that do not fit their crush bucket"));
+            }
+            // Each set will have a weight of each item, however short it is here.
+            let more = arg.weight_sets.len().saturating_mul(items.unwrap_or(0));
+            weights = weights.saturating_add(more);
+            if weights > MAX_CHOOSE_ARG_WEIGHTS {
+                return Err(d.invalid("too many weights in the weight-sets of a crush map"));
             }
             args.set(id_of(slot), Some(arg));
         }

@@ -29,6 +29,9 @@ pub const MAX_WAYS: u64 = 64;
 pub const MAX_BUCKETS: usize = 1 << 20;
 /// Slots of the choose_args of a map altogether; bounds the memory that bytes from outside claim.
 pub(crate) const MAX_CHOOSE_ARG_SLOTS: usize = 1 << 22;
+/// Weights in the weight-sets of a map altogether; for the same reason. 10,000 OSDs in weight-sets of 12 positions have
+/// 120,000 for each pool that has its own.
+pub(crate) const MAX_CHOOSE_ARG_WEIGHTS: usize = 1 << 26;
 /// The choose_args that serve every pool without its own (`DEFAULT_CHOOSE_ARGS`): the "compat"
 /// weight-set.
 pub const COMPAT_CHOOSE_ARGS: i64 = -1;

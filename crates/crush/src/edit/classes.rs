@@ -95,29 +95,39 @@ impl CrushMap {
     /// # Errors
     /// When the device has another class, or is a bucket.
     pub fn set_device_class(&mut self, id: ItemId, class: &str) -> Result<bool> {
+        Ok(!self.set_device_classes(&[id], class)?.is_empty())
+    }
+
+    /// The same of several devices: those to which it is new. The shadows of all are made once.
+    ///
+    /// # Errors
+    /// When one of them has another class, or is a bucket.
+    pub fn set_device_classes(&mut self, ids: &[ItemId], class: &str) -> Result<Vec<ItemId>> {
         if !is_valid_name(class) {
             return Err(CrushError::BadName(class.to_owned()));
         }
-        let default_name = || format!("osd.{id}");
-        let name = self.item_name(id).map_or_else(default_name, str::to_owned);
-        match self.item_class(id) {
-            Some(old) if old != class => {
-                return Err(CrushError::OtherClass {
-                    id,
-                    old: old.to_owned(),
-                    new: class.to_owned(),
-                });
-            }
-            _ if id < 0 => return Err(CrushError::ClassOfBucket { name, id }),
-            Some(_) => return Ok(false),
-            None => {}
-        }
         self.all_or_nothing(|map| {
-            map.set_item_name(id, &name)?;
-            let class = map.class_or_new(class);
-            map.class_map.insert(id, class);
-            map.rebuild_shadows()?;
-            Ok(true)
+            let mut new = Vec::new();
+            for &id in ids {
+                let default_name = || format!("osd.{id}");
+                let name = map.item_name(id).map_or_else(default_name, str::to_owned);
+                match map.item_class(id).map(str::to_owned) {
+                    Some(old) if old != class => {
+                        return Err(CrushError::OtherClass { id, old, new: class.to_owned() });
+                    }
+                    _ if id < 0 => return Err(CrushError::ClassOfBucket { name, id }),
+                    Some(_) => continue,
+                    None => {}
+                }
+                map.set_item_name(id, &name)?;
+                let class = map.class_or_new(class);
+                map.class_map.insert(id, class);
+                new.push(id);
+            }
+            if !new.is_empty() {
+                map.rebuild_shadows()?;
+            }
+            Ok(new)
         })
     }
 
@@ -126,16 +136,29 @@ impl CrushMap {
     /// # Errors
     /// When the device has no name.
     pub fn remove_device_class(&mut self, id: ItemId) -> Result<bool> {
-        if self.item_name(id).is_none() {
-            return Err(CrushError::Nameless(id));
-        }
-        if self.item_class(id).is_none() {
-            return Ok(false);
-        }
+        Ok(!self.remove_device_classes(&[id])?.is_empty())
+    }
+
+    /// The same of several devices: those that had one. The shadows of all are made once.
+    ///
+    /// # Errors
+    /// When one of them has no name.
+    pub fn remove_device_classes(&mut self, ids: &[ItemId]) -> Result<Vec<ItemId>> {
         self.all_or_nothing(|map| {
-            map.class_map.remove(&id);
-            map.rebuild_shadows()?;
-            Ok(true)
+            let mut had = Vec::new();
+            for &id in ids {
+                if map.item_name(id).is_none() {
+                    return Err(CrushError::Nameless(id));
+                }
+                if map.item_class(id).is_some() {
+                    map.class_map.remove(&id);
+                    had.push(id);
+                }
+            }
+            if !had.is_empty() {
+                map.rebuild_shadows()?;
+            }
+            Ok(had)
         })
     }
 

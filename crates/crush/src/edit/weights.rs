@@ -32,14 +32,18 @@ impl CrushMap {
     pub fn reweight_subtree(&mut self, root: ItemId, weight: u32) -> Result<usize> {
         self.all_or_nothing(|map| {
             map.existing(root)?;
-            let mut changed = 0;
+            let (mut changed, mut holders) = (0, Vec::new());
             for id in map.subtree(root).into_iter().filter(|&id| id < 0) {
                 let items = map.existing(id)?.items.clone();
                 for item in items.into_iter().filter(|&item| item >= 0) {
-                    map.set_weight_in_bucket(item, weight, id, true)?;
+                    map.set_entry(item, weight, id, true)?;
                     changed += 1;
                 }
+                holders.push(id);
             }
+            // Once for all: there may be thousands of devices.
+            map.pass_up(&holders)?;
+            map.sync_weight_sets();
             map.rebuild_shadows()?;
             Ok(changed)
         })
@@ -133,15 +137,17 @@ impl CrushMap {
         if !self.set_entry(item, weight, bucket, weight_sets)? {
             return Ok(false);
         }
-        self.pass_up(bucket)?;
+        self.pass_up(&[bucket])?;
         self.sync_weight_sets();
         Ok(true)
     }
 
-    /// Makes the weight of a bucket that of its entries, and so on up. Each bucket is gone to once, after all that
-    /// changed below it: one that stands in several others, which stand in several others, has very many ways up.
-    fn pass_up(&mut self, bucket: ItemId) -> Result<()> {
-        let mut changed = BTreeMap::from([(bucket, self.existing(bucket)?.weight)]);
+    /// The entries of these buckets have changed: what they weigh now is set in the buckets around them, and so on up.
+    /// Each bucket is gone to once, after all that changed below it: one that stands in several others, which stand in
+    /// several others, has very many ways up.
+    fn pass_up(&mut self, buckets: &[ItemId]) -> Result<()> {
+        let weight = |&id: &ItemId| Ok((id, self.existing(id)?.weight));
+        let mut changed = buckets.iter().map(weight).collect::<Result<BTreeMap<_, _>>>()?;
         for id in self.bottom_up() {
             let items = self.existing(id)?.items.iter();
             let below: BTreeMap<ItemId, u32> =

@@ -119,6 +119,32 @@ fn a_bucket_in_itself_is_refused() {
     }
 }
 
+/// Each weight-set is filled up to a weight for each item of its bucket: few bytes would claim very much memory.
+#[test]
+fn very_many_weight_sets_without_weights_are_refused() {
+    let mut text = String::new();
+    (0..2000).for_each(|n| text += &format!("device {n} osd.{n}\n"));
+    text += "type 0 osd\ntype 1 root\nroot default {\n\talg straw2\n\thash 0\n";
+    (0..2000).for_each(|n| text += &format!("\titem osd.{n} weight 1.0\n"));
+    let map = compile(&(text + "}\n")).unwrap();
+    let slot = !map.item_id("default").unwrap() as u32;
+    let with_sets = |sets: u32| {
+        let mut bytes = denc::encode(&map).to_vec();
+        // No choose_args yet; then those of all pools, for one bucket: that many empty sets, and no ids.
+        assert_eq!(bytes.split_off(bytes.len() - 4), [0; 4]);
+        bytes.extend_from_slice(&1_u32.to_le_bytes());
+        bytes.extend_from_slice(&crush::COMPAT_CHOOSE_ARGS.to_le_bytes());
+        [1, slot, sets].iter().for_each(|n| bytes.extend_from_slice(&n.to_le_bytes()));
+        bytes.resize(bytes.len() + 4 * (sets as usize + 1), 0);
+        denc::decode_all::<CrushMap>(&bytes.into())
+    };
+    let args = with_sets(3).unwrap().choose_args_for(0).cloned().unwrap();
+    let filled: Vec<_> = args.get(!slot as i32).unwrap().weight_sets.iter().map(Vec::len).collect();
+    assert_eq!(filled, [2000; 3]);
+    let refused = with_sets(100_000).unwrap_err().to_string();
+    assert!(refused.contains("too many weights"), "{refused}");
+}
+
 #[test]
 fn huge_tries_end() {
     let mut map = crate::samples::map("m2-racks-straw2");

@@ -362,3 +362,47 @@ fn edits_make_no_walk_that_does_not_end() {
     crush.remove_item_under(a9, b10, true).unwrap();
     assert_eq!(crush.walk_len(), 2 * (1023 + 512) + 1 - (511 + 256));
 }
+
+/// Classes and weights of all devices are changed by one walk of the map: by one for each device this takes
+/// tens of seconds.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how long it takes is what this tests")]
+fn all_devices_of_a_large_map_change_at_once() {
+    const HOSTS: i32 = 300;
+    const PER_HOST: i32 = 10;
+    let mut text = String::new();
+    (0..HOSTS * PER_HOST).for_each(|n| text += &format!("device {n} osd.{n} class hdd\n"));
+    text += "type 0 osd\ntype 1 host\ntype 2 root\n";
+    for host in 0..HOSTS {
+        text += &format!("host h{host} {{\n\talg straw2\n\thash 0\n");
+        let first = host * PER_HOST;
+        (first..first + PER_HOST).for_each(|n| text += &format!("\titem osd.{n} weight 1.0\n"));
+        text += "}\n";
+    }
+    text += "root default {\n\talg straw2\n\thash 0\n";
+    (0..HOSTS).for_each(|host| text += &format!("\titem h{host} weight 10.0\n"));
+    let mut crush = crush::compile(&(text + "}\n")).unwrap();
+    crush.create_weight_set(COMPAT_CHOOSE_ARGS, 1).unwrap();
+    let all: Vec<i32> = (0..HOSTS * PER_HOST).collect();
+
+    let begin = std::time::Instant::now();
+    assert_eq!(crush.remove_device_classes(&all).unwrap(), all);
+    assert_eq!(crush.set_device_classes(&all, "ssd").unwrap(), all);
+    assert!(crush.set_device_classes(&all, "ssd").unwrap().is_empty());
+    let root = crush.item_id("default").unwrap();
+    assert_eq!(crush.reweight_subtree(root, 2 * crush::WEIGHT_ONE).unwrap(), all.len());
+    assert!(begin.elapsed().as_secs() < 4, "{:?}", begin.elapsed());
+
+    let weight = |name: &str| crush.bucket(crush.item_id(name).unwrap()).unwrap().weight();
+    assert_eq!(weight("h7"), 20 * crush::WEIGHT_ONE);
+    assert_eq!(weight("default"), 6000 * crush::WEIGHT_ONE);
+    assert_eq!(weight("default~ssd"), 6000 * crush::WEIGHT_ONE);
+    let args = crush.choose_args_for(COMPAT_CHOOSE_ARGS).unwrap();
+    assert_eq!(args.get(root).unwrap().weight_sets, [[20 * crush::WEIGHT_ONE; 300]]);
+    assert!(crush.item_id("default~hdd").is_none());
+    // One device of another class: none is changed.
+    crush.remove_device_classes(&[3, 4]).unwrap();
+    crush.set_device_class(4, "nvme").unwrap();
+    let before = crush.clone();
+    assert!(crush.set_device_classes(&[3, 4], "ssd").is_err() && crush == before);
+}

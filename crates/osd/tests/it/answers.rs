@@ -248,3 +248,16 @@ fn watchers_that_are_too_many_are_told_so() {
     let wanted: Vec<u64> = (0..=room).filter(|i| *i != 9).map(cookie).collect();
     assert_eq!(listed, wanted);
 }
+
+/// librbd's deep copy writes each piece of an object by an operation of its own, however many they are.
+#[test]
+fn a_request_may_have_as_many_operations_as_its_count_can_tell() {
+    let mut c = with_pool(1, 3, 3);
+    let o = object(1, "pieces");
+    let pieces = u64::from(u16::MAX);
+    let written = c.call(o.clone(), (0..pieces).map(|i| write_at(2 * i, b"x")).collect(), true);
+    assert_eq!(written.result, 0);
+    let got = c.call(o, (0..pieces).map(|i| read(2 * i, 1)).collect(), false);
+    assert_eq!((got.result, got.ops.len() as u64), (0, pieces));
+    assert!((0..got.ops.len()).all(|i| output(&got, i)[..] == *b"x"));
+}

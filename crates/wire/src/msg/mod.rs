@@ -37,7 +37,7 @@ pub use mon::{
     MMonGetVersionReply, MMonSubscribe, PaxosHeader, Subscription,
 };
 pub use op::{OpArgs, OpCode, OsdOp};
-pub use osd_op::{MAX_OPS, MOsdOp, Ops, flags};
+pub use osd_op::{MOsdOp, Ops, flags};
 pub use osd_reply::{MOsdOpReply, Redirect, ReplyOp, ReplyOps};
 pub use pools::{
     MGetPoolStats, MGetPoolStatsReply, MPoolOp, MPoolOpReply, MStatfs, MStatfsReply, pool_op,

@@ -64,12 +64,21 @@ impl Subscription {
 }
 
 /// MMonSubscribe (15, version 3): `map<str, {u64, u8}>, str hostname`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Encode)]
 pub struct MMonSubscribe {
     /// What is wanted: `monmap`, `osdmap`, `config`, ...
     pub what: BTreeMap<String, Subscription>,
-    /// The client's host, for people.
+    /// The client's host, for people. Empty: not said.
     pub hostname: String,
+}
+
+impl Decode for MMonSubscribe {
+    /// Version 2, which kernels send (`net/ceph/mon_client.c: __send_subscribe`), ends behind the map.
+    fn decode(d: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        let what = d.get()?;
+        let hostname = if d.remaining() > 0 { d.get()? } else { String::new() };
+        Ok(MMonSubscribe { what, hostname })
+    }
 }
 
 payload!(MMonSubscribe, kind::MON_SUBSCRIBE, 3 / 1, PRIORITY_DEFAULT);

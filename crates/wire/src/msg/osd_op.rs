@@ -12,9 +12,6 @@ use types::{Epoch, HObject, PoolId, ReqId, SpgId, UTime};
 /// The operations of a request; up to three without an allocation (a librbd write has two).
 pub type Ops = SmallVec<[OsdOp; 3]>;
 
-/// Operations in one request. librados has no bound of its own; real clients stay below a hundred.
-pub const MAX_OPS: usize = 1024;
-
 /// Bytes of a zipkin trace record: three u64.
 pub(super) const TRACE_BYTES: usize = 24;
 
@@ -154,9 +151,6 @@ impl MOsdOp {
         let mut ops = Ops::new();
         let mut lens = SmallVec::new();
         let count = usize::from(d.get::<u16>()?);
-        if count > MAX_OPS {
-            return Err(d.invalid("more than 1024 operations"));
-        }
         for _ in 0..count {
             let (op, len) = get_op(d)?;
             ops.push(op);

@@ -1,7 +1,7 @@
 //! Answers of an OSD.
 
 use super::op::{OP_BYTES, OpArgs, OpCode, OsdOp, get_op, put_op};
-use super::osd_op::{MAX_OPS, MOsdOp, TRACE_BYTES};
+use super::osd_op::{MOsdOp, TRACE_BYTES};
 use super::snaps::name;
 use super::{Message, ObjectLocator, OutMessage, PRIORITY_DEFAULT, Payload, Pieces, kind};
 use bytes::Bytes;
@@ -182,8 +182,8 @@ impl MOsdOpReply {
         let (pgid, flags, result) = (d.get()?, d.get()?, d.get()?);
         let (bad_replay_version, epoch) = (d.get()?, d.get()?);
         let count = d.count()?;
-        if count > MAX_OPS {
-            return Err(d.invalid("more than 1024 operations"));
+        if count > usize::from(u16::MAX) {
+            return Err(d.invalid("more operations than a request can have"));
         }
         let mut ops = ReplyOps::new();
         let mut lens = SmallVec::new();

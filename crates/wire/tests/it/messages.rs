@@ -275,6 +275,22 @@ fn replies_echo_the_request() {
     assert_eq!(refused.retry_attempt, request.retry_attempt);
 }
 
+/// As `net/ceph/mon_client.c: __send_subscribe` writes it.
+#[test]
+fn what_a_kernel_subscribes_to_is_understood() {
+    let mut front = vec![1, 0, 0, 0, 6, 0, 0, 0];
+    front.extend_from_slice(b"osdmap");
+    front.extend_from_slice(&7_u64.to_le_bytes());
+    front.push(Subscription::ONETIME);
+    let mut message = MMonSubscribe::default().encode().into_message();
+    message.header.version = 2;
+    message.front = front.into();
+    let wanted: MMonSubscribe = message.decode().unwrap();
+    let osdmap = Subscription { start: 7, flags: Subscription::ONETIME };
+    assert_eq!(wanted.what, [("osdmap".to_owned(), osdmap)].into());
+    assert_eq!(wanted.hostname, "");
+}
+
 #[test]
 fn messages_of_other_types_and_newer_versions_are_refused() {
     let ping = MPing {}.encode().into_message();

@@ -106,17 +106,17 @@ fn set_device_class(c: &mut Cluster, call: &Call) -> Reply {
     let class = call.args.text("class");
     let (osds, problems) = named(c, call)?;
     let (said, done) = c.edit_crush(|crush| {
+        let ids: Vec<_> = osds.iter().map(|osd| osd.0).collect();
+        let done = crush.set_device_classes(&ids, &class).map_err(crush_error)?;
         let mut said = String::new();
-        let mut done = Vec::new();
-        for id in osds {
-            if crush.set_device_class(id.0, &class).map_err(crush_error)? {
-                done.push(id);
-                continue;
+        let mut new = done.iter().peekable();
+        for id in ids {
+            if new.next_if_eq(&&id).is_none() {
+                said.push_str(&format!(
+                    "osd.{id} already set to class {class}. set-device-class item id {id} name \
+                     'osd.{id}' device_class '{class}': no change. "
+                ));
             }
-            said.push_str(&format!(
-                "osd.{id} already set to class {class}. set-device-class item id {id} name \
-                 'osd.{id}' device_class '{class}': no change. "
-            ));
         }
         Ok((said, done))
     })?;
@@ -127,17 +127,12 @@ fn set_device_class(c: &mut Cluster, call: &Call) -> Reply {
 fn rm_device_class(c: &mut Cluster, call: &Call) -> Reply {
     let (osds, problems) = named(c, call)?;
     let (said, done) = c.edit_crush(|crush| {
-        let mut said = String::new();
-        let mut done = Vec::new();
-        for id in osds {
-            match crush.item_class(id.0) {
-                None => said.push_str(&format!("osd.{id} belongs to no class, ")),
-                Some(_) => {
-                    crush.remove_device_class(id.0).map_err(crush_error)?;
-                    done.push(id);
-                }
-            }
-        }
+        let with_class = |osd: &OsdId| crush.item_class(osd.0).is_some();
+        let (had, had_none): (Vec<_>, Vec<_>) = osds.into_iter().partition(with_class);
+        let said: String =
+            had_none.iter().map(|id| format!("osd.{id} belongs to no class, ")).collect();
+        let ids: Vec<_> = had.iter().map(|osd| osd.0).collect();
+        let done = crush.remove_device_classes(&ids).map_err(crush_error)?;
         Ok((said, done))
     })?;
     let done = crate::show::join(done, ",");
