@@ -126,6 +126,28 @@ fn a_number_that_is_taken_again_is_marked_so() {
     assert!(lost_at(&bench, 2) > gone);
 }
 
+/// A clean PG without I/O is not reported for hours. That is no sign of anything, then or when its primary stops.
+#[test]
+fn pgs_are_stale_since_their_primary_is_down() {
+    let mut bench = with_pool();
+    bench.pass(Duration::from_secs(3 * 3600));
+    bench.stop_unheard(OsdId(1));
+    let stuck = |bench: &mut Bench| {
+        let checks = &json_of(bench, json!({"prefix": "health", "detail": "detail"}))["checks"];
+        let list = json_of(bench, json!({"prefix": "pg dump_stuck", "stuckops": ["stale"]}));
+        let pgs = list["stuck_pg_stats"].as_array().cloned().unwrap();
+        (checks["PG_AVAILABILITY"]["detail"][0]["message"].to_string(), pgs)
+    };
+    assert_eq!(stuck(&mut bench), ("null".into(), Vec::new()));
+    bench.pass(Duration::from_secs(61));
+    let (why, pgs) = stuck(&mut bench);
+    assert!(why.contains("is stuck stale for 61s"), "{why}");
+    assert!(!pgs.is_empty());
+    assert_ne!(pgs[0]["last_unstale"], pgs[0]["last_fresh"]);
+    bench.again();
+    assert_eq!(stuck(&mut bench).1, Vec::<serde_json::Value>::new());
+}
+
 #[test]
 fn a_slow_disk_is_named() {
     let mut bench = with_pool();
