@@ -104,12 +104,14 @@ fn a_destroyed_osd_gets_a_new_disk() {
     assert!(!map.state(types::OsdId(1)).contains(maps::OsdState::DESTROYED));
 }
 
+fn lost_at(bench: &Bench, id: i32) -> Epoch {
+    bench.c.map().osd(OsdId(id)).expect("it is there").info.lost_at
+}
+
 /// What comes under a number that was taken before must not be taken for who had it.
 #[test]
 fn a_number_that_is_taken_again_is_marked_so() {
     let mut bench = with_pool();
-    let lost_at =
-        |bench: &Bench, id| bench.c.map().osd(OsdId(id)).expect("it is there").info.lost_at;
     assert_eq!(lost_at(&bench, 1), types::Epoch::ZERO, "the first of its number");
     for id in [1, 2] {
         bench.stop(OsdId(id));
@@ -124,6 +126,40 @@ fn a_number_that_is_taken_again_is_marked_so() {
         assert!(lost_at(&bench, id) > types::Epoch::ZERO, "osd.{id}");
     }
     assert!(lost_at(&bench, 2) > gone);
+}
+
+/// Numbers need not be given out in order. What nobody ever had is nothing that was lost.
+#[test]
+fn a_number_that_nobody_had_has_lost_nothing() {
+    let mut bench = with_pool();
+    for id in [9, 7] {
+        assert_eq!(boot(&mut bench, OsdId(id), Uuid([id as u8; 16])), BootAnswer::Up);
+        assert_eq!(lost_at(&bench, id), Epoch::ZERO, "osd.{id}");
+    }
+    json_of(&mut bench, json!({"prefix": "osd new", "uuid": Uuid([5; 16]).to_string(), "id": 5}));
+    assert_eq!(lost_at(&bench, 5), Epoch::ZERO);
+}
+
+/// Also when there was no room for it meanwhile. The draft that it comes with has begun already.
+#[test]
+fn a_number_that_is_taken_again_was_lost_before_it_comes_up() {
+    let mut bench = with_pool();
+    let (id, sure) = (OsdId(9), "yes_i_really_mean_it");
+    done(&mut bench, json!({"prefix": "osd set", "key": "noin"}));
+    assert_eq!(boot(&mut bench, id, Uuid([1; 16])), BootAnswer::Up);
+    for (life, max) in [(2, 10), (3, 3)] {
+        bench.stop(id);
+        done(&mut bench, json!({"prefix": "osd purge", "id": 9, sure: true}));
+        done(&mut bench, json!({"prefix": "osd setmaxosd", "newmax": max}));
+        let ratio = 0.8 + f32::from(life) / 100.0;
+        bench.c.change(|inc, _| inc.new_nearfull_ratio = Some(ratio)).unwrap();
+        assert_eq!(boot(&mut bench, id, Uuid([life; 16])), BootAnswer::Up);
+        let info = bench.c.map().osd(id).expect("it is there").info;
+        assert!(Epoch::ZERO < info.lost_at && info.lost_at < info.up_from, "{max}: {info:?}");
+    }
+    bench.stop(id);
+    let (r, outs) = say(&mut bench, json!({"prefix": "osd purge-new", "id": 9, sure: true}));
+    assert!(r == -1 && outs.contains("was started before"), "{r} {outs}");
 }
 
 /// A clean PG without I/O is not reported for hours. That is no sign of anything, then or when its primary stops.

@@ -84,10 +84,11 @@ fn give_out(c: &mut Cluster, uuid: Uuid, wanted: Option<OsdId>) -> Result<OsdId,
         )));
     }
     c.forget_gone(&uuid);
+    let had = c.had(id);
     c.edit(|inc, map| {
         match destroyed {
             true => recreate(inc, map, id, uuid),
-            false => register(inc, map, id, uuid),
+            false => register(inc, map, id, uuid, had),
         }
         Ok(id)
     })
