@@ -184,6 +184,22 @@ fn pgs_are_stale_since_their_primary_is_down() {
     assert_eq!(stuck(&mut bench).1, Vec::<serde_json::Value>::new());
 }
 
+/// While it is filled it is in the PG's up set only.
+#[test]
+fn an_osd_has_the_pgs_that_it_serves() {
+    let mut bench = with_pool();
+    let pgid = types::PgId::new(bench.c.pool_id("p").unwrap(), 3);
+    let up = bench.c.map().pg_to_up_acting(pgid).up.to_vec();
+    let by_osd = json!({"prefix": "pg ls-by-osd", "osd": up[2].0.to_string()});
+    assert_eq!(json_of(&mut bench, by_osd.clone())["pg_stats"].as_array().map(Vec::len), Some(16));
+    let serving = up[..2].iter().copied().collect();
+    bench.c.change(|inc, _| drop(inc.new_pg_temp.insert(pgid, serving))).unwrap();
+    bench.commit();
+    let pgs = json_of(&mut bench, by_osd);
+    let pgs: Vec<_> = pgs["pg_stats"].as_array().unwrap().iter().map(|pg| &pg["pgid"]).collect();
+    assert!(pgs.len() == 15 && !pgs.contains(&&pgid.to_string().into()), "{pgs:?}");
+}
+
 #[test]
 fn a_slow_disk_is_named() {
     let mut bench = with_pool();

@@ -24,7 +24,7 @@ pub(super) const COMMANDS: &[CommandDef] = &[
     read(
         "pg ls-by-osd <osd:OsdName> [pool:Int] [states:String]...",
         "pg",
-        "lists the PGs an OSD has",
+        "lists the PGs an OSD serves",
         ls_by_osd,
     ),
     read(
@@ -155,7 +155,7 @@ fn up_osd(c: &Cluster, call: &Call) -> Result<OsdId, CommandError> {
 
 fn ls_by_osd(c: &Cluster, call: &Call) -> Reply {
     let id = up_osd(c, call)?;
-    show(c, call, |_, e| e.is_some_and(|e| e.stat.acting.contains(&id) || e.stat.up.contains(&id)))
+    show(c, call, |_, e| e.is_some_and(|e| e.stat.acting.contains(&id)))
 }
 
 fn ls_by_primary(c: &Cluster, call: &Call) -> Reply {
