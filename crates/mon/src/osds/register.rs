@@ -6,12 +6,6 @@ use admin::CommandError;
 use maps::{Incremental, OsdMap, OsdState, OsdXInfo, WEIGHT_IN};
 use types::{Errno, OsdId, Uuid};
 
-/// The lowest id that nobody has.
-pub(crate) fn free_id(map: &OsdMap) -> OsdId {
-    let free = map.osd_ids().find(|&id| !map.exists(id));
-    free.unwrap_or(OsdId(map.max_osd()))
-}
-
 /// The CRUSH weight of a disk of so many bytes: TiB, four decimals, never nothing.
 pub(crate) fn rounded_tib(bytes: u64) -> f64 {
     let tib = bytes as f64 / (1u64 << 40) as f64;
@@ -33,6 +27,18 @@ impl Cluster {
             return Err(CommandError::new(Errno::ERANGE, text));
         }
         Ok(())
+    }
+
+    /// The lowest id that nobody has.
+    pub fn free_id(&self) -> OsdId {
+        let map = self.map();
+        let free = map.osd_ids().find(|&id| !map.exists(id) && !self.is_leaving(id));
+        free.unwrap_or(OsdId(map.max_osd()))
+    }
+
+    /// Whether what is drafted removes an OSD: nothing of this draft would be left of who comes under its number.
+    pub fn is_leaving(&self, id: OsdId) -> bool {
+        self.state.osdmap.exists(id) && !self.map().exists(id)
     }
 
     /// Notes which numbers OSDs have had.

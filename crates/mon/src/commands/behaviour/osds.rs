@@ -2,7 +2,7 @@
 
 use super::{done, json_of, say, with_pool};
 use crate::commands::bench::Bench;
-use crate::osds::BootAnswer;
+use crate::osds::{BootAnswer, remove};
 use maps::OsdState;
 use peer::OsdBoot;
 use serde_json::json;
@@ -198,6 +198,27 @@ fn an_osd_has_the_pgs_that_it_serves() {
     let pgs = json_of(&mut bench, by_osd);
     let pgs: Vec<_> = pgs["pg_stats"].as_array().unwrap().iter().map(|pg| &pg["pgid"]).collect();
     assert!(pgs.len() == 15 && !pgs.contains(&&pgid.to_string().into()), "{pgs:?}");
+}
+
+/// One removes it, and another one wants a number, before the next epoch.
+#[test]
+fn a_number_is_not_given_out_while_it_is_taken_back() {
+    let mut bench = with_pool();
+    let leaves = OsdId(1);
+    bench.stop(leaves);
+    bench.c.change(|inc, map| remove(inc, map, leaves)).unwrap();
+    let new = |n: u8| json!({"prefix": "osd new", "uuid": Uuid([n; 16]).to_string()});
+    let given = json_of(&mut bench, new(1));
+    assert_eq!(given, json!({"osdid": 3}));
+    assert!(bench.c.map().exists(OsdId(3)) && !bench.c.map().exists(leaves));
+    bench.stop(OsdId(2));
+    bench.c.change(|inc, map| remove(inc, map, OsdId(2))).unwrap();
+    let mut wanted = new(2);
+    wanted["id"] = 2.into();
+    let (r, outs) = say(&mut bench, wanted.clone());
+    assert!(r == -11 && outs.contains("osd.2 is being removed"), "{r} {outs}");
+    done(&mut bench, wanted);
+    assert_eq!(json_of(&mut bench, new(3)), json!({"osdid": 1}));
 }
 
 #[test]
