@@ -226,6 +226,8 @@ impl Cluster {
         self.draft.put(keys::MGR_EPOCH, denc::encode(&self.state.mgr_epoch));
         self.log.begin_life(self.state.mgr_epoch.0);
         self.reserve_global_ids();
+        // A store of a version that did not write them down has them from now on.
+        self.draft.put(keys::OSD_NUMBERS, denc::encode(&self.state.osd_numbers));
         let own = self.own_config();
         self.settings.replace(Source::Mon, &own);
     }

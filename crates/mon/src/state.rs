@@ -33,6 +33,8 @@ pub struct State {
     pub config_key: BTreeMap<String, Bytes>,
     /// What each OSD said of itself when it last booted.
     pub osd_metadata: BTreeMap<OsdId, BTreeMap<String, String>>,
+    /// Numbers that OSDs have had, also those that are free again.
+    pub osd_numbers: BTreeSet<OsdId>,
     /// How far the stores of OSDs have come.
     pub store_marks: BTreeMap<OsdId, StoreMark>,
     /// Stores of OSDs that were destroyed or removed, by uuid.

@@ -1,6 +1,8 @@
 //! Which PGs to move so that every OSD has its share, by exceptions from CRUSH (upmaps). Pools of one rule
 //! are looked at together. Source of the aims: Ceph `osd/OSDMap.cc: calc_pg_upmaps`; the search is ours: the
 //! OSD that is farthest above its share gives a PG to the one farthest below it that may have one of its PGs.
+//! One of the two is farther from its share than the limit says: between others nothing is moved, also where nothing
+//! can be done for those beyond it.
 //!
 //! To find that nothing can be moved takes a look at each copy, and for each as many looks at domains as a PG has
 //! copies: OSDs are sorted within their domains, and in all but those of the other copies the first one will do.
@@ -42,8 +44,9 @@ pub(crate) fn optimize(placer: Placer<'_>, pools: &BTreeSet<PoolId>, limits: Lim
     let mut changes = Changes::new();
     for (rule, pools) in by_rule {
         let mut group = Group::of(placer, rule, &pools);
-        while changes.len() < limits.changes && group.worst() > limits.max_deviation {
-            let Some((pgid, items)) = group.improve() else { break };
+        while changes.len() < limits.changes
+            && let Some((pgid, items)) = group.improve(limits.max_deviation)
+        {
             changes.insert(pgid, items);
         }
     }
@@ -142,12 +145,8 @@ impl<'a> Group<'a> {
         f64::from(copies) - self.shares.get(&osd).copied().unwrap_or_default()
     }
 
-    fn worst(&self) -> f64 {
-        self.shares.keys().map(|osd| self.deviation(*osd).abs()).fold(0.0, f64::max)
-    }
-
     /// Moves the PG that helps most. Gives it, with its exchanges.
-    fn improve(&mut self) -> Option<(PgId, Exchanges)> {
+    fn improve(&mut self, max_deviation: f64) -> Option<(PgId, Exchanges)> {
         let mut order: Vec<(f64, OsdId)> =
             self.shares.keys().map(|osd| (self.deviation(*osd), *osd)).collect();
         order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
@@ -155,10 +154,11 @@ impl<'a> Group<'a> {
         self.looks = MAX_LOOKS;
         let (least, _) = *order.last()?;
         for (much, from) in order {
-            if !is_worth_it(much, least) {
+            let below = takes_below(much, max_deviation);
+            if least >= below {
                 break;
             }
-            if let Some(best) = self.best_move(from, much, &takers) {
+            if let Some(best) = self.best_move(from, below, &takers) {
                 self.apply(best.pgid, best.items.clone(), from, best.to);
                 return Some((best.pgid, best.items));
             }
@@ -182,8 +182,8 @@ impl<'a> Group<'a> {
         takers
     }
 
-    /// Of all PGs of an OSD the one that can go to who has the least.
-    fn best_move(&mut self, from: OsdId, much: f64, takers: &Takers) -> Option<Move> {
+    /// Of all PGs of an OSD the one that can go to who has the least, if that is `below` this.
+    fn best_move(&mut self, from: OsdId, below: f64, takers: &Takers) -> Option<Move> {
         let mut best: Option<Move> = None;
         for pgid in self.held.get(&from)? {
             let Some(pg) = self.pgs.get(pgid) else { continue };
@@ -193,7 +193,7 @@ impl<'a> Group<'a> {
             let free = takers.iter().filter(|(domain, _)| !taken.contains(domain));
             for (little, to) in free.flat_map(|(_, osds)| osds) {
                 let beats = best.as_ref().is_none_or(|best| *little < best.little);
-                if !beats || !is_worth_it(much, *little) || self.looks == 0 {
+                if !beats || *little >= below || self.looks == 0 {
                     break;
                 }
                 self.looks -= 1;
@@ -218,9 +218,11 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Whether a copy goes from one OSD to another: closer than one copy they would change places for ever.
-fn is_worth_it(much: f64, little: f64) -> bool {
-    much - little > 1.0
+/// An OSD that is so far above its share gives to those that are below this: closer than one copy they would change
+/// places for ever. It gives within the limit only to those that are not.
+fn takes_below(much: f64, max_deviation: f64) -> f64 {
+    let below = much - 1.0;
+    if much > max_deviation { below } else { below.min(-max_deviation) }
 }
 
 /// The exchanges that bring a copy from one OSD to another, if the PG may be there.
@@ -284,7 +286,11 @@ mod tests {
 
     fn deviation(map: &OsdMap, pool: PoolId) -> f64 {
         let rule = map.rule_of(map.pool(pool).unwrap()).unwrap();
-        Group::of(Placer::plain(map), rule, &[pool]).worst()
+        worst(&Group::of(Placer::plain(map), rule, &[pool]))
+    }
+
+    fn worst(group: &Group<'_>) -> f64 {
+        group.shares.keys().map(|osd| group.deviation(*osd).abs()).fold(0.0, f64::max)
     }
 
     #[test]
@@ -353,14 +359,46 @@ mod tests {
     fn that_nothing_helps_is_seen_in_a_few_looks_at_each_copy() {
         let (map, pool) = racks(&[4, 8, 12], 128);
         let mut group = Group::of(Placer::plain(&map), 0, &[pool]);
-        while group.improve().is_some() {}
-        assert!(group.worst() > 10.0, "{}", group.worst());
+        while group.improve(0.0).is_some() {}
+        assert!(worst(&group) > 10.0, "{}", worst(&group));
         let (looks, copies) = (MAX_LOOKS - group.looks, 3 * 128);
         assert!(looks <= copies, "{looks} looks for {copies} copies");
         // Within their racks all are equal.
         for rack in [0..4, 4..12, 12..24] {
             let copies = || rack.clone().map(|id| group.copies[&OsdId(id)]);
             assert!(copies().max().unwrap() - copies().min().unwrap() <= 1, "{:?}", group.copies);
+        }
+    }
+
+    /// Those of the small rack have too many copies, and nobody elsewhere may take one. That is no reason to move
+    /// copies between others.
+    #[test]
+    fn nothing_is_moved_between_two_that_are_near_their_shares() {
+        let (map, pool) = racks(&[4, 8, 12], 128);
+        let (mut group, limit) = (Group::of(Placer::plain(&map), 0, &[pool]), 5.0);
+        let deviations = |group: &Group<'_>| {
+            let all = group.shares.keys().map(|osd| (*osd, group.deviation(*osd)));
+            all.collect::<BTreeMap<_, _>>()
+        };
+        let mut before = deviations(&group);
+        let near = |all: &BTreeMap<OsdId, f64>| all.values().filter(|d| d.abs() <= limit).count();
+        assert!(near(&before) > 8, "{before:?}");
+        let mut moves = 0;
+        while group.improve(limit).is_some() {
+            let after = deviations(&group);
+            let changed = before.iter().filter(|(osd, was)| after[osd] != **was);
+            let farthest = changed.map(|(_, was)| was.abs()).fold(0.0, f64::max);
+            assert!(farthest > limit, "{before:?} {after:?}");
+            (before, moves) = (after, moves + 1);
+        }
+        assert!(moves > 0);
+        // In each rack those beyond the limit are as near to it as the others let them.
+        for rack in [0..4, 4..12, 12..24] {
+            let all: Vec<f64> = rack.map(|id| before[&OsdId(id)]).collect();
+            let most = all.iter().copied().fold(f64::MIN, f64::max);
+            let least = all.iter().copied().fold(f64::MAX, f64::min);
+            let is_done = (most <= limit && least >= -limit) || most - least <= 1.0;
+            assert!(is_done, "{all:?}");
         }
     }
 }

@@ -303,6 +303,13 @@ impl Bench {
         }
     }
 
+    /// Commits what was changed, and nobody has reported since.
+    fn commit_unheard(&mut self) {
+        let committed = self.c.state.osdmap.clone();
+        let new = self.c.draft.close(&committed, self.now.wall).osdmap.unwrap();
+        self.c.take_map(new.map);
+    }
+
     /// An OSD that was up is stopped.
     pub fn stop(&mut self, id: OsdId) {
         self.stopped.insert(id);
@@ -319,9 +326,14 @@ impl Bench {
     /// The same, and it has not reported yet.
     pub fn comes_up_and_says_nothing(&mut self, id: OsdId) {
         self.c.change(|inc, map| boots(inc, map, id)).unwrap();
-        let committed = self.c.state.osdmap.clone();
-        let new = self.c.draft.close(&committed, self.now.wall).osdmap.unwrap();
-        self.c.take_map(new.map);
+        self.commit_unheard();
+    }
+
+    /// An OSD that was up is stopped, and those that lead its PGs now have not reported yet.
+    pub fn stop_unheard(&mut self, id: OsdId) {
+        self.stopped.insert(id);
+        self.c.change(|inc, _| inc.mark_down(id)).unwrap();
+        self.commit_unheard();
     }
 
     /// Time passes. OSDs that run come up again.

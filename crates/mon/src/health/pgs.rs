@@ -97,10 +97,11 @@ impl Bad {
     }
 }
 
-/// Where a PG has been stuck, and since when it is not well any more.
+/// Where a PG has been stuck, and since when it is not well any more; `stale` is that of a stale one.
 fn stuck(
     state: StateBits,
     entry: &PgEntry,
+    stale: UTime,
 ) -> impl Iterator<Item = (&'static str, Consequence, UTime)> + use<> {
     use Consequence as C;
     let s = entry.stamps;
@@ -110,7 +111,7 @@ fn stuck(
         (!state.has(StateBits::CLEAN), "unclean", C::Degraded, s.clean),
         (state.has(StateBits::UNDERSIZED), "undersized", C::Degraded, s.fullsized),
         (!active, "inactive", C::Unavailable, s.active),
-        (state.has(StateBits::STALE), "stale", C::Unavailable, s.unstale),
+        (state.has(StateBits::STALE), "stale", C::Unavailable, stale),
     ];
     kinds.into_iter().filter(|k| k.0).map(|(_, what, means, since)| (what, means, since))
 }
@@ -175,7 +176,8 @@ fn all_bad(c: &Cluster, now: Now) -> BTreeMap<Consequence, Bad> {
             };
             all.entry(*means).or_default().add(pgid, what, most, line);
         }
-        for (what, means, well_until) in stuck(state, entry) {
+        let stale = c.pgmap.stale_since(entry).unwrap_or(now.wall);
+        for (what, means, well_until) in stuck(state, entry, stale) {
             // One that never was well counts from when it was first heard of.
             let from = if well_until.is_zero() { entry.stamps.change } else { well_until };
             let lasts = since(now.wall, from.max(c.started.wall));

@@ -136,7 +136,7 @@ impl Cluster {
     }
 
     fn bring_up(&mut self, now: Now, before: &OsdMap, boot: &OsdBoot) -> Result<(), CommandError> {
-        let id = boot.osd;
+        let (id, had) = (boot.osd, self.had(boot.osd));
         let no_in = before.flags.contains(OsdMapFlags::NOIN)
             || before.effective_flags(id).contains(OsdState::NOIN);
         let crush = self.crush_place(before, boot);
@@ -147,7 +147,7 @@ impl Cluster {
             let state = map.state(id);
             let is_new = info.is_none_or(|o| o.uuid != boot.uuid) || state.contains(OsdState::NEW);
             if !map.exists(id) {
-                make_room(inc, map, id);
+                make_room(inc, map, id, had);
                 inc.new_uuid.insert(id, boot.uuid);
                 inc.new_weight.insert(id, WEIGHT_OUT);
                 inc.toggle_state(id, OsdState::NEW);

@@ -19,5 +19,5 @@ pub(crate) use boot::{BootAnswer, FEATURES};
 pub(crate) use failure::{Failure, WEIGH_AFTER};
 pub(crate) use fullness::osds_that_are;
 pub(crate) use identity::{GoneStore, Identities, StoreMark};
-pub(crate) use register::{destroy, free_id, recreate, register, remove, rounded_tib};
+pub(crate) use register::{destroy, recreate, register, remove, rounded_tib};
 pub(crate) use room::{Domain, Room};

@@ -1,15 +1,10 @@
 //! Ids of OSDs: giving them out, and taking them back.
 
 use crate::cluster::Cluster;
+use crate::store::keys;
 use admin::CommandError;
 use maps::{Incremental, OsdMap, OsdState, OsdXInfo, WEIGHT_IN};
 use types::{Errno, OsdId, Uuid};
-
-/// The lowest id that nobody has.
-pub(crate) fn free_id(map: &OsdMap) -> OsdId {
-    let free = map.osd_ids().find(|&id| !map.exists(id));
-    free.unwrap_or(OsdId(map.max_osd()))
-}
 
 /// The CRUSH weight of a disk of so many bytes: TiB, four decimals, never nothing.
 pub(crate) fn rounded_tib(bytes: u64) -> f64 {
@@ -33,21 +28,52 @@ impl Cluster {
         }
         Ok(())
     }
+
+    /// The lowest id that nobody has.
+    pub fn free_id(&self) -> OsdId {
+        let map = self.map();
+        let free = map.osd_ids().find(|&id| !map.exists(id) && !self.is_leaving(id));
+        free.unwrap_or(OsdId(map.max_osd()))
+    }
+
+    /// Whether what is drafted removes an OSD: nothing of this draft would be left of who comes under its number.
+    pub fn is_leaving(&self, id: OsdId) -> bool {
+        self.state.osdmap.exists(id) && !self.map().exists(id)
+    }
+
+    /// Notes which numbers OSDs have had.
+    pub(super) fn note_numbers(&mut self) {
+        let map = self.map().clone();
+        let numbers = &mut self.state.osd_numbers;
+        let known = numbers.len();
+        numbers.extend(map.existing_osds());
+        if numbers.len() > known {
+            self.draft.put(keys::OSD_NUMBERS, denc::encode(numbers));
+        }
+    }
+
+    /// Whether an OSD with this number was there before.
+    pub fn had(&self, id: OsdId) -> bool {
+        self.state.osd_numbers.contains(&id)
+    }
 }
 
-/// Makes room for an id. One that was there before has nothing of what that one had: peering must know it.
-pub(super) fn make_room(inc: &mut Incremental, map: &OsdMap, id: OsdId) {
+/// Makes room for an id. Who comes under one that was `had` before has nothing of what was there: peering must
+/// know it.
+pub(super) fn make_room(inc: &mut Incremental, map: &OsdMap, id: OsdId, had: bool) {
     if id.0 >= inc.new_max_osd.unwrap_or(map.max_osd()) {
         inc.new_max_osd = Some(id.0.saturating_add(1));
-    } else {
-        inc.new_lost.insert(id, map.epoch);
+    }
+    if had {
+        // Before it comes up, which it may do in this epoch.
+        inc.new_lost.insert(id, inc.epoch.prev());
     }
 }
 
 /// `osd new`: puts an OSD that does not exist into the map, in and new. Giving it a weight is what
 /// makes it exist.
-pub(crate) fn register(inc: &mut Incremental, map: &OsdMap, id: OsdId, uuid: Uuid) {
-    make_room(inc, map, id);
+pub(crate) fn register(inc: &mut Incremental, map: &OsdMap, id: OsdId, uuid: Uuid, had: bool) {
+    make_room(inc, map, id, had);
     inc.new_weight.insert(id, WEIGHT_IN);
     inc.toggle_state(id, OsdState::NEW);
     inc.new_uuid.insert(id, uuid);
@@ -92,6 +118,7 @@ pub(crate) fn remove(inc: &mut Incremental, map: &OsdMap, id: OsdId) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     #[test]
     fn weights_are_rounded_as_ceph_rounds_them() {
@@ -99,6 +126,22 @@ mod tests {
         assert_eq!(rounded_tib(6 << 30), 0.0059);
         assert_eq!(rounded_tib(1 << 20), 0.0001);
         assert_eq!(rounded_tib(4_000_787_030_016), 3.6387);
+    }
+
+    /// With the first map that has them: they outlive the OSD, and this life of the mon.
+    #[test]
+    fn numbers_are_written_down() {
+        let mut bench = crate::commands::bench::Bench::new();
+        let id = OsdId(7);
+        let uuid = Uuid::from_random(7);
+        bench.c.change(|inc, map| register(inc, map, id, uuid, false)).unwrap();
+        bench.c.tidy();
+        let committed = bench.c.state.osdmap.clone();
+        let closed = bench.c.draft.close(&committed, bench.now().wall);
+        let numbers = closed.batch.changes.iter().find(|(key, _)| key == keys::OSD_NUMBERS);
+        let (_, value) = numbers.expect("they are written");
+        let numbers: BTreeSet<OsdId> = denc::decode(value.as_ref().unwrap()).unwrap();
+        assert_eq!(numbers, [0, 1, 2, 7].map(OsdId).into());
     }
 
     /// Made and removed before it was ever in a map.
@@ -110,7 +153,7 @@ mod tests {
         bench
             .c
             .change(|inc, map| {
-                make_room(inc, map, id);
+                make_room(inc, map, id, false);
                 inc.toggle_state(id, OsdState::EXISTS | OsdState::NEW);
             })
             .unwrap();

@@ -22,6 +22,7 @@ impl Cluster {
             Ok(())
         });
         tidied.expect("clearing away what is void can always be applied");
+        self.note_numbers();
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) use sums::{OsdSum, Sums, stat_sum};
 use maps::{OsdMap, PgIdExt, SnapSet};
 use peer::{OptionSaid, OsdSpace, PgStat, PoolCompressed};
 use pg::StateBits;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 use types::{Epoch, Mono, OsdId, PgId, PoolId, UTime};
@@ -118,6 +118,8 @@ pub(crate) struct PgMap {
     pub completed: VecDeque<Recovered>,
     /// Counts changes.
     pub version: u64,
+    /// OSDs that have reported PGs and are down, and since when.
+    silent: BTreeMap<OsdId, UTime>,
     placed: Placed,
     known: placer::Known,
 }
@@ -126,7 +128,8 @@ pub(crate) struct PgMap {
 /// a walk over all PGs, which is made in steps.
 #[derive(Debug, Default)]
 struct Placed {
-    homeless: BTreeSet<PgId>,
+    /// With the time when it was found.
+    homeless: BTreeMap<PgId, UTime>,
     /// The next PG to be looked at.
     next: Option<PgId>,
     /// The map at the beginning of the walk that goes on, or of the last one.
@@ -137,7 +140,13 @@ struct Placed {
 const PLACED_AT_ONCE: usize = 1024;
 
 impl Placed {
-    fn step(&mut self, map: &OsdMap, pgs: &BTreeMap<PgId, PgEntry>, known: &mut placer::Known) {
+    fn step(
+        &mut self,
+        now: UTime,
+        map: &OsdMap,
+        pgs: &BTreeMap<PgId, PgEntry>,
+        known: &mut placer::Known,
+    ) {
         if self.next.is_none() && self.epoch == map.epoch {
             return;
         }
@@ -153,7 +162,7 @@ impl Placed {
                 known.keep(pgid, raw.clone());
             }
             if map.raw_to_up_acting(pgid, raw).acting_primary.is_none() {
-                self.homeless.insert(pgid);
+                self.homeless.entry(pgid).or_insert(now);
             } else {
                 self.homeless.remove(&pgid);
             }
@@ -191,10 +200,18 @@ impl PgMap {
     pub fn state(&self, map: &OsdMap, entry: Option<&PgEntry>) -> StateBits {
         let Some(entry) = entry else { return StateBits::default() };
         let mut bits = StateBits(entry.stat.state);
-        if map.is_down(entry.by) || self.placed.homeless.contains(&entry.stat.pgid) {
+        if map.is_down(entry.by) || self.placed.homeless.contains_key(&entry.stat.pgid) {
             bits |= StateBits::STALE;
         }
         bits
+    }
+
+    /// Since when a PG is stale. One without I/O may not have been reported for hours when that begins. Nothing of one
+    /// that is not, or only by a map that is not committed.
+    pub fn stale_since(&self, entry: &PgEntry) -> Option<UTime> {
+        let silent = self.silent.get(&entry.by);
+        let homeless = self.placed.homeless.get(&entry.stat.pgid);
+        silent.into_iter().chain(homeless).min().map(|since| entry.stamps.unstale.max(*since))
     }
 
     /// An OSD's last report.
@@ -242,7 +259,7 @@ impl PgMap {
         (entry.stat.epoch >= last.max(entry.merged_in)).then_some(&entry.stat.trimmed)
     }
 
-    /// Forgets pools, PGs and OSDs that are gone.
+    /// Forgets pools, PGs and OSDs that are gone, and notes which do not report any more.
     pub fn follow(&mut self, old: &OsdMap, map: &OsdMap) {
         for (&id, pool) in &map.pools {
             let before = old.pool(id).map_or(0, |old| old.pg_num);
@@ -254,7 +271,11 @@ impl PgMap {
             }
         }
         self.pgs.retain(|pgid, _| map.pg_exists(*pgid));
-        self.placed.homeless.retain(|pgid| map.pg_exists(*pgid));
+        self.placed.homeless.retain(|pgid, _| map.pg_exists(*pgid));
+        self.silent.retain(|id, _| map.is_down(*id));
+        for entry in self.pgs.values().filter(|entry| map.is_down(entry.by)) {
+            self.silent.entry(entry.by).or_insert(map.modified);
+        }
         self.totals.retain(|pool, _| map.pools.contains_key(pool));
         self.osds.retain(|id, _| map.exists(*id));
         self.version += 1;
@@ -263,7 +284,7 @@ impl PgMap {
     /// Every so often: notes where the counters stand, and how far recovery is. Gives what all adds up to.
     pub fn tick(&mut self, now: io::Now, map: &Arc<OsdMap>) -> Sums {
         self.known.follow(map);
-        self.placed.step(map, &self.pgs, &mut self.known);
+        self.placed.step(now.wall, map, &self.pgs, &mut self.known);
         self.rates.sample(now.mono, &self.totals);
         let sums = self.sums(map);
         let work = sums.total.num_objects_degraded + sums.total.num_objects_misplaced;

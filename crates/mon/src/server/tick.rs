@@ -7,6 +7,7 @@ impl Server {
     pub(super) fn tick(&mut self, now: Now) {
         let every = self.cluster.settings.duration("mon_tick_interval_ms");
         self.next_tick = now.mono.after(every);
+        self.tick_put_off = false;
         self.asks_for_space = true;
         let c = &mut self.cluster;
         c.silent_osds(now);
@@ -41,17 +42,55 @@ mod tests {
     use crate::MonConfig;
     use crate::commands::bench::Bench;
     use crate::kv::Kv;
-    use io::kv::{KvAnswer, KvOp, KvSpace, KvVersion};
+    use crate::server::Input;
+    use io::kv::{KvAnswer, KvOp, KvSpace, KvToken, KvVersion};
     use io::{Effects, Rng};
+    use std::time::Duration;
     use types::Mono;
+    use wire::LinkId;
+
+    fn server() -> (Server, Now) {
+        let Bench { c, .. } = Bench::new();
+        let now = c.started;
+        let cfg = MonConfig::new("a", "127.0.0.1:7001".parse().unwrap());
+        (Server::new(&cfg, &mut Rng::with_seed(1), c), now)
+    }
+
+    /// The commit that begins at the end of this turn.
+    fn commit_of(server: &mut Server, now: Now, kv: &mut Kv) -> KvToken {
+        let mut fx = Effects::default();
+        server.end_turn(now, kv, &mut fx);
+        let commits = std::mem::take(&mut fx.kv);
+        let is_commit = |op: &KvOp| matches!(op, KvOp::Commit { .. });
+        commits.into_iter().find(|(_, op)| is_commit(op)).expect("a commit").0
+    }
+
+    /// It is put off so that what is here is heard first. Where what comes during a commit makes the next one, and each
+    /// takes long, it has to come all the same.
+    #[test]
+    fn slow_commits_without_end_do_not_keep_the_clock_from_being_looked_at() {
+        let (mut server, mut now) = server();
+        let mut kv = Kv::default();
+        server.cluster.draft.put("key", "value");
+        let mut ticks = 0;
+        for n in 0..8 {
+            let next_tick = server.next_tick;
+            let token = commit_of(&mut server, now, &mut kv);
+            ticks += usize::from(server.next_tick != next_tick);
+            now.mono = now.mono.after(Duration::from_secs(6));
+            // Ids are given out by the thousand.
+            server.cluster.next_global_id = server.cluster.state.global_ids_to;
+            server.waiting.push_back(Input::WantsGlobalId(LinkId(n)));
+            let done = KvAnswer::Committed(KvVersion::default());
+            server.on_kv(now, &mut kv, token, done, &mut Effects::default()).unwrap();
+        }
+        assert_eq!(ticks, 4, "with every second commit");
+    }
 
     /// How much room there is, it asks its store again and again.
     #[test]
     fn a_store_without_room_is_heard_of() {
-        let Bench { c, .. } = Bench::new();
-        let now = c.started;
-        let cfg = MonConfig::new("a", "127.0.0.1:7001".parse().unwrap());
-        let mut server = Server::new(&cfg, &mut Rng::with_seed(1), c);
+        let (mut server, now) = server();
         let mut kv = Kv::default();
         for _ in 0..2 {
             let mut fx = Effects::default();

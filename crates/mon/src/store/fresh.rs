@@ -6,7 +6,7 @@ use crate::state::{Pruned, State};
 use io::Now;
 use io::kv::KvBatch;
 use maps::{FreshOsdMap, Incremental, MonMap, OsdMap};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use types::{AddrVec, Epoch};
 
@@ -57,6 +57,7 @@ pub(crate) fn fresh(
         config_log: BTreeMap::new(),
         config_key: BTreeMap::new(),
         osd_metadata: BTreeMap::new(),
+        osd_numbers: BTreeSet::new(),
         store_marks: BTreeMap::new(),
         gone: BTreeMap::new(),
         creating: BTreeMap::new(),

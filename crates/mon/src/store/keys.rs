@@ -12,6 +12,7 @@
 //! | `s/config-log/NUMBER` | [`ConfigChange`](crate::state::ConfigChange) |
 //! | `s/key/KEY` | `ceph config-key`: bytes |
 //! | `s/osd/ID` | metadata of an OSD: map of text to text |
+//! | `s/osd-numbers` | set of i32: numbers that OSDs have had |
 //! | `s/store-mark/ID` | [`StoreMark`](crate::osds::StoreMark): how far an OSD's store has come |
 //! | `s/gone/UUID` | [`GoneStore`](crate::osds::GoneStore): the store of an OSD that was destroyed or removed |
 //! | `s/creating/POOL` | [`Creating`](crate::state::Creating): PGs nobody has reported yet |
@@ -52,6 +53,8 @@ pub const CONFIG_LOG: &str = "s/config-log/";
 pub const CONFIG_KEY: &str = "s/key/";
 /// See the table.
 pub const OSD: &str = "s/osd/";
+/// See the table.
+pub const OSD_NUMBERS: &str = "s/osd-numbers";
 /// See the table.
 pub const STORE_MARK: &str = "s/store-mark/";
 /// See the table.

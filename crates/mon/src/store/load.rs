@@ -1,12 +1,13 @@
 //! Reading the store when a mon starts.
 
 use super::{ClusterRecord, FORMAT, keys};
-use crate::state::{Pruned, State};
+use crate::osds::GoneStore;
+use crate::state::State;
 use bytes::Bytes;
 use denc::Decode;
 use io::kv::KvOp;
 use maps::{MonMap, OsdMap};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 use std::sync::Arc;
 use types::{Epoch, OsdId, PoolId};
@@ -98,18 +99,22 @@ impl Loader {
             config.entry(who).or_default().insert(name, text);
         }
         let osd_metadata = self.numbered(keys::OSD, OsdId)?;
+        let gone: BTreeMap<String, GoneStore> = self.named(keys::GONE)?;
+        let osd_numbers = self.optional(keys::OSD_NUMBERS)?;
         Ok(State {
             fsid: record.fsid,
             monmap,
+            osd_numbers: osd_numbers.unwrap_or_else(|| numbers_of_old(&map, &gone)),
             osdmap: Arc::new(map),
             first_epoch,
-            pruned: self.pruned()?,
+            // Not there as long as nothing was pruned.
+            pruned: self.optional(keys::OSDMAP_PRUNED)?.unwrap_or_default(),
             config,
             config_log: self.numbered(keys::CONFIG_LOG, |n: u64| n)?,
             config_key: self.below(keys::CONFIG_KEY).map(|(k, v)| (k, v.clone())).collect(),
             osd_metadata,
             store_marks: self.numbered(keys::STORE_MARK, OsdId)?,
-            gone: self.named(keys::GONE)?,
+            gone,
             creating: self.numbered(keys::CREATING, PoolId)?,
             global_ids_to: self.value(keys::GLOBAL_ID)?,
             mgr_epoch: self.value(keys::MGR_EPOCH)?,
@@ -126,10 +131,8 @@ impl Loader {
         decoded(key, bytes.ok_or_else(|| format!("the key {key} is missing"))?)
     }
 
-    /// Not there as long as nothing was pruned.
-    fn pruned(&self) -> Result<Pruned, String> {
-        let bytes = self.pairs.get(keys::OSDMAP_PRUNED.as_bytes());
-        bytes.map_or(Ok(Pruned::default()), |bytes| decoded(keys::OSDMAP_PRUNED, bytes))
+    fn optional<T: Decode>(&self, key: &str) -> Result<Option<T>, String> {
+        self.pairs.get(key.as_bytes()).map(|bytes| decoded(key, bytes)).transpose()
     }
 
     /// The keys with a start, without it.
@@ -159,6 +162,53 @@ impl Loader {
     }
 }
 
+/// Numbers that OSDs may have had in a cluster of a version that did not write them down: all there is room for, and
+/// those of stores that are known to be gone.
+fn numbers_of_old(map: &OsdMap, gone: &BTreeMap<String, GoneStore>) -> BTreeSet<OsdId> {
+    map.osd_ids().chain(gone.values().map(|gone| OsdId(gone.osd))).collect()
+}
+
 fn decoded<T: Decode>(key: &str, bytes: &Bytes) -> Result<T, String> {
     denc::decode(bytes).map_err(|e| format!("the value of {key}: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{MonConfig, NewCluster};
+    use crate::store::fresh;
+    use io::Now;
+    use maps::Incremental;
+    use types::{Mono, UTime, Uuid};
+
+    /// A store in which there is room for two OSDs, with these keys beside what a new cluster's has.
+    fn loaded(more: &[(&str, Bytes)]) -> State {
+        let now = Now { mono: Mono(1), wall: UTime { sec: 1_700_000_000, nsec: 0 } };
+        let cfg = MonConfig::new("a", "127.0.0.1:7001".parse().unwrap());
+        let (state, batch) = fresh(&cfg, &NewCluster::new(Uuid::from_random(7)), now).unwrap();
+        let mut loader = Loader::default();
+        let put = batch.changes.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        let more = more.iter().map(|(key, value)| (Bytes::from(key.to_string()), value.clone()));
+        assert!(matches!(loader.page(put.chain(more).collect()), Ok(Loaded::Next(_))));
+        let mut map = OsdMap::clone(&state.osdmap);
+        let mut inc = Incremental::after(&map);
+        inc.new_max_osd = Some(2);
+        map.apply(&inc).unwrap();
+        loader.state(Epoch(1), map).unwrap()
+    }
+
+    #[test]
+    fn numbers_of_osds_are_read() {
+        let numbers: BTreeSet<OsdId> = [OsdId(1), OsdId(7)].into();
+        let state = loaded(&[(keys::OSD_NUMBERS, denc::encode(&numbers))]);
+        assert_eq!(state.osd_numbers, numbers);
+    }
+
+    /// Then each may be one that an OSD had.
+    #[test]
+    fn older_versions_did_not_write_numbers_down() {
+        let gone = denc::encode(&GoneStore { osd: 9, ..GoneStore::default() });
+        let state = loaded(&[("s/gone/11111111-2222-3333-4444-555555555555", gone)]);
+        assert_eq!(state.osd_numbers, [OsdId(0), OsdId(1), OsdId(9)].into());
+    }
 }

@@ -2,7 +2,7 @@
 
 use super::{done, json_of, say, with_pool};
 use crate::commands::bench::Bench;
-use crate::osds::BootAnswer;
+use crate::osds::{BootAnswer, remove};
 use maps::OsdState;
 use peer::OsdBoot;
 use serde_json::json;
@@ -104,12 +104,14 @@ fn a_destroyed_osd_gets_a_new_disk() {
     assert!(!map.state(types::OsdId(1)).contains(maps::OsdState::DESTROYED));
 }
 
+fn lost_at(bench: &Bench, id: i32) -> Epoch {
+    bench.c.map().osd(OsdId(id)).expect("it is there").info.lost_at
+}
+
 /// What comes under a number that was taken before must not be taken for who had it.
 #[test]
 fn a_number_that_is_taken_again_is_marked_so() {
     let mut bench = with_pool();
-    let lost_at =
-        |bench: &Bench, id| bench.c.map().osd(OsdId(id)).expect("it is there").info.lost_at;
     assert_eq!(lost_at(&bench, 1), types::Epoch::ZERO, "the first of its number");
     for id in [1, 2] {
         bench.stop(OsdId(id));
@@ -124,6 +126,99 @@ fn a_number_that_is_taken_again_is_marked_so() {
         assert!(lost_at(&bench, id) > types::Epoch::ZERO, "osd.{id}");
     }
     assert!(lost_at(&bench, 2) > gone);
+}
+
+/// Numbers need not be given out in order. What nobody ever had is nothing that was lost.
+#[test]
+fn a_number_that_nobody_had_has_lost_nothing() {
+    let mut bench = with_pool();
+    for id in [9, 7] {
+        assert_eq!(boot(&mut bench, OsdId(id), Uuid([id as u8; 16])), BootAnswer::Up);
+        assert_eq!(lost_at(&bench, id), Epoch::ZERO, "osd.{id}");
+    }
+    json_of(&mut bench, json!({"prefix": "osd new", "uuid": Uuid([5; 16]).to_string(), "id": 5}));
+    assert_eq!(lost_at(&bench, 5), Epoch::ZERO);
+}
+
+/// Also when there was no room for it meanwhile. The draft that it comes with has begun already.
+#[test]
+fn a_number_that_is_taken_again_was_lost_before_it_comes_up() {
+    let mut bench = with_pool();
+    let (id, sure) = (OsdId(9), "yes_i_really_mean_it");
+    done(&mut bench, json!({"prefix": "osd set", "key": "noin"}));
+    assert_eq!(boot(&mut bench, id, Uuid([1; 16])), BootAnswer::Up);
+    for (life, max) in [(2, 10), (3, 3)] {
+        bench.stop(id);
+        done(&mut bench, json!({"prefix": "osd purge", "id": 9, sure: true}));
+        done(&mut bench, json!({"prefix": "osd setmaxosd", "newmax": max}));
+        let ratio = 0.8 + f32::from(life) / 100.0;
+        bench.c.change(|inc, _| inc.new_nearfull_ratio = Some(ratio)).unwrap();
+        assert_eq!(boot(&mut bench, id, Uuid([life; 16])), BootAnswer::Up);
+        let info = bench.c.map().osd(id).expect("it is there").info;
+        assert!(Epoch::ZERO < info.lost_at && info.lost_at < info.up_from, "{max}: {info:?}");
+    }
+    bench.stop(id);
+    let (r, outs) = say(&mut bench, json!({"prefix": "osd purge-new", "id": 9, sure: true}));
+    assert!(r == -1 && outs.contains("was started before"), "{r} {outs}");
+}
+
+/// A clean PG without I/O is not reported for hours. That is no sign of anything, then or when its primary stops.
+#[test]
+fn pgs_are_stale_since_their_primary_is_down() {
+    let mut bench = with_pool();
+    bench.pass(Duration::from_secs(3 * 3600));
+    bench.stop_unheard(OsdId(1));
+    let stuck = |bench: &mut Bench| {
+        let checks = &json_of(bench, json!({"prefix": "health", "detail": "detail"}))["checks"];
+        let list = json_of(bench, json!({"prefix": "pg dump_stuck", "stuckops": ["stale"]}));
+        let pgs = list["stuck_pg_stats"].as_array().cloned().unwrap();
+        (checks["PG_AVAILABILITY"]["detail"][0]["message"].to_string(), pgs)
+    };
+    assert_eq!(stuck(&mut bench), ("null".into(), Vec::new()));
+    bench.pass(Duration::from_secs(61));
+    let (why, pgs) = stuck(&mut bench);
+    assert!(why.contains("is stuck stale for 61s"), "{why}");
+    assert!(!pgs.is_empty());
+    assert_ne!(pgs[0]["last_unstale"], pgs[0]["last_fresh"]);
+    bench.again();
+    assert_eq!(stuck(&mut bench).1, Vec::<serde_json::Value>::new());
+}
+
+/// While it is filled it is in the PG's up set only.
+#[test]
+fn an_osd_has_the_pgs_that_it_serves() {
+    let mut bench = with_pool();
+    let pgid = types::PgId::new(bench.c.pool_id("p").unwrap(), 3);
+    let up = bench.c.map().pg_to_up_acting(pgid).up.to_vec();
+    let by_osd = json!({"prefix": "pg ls-by-osd", "osd": up[2].0.to_string()});
+    assert_eq!(json_of(&mut bench, by_osd.clone())["pg_stats"].as_array().map(Vec::len), Some(16));
+    let serving = up[..2].iter().copied().collect();
+    bench.c.change(|inc, _| drop(inc.new_pg_temp.insert(pgid, serving))).unwrap();
+    bench.commit();
+    let pgs = json_of(&mut bench, by_osd);
+    let pgs: Vec<_> = pgs["pg_stats"].as_array().unwrap().iter().map(|pg| &pg["pgid"]).collect();
+    assert!(pgs.len() == 15 && !pgs.contains(&&pgid.to_string().into()), "{pgs:?}");
+}
+
+/// One removes it, and another one wants a number, before the next epoch.
+#[test]
+fn a_number_is_not_given_out_while_it_is_taken_back() {
+    let mut bench = with_pool();
+    let leaves = OsdId(1);
+    bench.stop(leaves);
+    bench.c.change(|inc, map| remove(inc, map, leaves)).unwrap();
+    let new = |n: u8| json!({"prefix": "osd new", "uuid": Uuid([n; 16]).to_string()});
+    let given = json_of(&mut bench, new(1));
+    assert_eq!(given, json!({"osdid": 3}));
+    assert!(bench.c.map().exists(OsdId(3)) && !bench.c.map().exists(leaves));
+    bench.stop(OsdId(2));
+    bench.c.change(|inc, map| remove(inc, map, OsdId(2))).unwrap();
+    let mut wanted = new(2);
+    wanted["id"] = 2.into();
+    let (r, outs) = say(&mut bench, wanted.clone());
+    assert!(r == -11 && outs.contains("osd.2 is being removed"), "{r} {outs}");
+    done(&mut bench, wanted);
+    assert_eq!(json_of(&mut bench, new(3)), json!({"osdid": 1}));
 }
 
 #[test]

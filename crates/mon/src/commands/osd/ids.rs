@@ -4,7 +4,7 @@ use super::check_exists;
 use super::safe::check_destroy;
 use crate::cluster::{Cluster, crush_error};
 use crate::commands::{Call, CommandDef, Reply, old, write};
-use crate::osds::{destroy, free_id, recreate, register, remove};
+use crate::osds::{destroy, recreate, register, remove};
 use admin::command::flags;
 use admin::{Answer, CommandError};
 use maps::OsdState;
@@ -75,7 +75,7 @@ fn give_out(c: &mut Cluster, uuid: Uuid, wanted: Option<OsdId>) -> Result<OsdId,
             _ => Ok(has),
         };
     }
-    let id = wanted.unwrap_or_else(|| free_id(&map));
+    let id = wanted.unwrap_or_else(|| c.free_id());
     c.check_osd_id(id)?;
     let destroyed = map.state(id).contains(OsdState::DESTROYED);
     if map.exists(id) && !destroyed {
@@ -83,11 +83,16 @@ fn give_out(c: &mut Cluster, uuid: Uuid, wanted: Option<OsdId>) -> Result<OsdId,
             "id {id} already in use and does not match uuid {uuid}"
         )));
     }
+    if c.is_leaving(id) {
+        let text = format!("osd.{id} is being removed just now; try again");
+        return Err(CommandError::new(Errno::EAGAIN, text));
+    }
     c.forget_gone(&uuid);
+    let had = c.had(id);
     c.edit(|inc, map| {
         match destroyed {
             true => recreate(inc, map, id, uuid),
-            false => register(inc, map, id, uuid),
+            false => register(inc, map, id, uuid, had),
         }
         Ok(id)
     })

@@ -112,6 +112,7 @@ impl Serialize for Pg<'_> {
 fn head<M: SerializeMap>(c: &Cluster, entry: Option<&PgEntry>, m: &mut M) -> Result<(), M::Error> {
     let stat = entry.map(|e| &e.stat);
     let stamps = entry.map(|e| e.stamps).unwrap_or_default();
+    let unstale = entry.and_then(|e| c.pgmap.stale_since(e)).unwrap_or(stamps.unstale);
     m.serialize_entry("version", &Text(stat.map(|s| s.last_update).unwrap_or_default()))?;
     m.serialize_entry("reported_seq", &entry.map_or(0, |e| e.seq))?;
     m.serialize_entry("reported_epoch", &stat.map_or(0, |s| s.epoch.0))?;
@@ -124,7 +125,7 @@ fn head<M: SerializeMap>(c: &Cluster, entry: Option<&PgEntry>, m: &mut M) -> Res
         ("last_clean", stamps.clean),
         ("last_became_active", stamps.became_active),
         ("last_became_peered", stamps.became_peered),
-        ("last_unstale", stamps.unstale),
+        ("last_unstale", unstale),
         ("last_undegraded", stamps.undegraded),
         ("last_fullsized", stamps.fullsized),
     ];

@@ -24,7 +24,7 @@ pub(super) const COMMANDS: &[CommandDef] = &[
     read(
         "pg ls-by-osd <osd:OsdName> [pool:Int] [states:String]...",
         "pg",
-        "lists the PGs an OSD has",
+        "lists the PGs an OSD serves",
         ls_by_osd,
     ),
     read(
@@ -155,7 +155,7 @@ fn up_osd(c: &Cluster, call: &Call) -> Result<OsdId, CommandError> {
 
 fn ls_by_osd(c: &Cluster, call: &Call) -> Reply {
     let id = up_osd(c, call)?;
-    show(c, call, |_, e| e.is_some_and(|e| e.stat.acting.contains(&id) || e.stat.up.contains(&id)))
+    show(c, call, |_, e| e.is_some_and(|e| e.stat.acting.contains(&id)))
 }
 
 fn ls_by_primary(c: &Cluster, call: &Call) -> Reply {
@@ -164,12 +164,14 @@ fn ls_by_primary(c: &Cluster, call: &Call) -> Reply {
 }
 
 /// In which ways a PG can be stuck: whether it is now, and when it last was not.
-fn stuck_since(word: &str, state: StateBits, entry: Option<&PgEntry>) -> Option<UTime> {
+fn stuck_since(c: &Cluster, now: UTime, word: &str, entry: Option<&PgEntry>) -> Option<UTime> {
+    let state = c.pgmap.state(c.map(), entry);
     let s = entry.map(|e| e.stamps).unwrap_or_default();
+    let stale = || entry.and_then(|e| c.pgmap.stale_since(e)).unwrap_or(now);
     let (is, well) = match word {
         "inactive" => (!state.has(StateBits::ACTIVE), s.active),
         "unclean" => (!state.has(StateBits::CLEAN), s.clean),
-        "stale" => (state.has(StateBits::STALE), s.unstale),
+        "stale" => (state.has(StateBits::STALE), stale()),
         "undersized" => (state.has(StateBits::UNDERSIZED), s.fullsized),
         _ => (state.has(StateBits::DEGRADED), s.undegraded),
     };
@@ -187,9 +189,8 @@ fn dump_stuck(c: &Cluster, call: &Call) -> Reply {
     };
     let mut pgs = all(c);
     pgs.retain(|(_, entry)| {
-        let state = c.pgmap.state(c.map(), *entry);
-        let well = words.iter().filter_map(|word| stuck_since(word, state, *entry));
-        well.into_iter().any(|well| since(call.now.wall, well) >= threshold)
+        let mut well = words.iter().filter_map(|word| stuck_since(c, call.now.wall, word, *entry));
+        well.any(|well| since(call.now.wall, well) >= threshold)
     });
     let answer = match pgs.is_empty() {
         _ if call.format().is_json() => json(c, call, "stuck_pg_stats", pgs),
