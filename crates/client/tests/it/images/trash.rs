@@ -6,7 +6,8 @@ use client::image::{
     Change, CloneFormat, CloneImage, ImageId, ImageInfo, ImageOutcome, OpenImage, SnapKind,
     Trashed, TrashedImage,
 };
-use client::{ClientError, Object, ObjectOp};
+use client::{ClientError, Object, ObjectOp, Outcome};
+use denc::Encoder;
 use maps::PoolFlags;
 use sim::NodeId;
 use std::time::Duration;
@@ -172,6 +173,47 @@ fn tasks_are_done_in_the_background() {
     c.command(0, add("remove", "image_spec", "y"));
     c.wait(PATIENCE, none);
     assert_eq!(c.objects(c.pool), ["rbd_directory"]);
+}
+
+/// A client has a lock, as its cookie says, and answers nothing.
+fn lock_silently(c: &mut Cluster, id: &str) {
+    let header = Object::new(c.pool, format!("rbd_header.{id}"));
+    let of = header.clone();
+    let watch = c.act(0, |now, h| h.client.watch(now, of, 0));
+    assert!(matches!(c.plain(0, watch), Outcome::Watching(Ok(()))));
+    let list = ObjectOp::new(header.clone()).list_watchers();
+    let watchers = c.op(0, list).unwrap().watchers(0).unwrap();
+    let [watcher] = &watchers[..] else { panic!("{watchers:?}") };
+    let mut e = Encoder::new();
+    e.section(1, 1, |e| {
+        let cookie = format!("auto {}", watcher.cookie);
+        e.put("rbd_lock").put(&1u8).put(cookie.as_str()).put("internal").put("");
+        e.put(&UTime::ZERO).put(&0u8);
+    });
+    let lock = ObjectOp::new(header).call("lock", "lock", e.into_bytes());
+    c.op(0, lock.as_write()).unwrap();
+}
+
+#[test]
+fn a_task_that_waits_for_a_lock_lets_others_be_done() {
+    let mut c = Cluster::new(19, 3, 1);
+    let (x, y) = clone(&mut c);
+    let id = c.info(0, y).id;
+    c.close(0, x);
+    c.close(0, y);
+    lock_silently(&mut c, &id);
+    let z = c.made(0, small(&c, "z"));
+    c.close(0, z);
+    for (what, image) in [("flatten", "y"), ("remove", "z")] {
+        let add = format!(r#"{{"prefix":"rbd task add {what}","image_spec":"rbd/{image}"}}"#);
+        c.command(0, add);
+    }
+    c.wait(PATIENCE, |c| {
+        let list = c.command(0, r#"{"prefix":"rbd task list"}"#.to_owned());
+        let list = String::from_utf8_lossy(&list).into_owned();
+        assert!(list.contains("Flattening"), "{list}");
+        (!list.contains("Removing")).then_some(())
+    });
 }
 
 /// What the mon had begun it does again: its lock is a dead client's then.
