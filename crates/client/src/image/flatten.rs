@@ -1,7 +1,6 @@
 //! Cutting a clone loose from its parent (`operation/FlattenRequest.cc`,
 //! `image/DetachChildRequest.cc`).
 
-use super::OpenImage;
 use super::format::{ChildSpec, ParentSpec, SnapInfo, SnapKind, feature, header_name};
 use super::header::{At, close, open};
 use super::lock::NOTIFY_S;
@@ -10,6 +9,7 @@ use super::notice::Notice;
 use super::script::{Desk, unless_missing};
 use super::snapshot::AT_A_TIME;
 use super::state::Shared;
+use super::{OpenImage, trash};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
 use crate::reply::OpReply;
@@ -129,7 +129,7 @@ pub async fn detach(desk: &Desk, slot: usize, parent: &ParentSpec) -> Result<(),
 }
 
 /// A snapshot that was removed, but was kept for its clones, goes with the last of them: when that does not name it
-/// any more.
+/// any more. So does an image that was moved to the trash until then.
 pub async fn remove_if_trashed(desk: &Desk, parent: &ParentSpec) {
     match remove_trashed(desk, parent).await {
         Err(error) if error.errno != Errno::ENOENT => {
@@ -152,5 +152,6 @@ async fn remove_trashed(desk: &Desk, parent: &ParentSpec) -> Result<(), ClientEr
     let slot = Box::pin(open(desk, image, At::Head, 0)).await?;
     let removed = Box::pin(run(desk, slot, Change::SnapRemove(snap.name, snap.kind))).await;
     close(desk, slot).await;
-    removed
+    removed?;
+    Box::pin(trash::remove_parent(desk, parent)).await
 }

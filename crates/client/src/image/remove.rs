@@ -1,16 +1,17 @@
 //! Removing an image (`image/RemoveRequest.cc`).
 
-use super::format::{GroupSpec, ParentSpec, header_name, map_name};
+use super::format::{GroupSpec, ParentSpec, SnapKind, header_name, map_name};
 use super::header::{At, close, open};
 use super::maintain::{freeze, thaw, under_lock};
 use super::script::{Desk, remove_object, unless_missing};
-use super::{ImageName, OpenImage, journal};
+use super::state::Snap;
+use super::{ImageName, OpenImage, journal, snapshot};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
 use crate::reply::OpReply;
 use types::{Errno, SnapId};
 
-/// Removes an image that has no snapshots and that nobody else has open; also from a full pool, as that may be
+/// Removes an image that has no snapshots, but for such as were removed and no clone needs any more, and that nobody else has open; also from a full pool, as that may be
 /// how it is to get space again.
 pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
     let desk = &desk.full_try_if(true);
@@ -93,10 +94,29 @@ async fn refuse_connected(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     Err(desk.with(|s| s.error(slot, errno, "removing", why)))
 }
 
+/// Removes what snapshots are left that were removed before and stayed for their clones. Where clones need one still,
+/// or users have some, the image stays (`PreRemoveRequest.cc`).
+async fn remove_left_snaps(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    let snaps = desk.with(|s| s.image(slot).head.snaps.clone());
+    let mut is_needed = false;
+    for snap in snaps {
+        match snapshot::remove(desk, slot, &snap.info.name, &snap.info.kind).await {
+            Err(error) if error.errno == Errno::EBUSY && error.reply.is_none() => is_needed = true,
+            other => unless_missing(other)?,
+        }
+    }
+    if is_needed {
+        let why = "clones need snapshots of it that were removed (see rbd children --all)";
+        return Err(desk.with(|s| s.error(slot, Errno::ENOTEMPTY, "removing", why)));
+    }
+    Ok(())
+}
+
 /// Removes everything that the image has. What it was a clone of does not know it any more.
 async fn empty(desk: &Desk, slot: usize) -> Result<Option<ParentSpec>, ClientError> {
     let doing = "removing";
-    if desk.with(|s| !s.image(slot).head.snaps.is_empty()) {
+    let is_left = |snap: &Snap| matches!(snap.info.kind, SnapKind::Trash(_));
+    if desk.with(|s| !s.image(slot).head.snaps.iter().all(is_left)) {
         let why = "it has snapshots";
         return Err(desk.with(|s| s.error(slot, Errno::ENOTEMPTY, doing, why)));
     }
@@ -111,6 +131,7 @@ async fn empty(desk: &Desk, slot: usize) -> Result<Option<ParentSpec>, ClientErr
         return Err(desk.with(|s| s.error(slot, Errno::EBUSY, doing, why)));
     }
     refuse_connected(desk, slot).await?;
+    remove_left_snaps(desk, slot).await?;
     freeze(desk, slot).await?;
     let size = desk.with(|s| s.image(slot).head.size);
     let trimmed = super::resize::trim(desk, slot, size, 0).await;

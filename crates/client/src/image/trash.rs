@@ -1,5 +1,6 @@
 //! Images that wait to be removed (`librbd/api/Trash.cc`, `trash/RemoveRequest.cc`).
 
+use super::format::ParentSpec;
 use super::script::{Desk, unless_missing};
 use super::{OpenImage, lists, remove as images};
 use crate::error::ClientError;
@@ -48,6 +49,8 @@ pub struct Trashed {
     pub state: u8,
 }
 
+/// Its clones need it: it is to be removed with the last of them (`rbd_move_parent_to_trash_on_remove`).
+const SOURCE_USER_PARENT: u8 = 4;
 /// Images that a mirror put there leave when the mirror says so.
 const SOURCE_MIRRORING: u8 = 1;
 
@@ -107,6 +110,25 @@ pub async fn remove(desk: &Desk, spec: TrashedImage) -> Result<(), ClientError> 
     removed?;
     let op = call(&spec, "trash_remove", spec.id.as_str()).as_write();
     unless_missing(desk.op(op).await).map(drop)
+}
+
+/// Removes an image that stayed in the trash only for its clones, if none is left (`DetachChildRequest.cc`).
+///
+/// # Errors
+/// ENOENT when it is not there.
+pub async fn remove_parent(desk: &Desk, parent: &ParentSpec) -> Result<(), ClientError> {
+    let (pool, nspace, id) = (parent.pool, parent.nspace.clone(), parent.image_id.clone());
+    let spec = TrashedImage { pool, nspace, id, force: false };
+    let trashed = get(desk, &spec).await?;
+    let is_over = trashed.deferment_end_time <= desk.with(|s| s.now.wall);
+    if trashed.source != SOURCE_USER_PARENT || trashed.state != state::NORMAL || !is_over {
+        return Ok(());
+    }
+    match remove(desk, spec).await {
+        // It has other snapshots.
+        Err(error) if error.errno == Errno::ENOTEMPTY => Ok(()),
+        other => other,
+    }
 }
 
 /// What is in the trash of a pool's namespace, by id.
