@@ -3,6 +3,7 @@
 //!
 //! The holder answers the notify of a [`Wish`] at once, and tells by another one how it ended. If it says
 //! nothing for [`SILENCE`] it is asked again, under the same [`AsyncId`]: it knows then that it did so already.
+//! While it does something that may take hours it does nothing else for others: they take the lock for it.
 //! When nobody answers, the wish is no holder's business (any more), and who has it takes the lock.
 
 use super::format::SnapKind;
@@ -223,6 +224,10 @@ impl Shared {
                 self.spawn_for(slot, |desk| async move { tell(&desk, slot, id, result).await });
             }
             return response(0);
+        }
+        // It would wait for what may take hours: the peer takes the lock for it, and that goes on afterwards.
+        if image.can_stop.is_some() && wish != Wish::Flatten {
+            return response(Errno::EOPNOTSUPP.wire());
         }
         if image.wishes.len() >= MAX_WISHES {
             image.wishes.pop_front();
