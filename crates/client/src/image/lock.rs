@@ -97,7 +97,7 @@ impl Shared {
 
     /// A lock that is not used may be on the header nevertheless, as an answer did not come: with a watch that lives
     /// nobody would take it away, and without one we would be shut out for it.
-    fn want_no_lock(&mut self, slot: usize) {
+    pub fn want_no_lock(&mut self, slot: usize) {
         if !self.image(slot).cookie.is_empty() {
             self.spawn_for(slot, |desk| give_back(desk, slot));
         }

@@ -144,6 +144,8 @@ pub struct Image {
     pub can_stop: Option<Mono>,
     /// Of this parent so many objects were taken over, when that was stopped: it goes on behind them.
     pub flattened: Option<(ParentSpec, u64)>,
+    /// It is being removed: nobody else gets the lock any more.
+    pub removing: bool,
     /// Requests begun and not ended: those that write, and all.
     pub writes_running: usize,
     pub ios_running: usize,

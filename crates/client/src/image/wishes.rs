@@ -212,6 +212,9 @@ impl Shared {
         if image.lock != LockState::Locked || image.closing {
             return Bytes::new();
         }
+        if image.removing {
+            return response(Errno::EROFS.wire());
+        }
         if id.peer == peer {
             return response(Errno::ERESTART.wire());
         }

@@ -298,3 +298,36 @@ fn a_snapshot_is_made_while_the_image_is_flattened() {
     let at_s = c.open(1, OpenImage::new(c.pool, "y").at_snap("s")).unwrap();
     assert_eq!(c.read(1, at_s, 0, 200 << 12).unwrap(), [3; 200 << 12][..]);
 }
+
+/// Nobody would find it again.
+#[test]
+fn nothing_is_written_to_an_image_while_it_is_removed() {
+    let mut c = Cluster::new(23, 3, 2);
+    let spec = CreateImage { order: 12, ..CreateImage::new(c.pool, "x", 200 << 12) };
+    let x = c.made(0, spec);
+    c.write(0, x, 0, &[3; 200 << 12]).unwrap();
+    c.close(0, x);
+    let open = OpenImage::new(c.pool, "x");
+    let of = open.clone();
+    let removal = c.act(0, |now, h| h.images.remove(now, &mut h.client, of));
+    c.wait(PATIENCE, |c| c.hosts[0].borrow().images.progress(removal));
+    let b = c.open(1, open).unwrap();
+    assert!(!c.hosts[0].borrow().done.contains_key(&removal), "it takes longer than that");
+    let error = c.write(1, b, 0, b"lost").unwrap_err();
+    assert_eq!(error.errno, Errno::EROFS, "{error}");
+    c.done(0, removal).unwrap();
+    c.write(1, b, 0, b"lost").unwrap_err();
+    c.close(1, b);
+    assert_eq!(c.objects(c.pool), ["rbd_directory"]);
+}
+
+/// A virtual machine goes on.
+#[test]
+fn an_image_that_is_in_use_is_not_removed_and_keeps_its_lock() {
+    let (mut c, [a, b]) = shared(24);
+    c.close(1, b);
+    c.write(0, a, 0, b"mine").unwrap();
+    let busy = c.remove(1, OpenImage::new(c.pool, "x")).unwrap_err();
+    assert_eq!(busy.errno, Errno::EBUSY, "{busy}");
+    assert!(c.info(0, a).is_locked);
+}
