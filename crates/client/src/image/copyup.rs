@@ -10,7 +10,7 @@ use super::invalid::invalidate_snapshot_maps;
 use super::io::{Owner, Then, Work};
 use super::layout::Layout;
 use super::object_map::State;
-use super::state::{Route, Shared};
+use super::state::{Image, Route, Shared};
 use super::write::hint;
 use crate::error::ClientError;
 use crate::op::ObjectOp;
@@ -73,6 +73,15 @@ fn in_object(layout: &Layout, segments: &[(u64, Bytes)]) -> (BTreeMap<u64, u64>,
     (extents, data.freeze())
 }
 
+impl Image {
+    /// What the object map says of an object that was only filled: with snapshots, nothing was written since the last
+    /// one, as the oldest has it.
+    fn state_when_filled(&self) -> State {
+        let has_snaps = !self.head.snapc.snaps.is_empty();
+        if has_snaps && self.head.has(feature::FAST_DIFF) { State::Clean } else { State::Exists }
+    }
+}
+
 impl Shared {
     /// The change needs the object to be there.
     pub fn copyup(&mut self, key: usize) {
@@ -133,14 +142,12 @@ impl Shared {
             return self.copyup_over(key);
         }
         let (extents, data) = in_object(&self.image(slot).layout, &segments);
-        let changes = |s: &Self, obj: &usize| {
-            s.objs.get(*obj).is_some_and(|o| !matches!(o.work, Work::CopyOnly))
+        let last = self.changing(key).last().and_then(|obj| self.objs.get(*obj));
+        let needed = !data.is_empty() || last.is_some();
+        let (state, keep_map) = match last {
+            Some(change) => (change.state_before(), change.keep_map),
+            None => (self.image(slot).state_when_filled(), true),
         };
-        let waiting = self.copyup_list.get(key).map(|c| c.waiting.clone()).unwrap_or_default();
-        let needed = !data.is_empty() || waiting.iter().any(|obj| changes(self, obj));
-        let last = waiting.last().and_then(|obj| self.objs.get(*obj));
-        let (state, keep_map) =
-            last.map_or((State::Exists, true), |o| (o.state_before(), o.keep_map));
         let Some(copyup) = self.copyup_list.get_mut(key) else { return };
         copyup.extents = extents;
         copyup.data = data;
@@ -159,6 +166,14 @@ impl Shared {
             }
         }
         self.copyup_mapped(key, Ok(()));
+    }
+
+    /// Those of the requests that are done with a copyup which change the object.
+    fn changing(&self, key: usize) -> Vec<usize> {
+        let waiting = self.copyup_list.get(key).map(|c| c.waiting.as_slice()).unwrap_or_default();
+        let changes =
+            |obj: &usize| self.objs.get(*obj).is_some_and(|o| !matches!(o.work, Work::CopyOnly));
+        waiting.iter().copied().filter(changes).collect()
     }
 
     fn add_left(&mut self, key: usize, more: usize) {
@@ -201,7 +216,7 @@ impl Shared {
     fn fill(&mut self, key: usize) {
         let Some(copyup) = self.copyup_list.get_mut(key) else { return };
         copyup.stage = Stage::Filling;
-        let (slot, object, waiting) = (copyup.slot, copyup.object, copyup.waiting.clone());
+        let (slot, object) = (copyup.slot, copyup.object);
         let input = denc::encode(&(&copyup.extents, &copyup.data));
         let has_data = !copyup.data.is_empty();
         let image = self.image(slot);
@@ -211,9 +226,7 @@ impl Shared {
         let data = image.data(object);
         let start = ObjectOp::new(data.clone()).call("rbd", "sparse_copyup", input).as_write();
         let start = hint(start, bytes);
-        let works =
-            |obj: &&usize| self.objs.get(**obj).is_some_and(|o| !matches!(o.work, Work::CopyOnly));
-        let changing: Vec<usize> = waiting.iter().filter(works).copied().collect();
+        let changing = self.changing(key);
         let all = |op| {
             let changes = changing.iter().filter_map(|obj| self.objs.get(*obj));
             changes.fold(op, |op, obj| obj.operations(op, bytes))
@@ -283,7 +296,44 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
+    use super::super::format::{ParentSpec, SnapInfo, SnapKind};
+    use super::super::maintain::{Change, run};
+    use super::super::stage::Stage;
     use super::*;
+    use types::{PoolId, SnapId, UTime};
+
+    /// `rbd du` would count all of a flattened image as written since its last snapshot.
+    #[test]
+    fn an_object_that_was_only_filled_is_as_it_was_at_the_last_snapshot() {
+        let mut stage = Stage::new();
+        let (id, size) = (SnapId(1), stage.header.size);
+        let (kind, timestamp) = (SnapKind::User, UTime::ZERO);
+        let snap = SnapInfo { id, kind, name: "s".to_owned(), size, timestamp, child_count: 0 };
+        stage.answers.push(("rbd.snapshot_get", denc::encode(&snap)));
+        stage.header.snapc = SnapContext { seq: id, snaps: [id].into_iter().collect() };
+        let slot = stage.locked();
+        let parent = stage.open();
+        let (pool, nspace) = (PoolId(1), Default::default());
+        let spec = ParentSpec { pool, nspace, image_id: "2".to_owned(), snap: id };
+        stage.answers.push(("rbd.parent_get", denc::encode(&spec)));
+        stage.answers.push(("rbd.parent_overlap_get", denc::encode(&Some(size))));
+        stage.answers.push(("READ", Bytes::from_static(b"of the parent")));
+        stage.with(|s| {
+            let image = s.image_mut(slot);
+            image.head.overlap = size;
+            (image.parent, image.head.parent) = (Some(parent), Some(spec));
+        });
+        stage.script(|desk| async move { run(&desk, slot, Change::Flatten).await });
+        for (map, state) in
+            [("rbd_object_map.1.", State::Exists), ("rbd_object_map.1: ", State::Clean)]
+        {
+            let asked = stage.until(map);
+            // Of object 0.
+            let input = super::super::format::map_update(0, 1, state as u8, None);
+            assert!(asked.says(std::str::from_utf8(&input).unwrap()), "{asked:?}");
+            stage.ok(asked);
+        }
+    }
 
     #[test]
     fn zeros_are_left_out() {

@@ -1,7 +1,6 @@
 //! Cutting a clone loose from its parent (`operation/FlattenRequest.cc`,
 //! `image/DetachChildRequest.cc`).
 
-use super::OpenImage;
 use super::format::{ChildSpec, ParentSpec, SnapInfo, SnapKind, feature, header_name};
 use super::header::{At, close, open};
 use super::lock::NOTIFY_S;
@@ -10,6 +9,7 @@ use super::notice::Notice;
 use super::script::{Desk, unless_missing};
 use super::snapshot::AT_A_TIME;
 use super::state::Shared;
+use super::{OpenImage, trash};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
 use crate::reply::OpReply;
@@ -21,29 +21,13 @@ const MAX_COPIED_BYTES: u64 = 64 << 20;
 
 /// Takes everything over that the parent has, then forgets the parent.
 pub async fn flatten(desk: &Desk, slot: usize) -> Result<(), ClientError> {
-    let (spec, objects, object_bytes) = desk.with(|s| {
-        let image = s.image(slot);
-        let layout = &image.layout;
-        (image.head.parent.clone(), layout.objects(image.head.overlap), layout.object_bytes())
-    });
-    let at_a_time = usize::try_from(MAX_COPIED_BYTES / object_bytes).unwrap_or(1);
-    let at_a_time = at_a_time.clamp(1, AT_A_TIME);
-    let has_parent = desk.with(|s| s.image(slot).parent.is_some());
+    let (spec, has_parent) =
+        desk.with(|s| (s.image(slot).head.parent.clone(), s.image(slot).parent.is_some()));
     let Some(spec) = spec.filter(|_| has_parent) else {
         let why = "it is no clone";
         return Err(desk.with(|s| s.error(slot, Errno::EINVAL, "flatten of", why)));
     };
-    let at = Cell::new(0);
-    let tickets = (0..objects).map(|object| {
-        at.set(object);
-        desk.with(|s| s.copy_object(slot, object))
-    });
-    let judge = |copied: Result<OpReply, ClientError>| {
-        copied?;
-        desk.progress(at.get(), objects)?;
-        desk.with(|s| s.goes_on(slot))
-    };
-    desk.all_of(at_a_time, tickets, judge).await?;
+    copy_objects(desk, slot, &spec).await?;
     let (header, deep, snaps_have_parent) = desk.with(|s| {
         let image = s.image(slot);
         let snaps = image.head.snaps.iter().any(|s| s.overlap > 0);
@@ -66,6 +50,34 @@ pub async fn flatten(desk: &Desk, slot: usize) -> Result<(), ClientError> {
         remove_if_trashed(desk, &spec).await;
     }
     Ok(())
+}
+
+/// Takes everything over that the parent has, from where it was stopped the last time: an object that hides the
+/// parent's is not removed by anybody, nor is it missing in older snapshots.
+async fn copy_objects(desk: &Desk, slot: usize, spec: &ParentSpec) -> Result<(), ClientError> {
+    let (objects, object_bytes, before) = desk.with(|s| {
+        let image = s.image(slot);
+        let before = image.flattened.as_ref().filter(|(of, _)| of == spec).map_or(0, |(_, n)| *n);
+        let layout = &image.layout;
+        (layout.objects(image.head.overlap), layout.object_bytes(), before)
+    });
+    let at_a_time = usize::try_from(MAX_COPIED_BYTES / object_bytes).unwrap_or(1);
+    let at_a_time = at_a_time.clamp(1, AT_A_TIME);
+    let tickets = (before..objects).map(|object| desk.with(|s| s.copy_object(slot, object)));
+    let (judged, done) = (Cell::new(before), Cell::new(before));
+    let judge = |copied: Result<OpReply, ClientError>| {
+        let object = judged.replace(judged.get() + 1);
+        copied?;
+        // Behind one that failed nothing counts.
+        if done.get() == object {
+            done.set(object + 1);
+        }
+        desk.progress(done.get(), objects)?;
+        desk.with(|s| s.goes_on(slot))
+    };
+    let copied = desk.all_of(at_a_time, tickets, judge).await;
+    desk.with(|s| s.image_mut(slot).flattened = Some((spec.clone(), done.get())));
+    copied
 }
 
 /// The last snapshot that shows the parent is about to go: then the parent, which this gives, may go, too.
@@ -117,7 +129,7 @@ pub async fn detach(desk: &Desk, slot: usize, parent: &ParentSpec) -> Result<(),
 }
 
 /// A snapshot that was removed, but was kept for its clones, goes with the last of them: when that does not name it
-/// any more.
+/// any more. So does an image that was moved to the trash until then.
 pub async fn remove_if_trashed(desk: &Desk, parent: &ParentSpec) {
     match remove_trashed(desk, parent).await {
         Err(error) if error.errno != Errno::ENOENT => {
@@ -140,5 +152,6 @@ async fn remove_trashed(desk: &Desk, parent: &ParentSpec) -> Result<(), ClientEr
     let slot = Box::pin(open(desk, image, At::Head, 0)).await?;
     let removed = Box::pin(run(desk, slot, Change::SnapRemove(snap.name, snap.kind))).await;
     close(desk, slot).await;
-    removed
+    removed?;
+    Box::pin(trash::remove_parent(desk, parent)).await
 }

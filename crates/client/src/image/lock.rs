@@ -30,6 +30,9 @@ pub const NOTIFY_S: u32 = 5;
 pub const RETRY: Duration = Duration::from_secs(1);
 /// A holder that said yes lets go in this time; then it is asked again.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// What changes an image as a whole has the lock for so long before it stops as a peer wants it: one that asks again
+/// at once would else keep anything from being done. Less than [`PATIENCE`].
+pub const MIN_TURN: Duration = Duration::from_secs(1);
 /// Who closes an image tries so often to give back a lock that it may have.
 const MAX_GIVE_BACKS: u32 = 5;
 
@@ -61,7 +64,8 @@ impl Shared {
     /// ERESTART when it can stop, and a peer waits for the lock: whoever has it then is asked to go on.
     pub fn goes_on(&self, slot: usize) -> Result<(), ClientError> {
         let image = self.image(slot);
-        if image.lock_is_wanted && image.can_stop {
+        let may_stop = image.can_stop.is_some_and(|at| self.now.mono >= at);
+        if image.lock_is_wanted && may_stop {
             return Err(self.error(slot, Errno::ERESTART, "change of", "its lock is wanted"));
         }
         Ok(())
@@ -71,7 +75,7 @@ impl Shared {
     pub fn end_maintaining(&mut self, slot: usize) {
         self.touched = true;
         let image = self.image_mut(slot);
-        (image.maintaining, image.can_stop) = (false, false);
+        (image.maintaining, image.can_stop) = (false, None);
         if std::mem::take(&mut image.lock_is_wanted) {
             self.hand_over(slot);
         }
@@ -93,7 +97,7 @@ impl Shared {
 
     /// A lock that is not used may be on the header nevertheless, as an answer did not come: with a watch that lives
     /// nobody would take it away, and without one we would be shut out for it.
-    fn want_no_lock(&mut self, slot: usize) {
+    pub fn want_no_lock(&mut self, slot: usize) {
         if !self.image(slot).cookie.is_empty() {
             self.spawn_for(slot, |desk| give_back(desk, slot));
         }

@@ -1,7 +1,7 @@
 //! Changes of an image as a whole: one at a time, under the lock, announced when they are done.
 
 use super::format::SnapKind;
-use super::lock::{NOTIFY_S, RETRY};
+use super::lock::{MIN_TURN, NOTIFY_S, RETRY};
 use super::notice::Notice;
 use super::script::Desk;
 use super::state::{LockState, Shared};
@@ -42,6 +42,7 @@ pub enum Change {
 /// to go on (`Operations.cc:C_InvokeAsyncRequest`).
 pub async fn run(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientError> {
     let mut forgiven = None;
+    let began = desk.with(|s| s.now.mono);
     loop {
         if let Some(wish) = wishes::wish_of(&change) {
             match wishes::ask_holder(desk, slot, wish).await {
@@ -51,8 +52,12 @@ pub async fn run(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientE
             }
         }
         match run_here(desk, slot, change.clone()).await {
-            // Time for the peer to take the lock.
-            Err(error) if has_stopped(&error) => desk.sleep(RETRY).await,
+            Err(error) if has_stopped(&error) => {
+                desk.wait_on(slot, began)?;
+                // Time for the peer to take the lock; whoever has it then may do the rest.
+                desk.sleep(RETRY).await;
+                forgiven = wishes::error_when_done(&change);
+            }
             Err(error) if Some(error.errno) == forgiven => return Ok(()),
             result => return result,
         }
@@ -62,12 +67,22 @@ pub async fn run(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientE
 
 /// Does it.
 pub async fn run_here(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientError> {
-    refuse(desk, slot)?;
+    // What clones have left of a snapshot that was removed before is removed without a word to a journal
+    // (`DetachChildRequest.cc`).
+    let is_left = matches!(change, Change::SnapRemove(_, SnapKind::Trash(_)));
+    let refuse = || match refuse(desk, slot) {
+        Err(error) if error.errno == Errno::EOPNOTSUPP && is_left => Ok(()),
+        other => other,
+    };
+    refuse()?;
     // Once more by the header as it is under the lock.
     let done = async {
-        refuse(desk, slot)?;
+        refuse()?;
         let can_stop = matches!(change, Change::Flatten | Change::Resize { .. });
-        desk.with(|s| s.image_mut(slot).can_stop = can_stop);
+        desk.with(|s| {
+            let from = s.now.mono.after(MIN_TURN);
+            s.image_mut(slot).can_stop = can_stop.then_some(from);
+        });
         do_it(desk, slot, change).await
     };
     under_lock(desk, slot, done).await
@@ -149,15 +164,15 @@ async fn hold(desk: &Desk, slot: usize) -> Result<(), ClientError> {
 }
 
 async fn wait_to_hold(desk: &Desk, slot: usize) -> Result<(), ClientError> {
-    let failures = desk.with(|s| s.image(slot).refresh_failures.0);
+    let (failures, began) = desk.with(|s| (s.image(slot).refresh_failures.0, s.now.mono));
     loop {
-        let step = desk.until_wanted(move |s| next_step(s, slot, failures)).await?;
+        let step = desk.until_wanted(slot, began, move |s| next_step(s, slot, failures)).await?;
         match step {
             Step::Held => return Ok(()),
             Step::Failed(error) => return Err(error),
             Step::WaitForLock => {}
         }
-        let failed = desk.until_wanted(move |s| {
+        let failed = desk.until_wanted(slot, began, move |s| {
             let image = s.image_mut(slot);
             match image.lock {
                 LockState::Acquiring => None,
@@ -228,14 +243,17 @@ pub fn thaw(desk: &Desk, slot: usize) {
 #[cfg(test)]
 mod tests {
     use super::super::feature;
-    use super::super::format::ParentSpec;
+    use super::super::format::{ParentSpec, SnapInfo};
     use super::super::io::Kind;
     use super::super::notice::{AsyncId, Peer, Wish};
     use super::super::object_map::State;
+    use super::super::snapshot::AT_A_TIME;
     use super::super::stage::Stage;
     use super::*;
     use crate::outcome::Outcome;
-    use types::PoolId;
+    use std::time::Duration;
+    use types::{PoolId, UTime};
+    use wire::msg::SnapContext;
 
     #[test]
     fn a_header_that_cannot_be_read_ends_what_waits_for_it() {
@@ -300,6 +318,12 @@ mod tests {
         let read = stage.take("rbd.parent_get");
         stage.ok(read);
         hear(&mut stage, slot, Notice::RequestLock(Peer { gid: 4200, handle: 1 }));
+        for _ in 0..5 {
+            let asked = stage.asked.pop_front().expect("an object");
+            stage.ok(asked);
+        }
+        assert_eq!(stage.asked.len(), AT_A_TIME, "it has just begun, and goes on");
+        stage.pass(MIN_TURN);
         let unlock = stage.until("rbd_header.1: lock.unlock");
         let copied = stage.with(|s| s.works[&id].done);
         assert!(copied < OBJECTS / 2, "{copied} objects before the lock goes");
@@ -324,6 +348,64 @@ mod tests {
         assert!(done.take().unwrap().is_ok());
     }
 
+    /// Time that each answer takes where a client flattens an image that another writes to all the time.
+    const ANSWER: Duration = Duration::from_millis(100);
+
+    /// Flattens what krbd writes to: that does nothing for others, gives the lock away when it is asked for it, and
+    /// asks for it again at once. How it ends.
+    fn flatten_beside_krbd(patience: Option<Duration>) -> Result<(), ClientError> {
+        let (mut stage, slot) = clone();
+        stage.told.clear();
+        stage.with(|s| s.config.patience = patience);
+        let krbd = Peer { gid: 4200, handle: 1 };
+        let done = stage.script(|desk| async move { run(&desk, slot, Change::Flatten).await });
+        let mut turns = 0;
+        while done.borrow().is_none() {
+            let has_it =
+                |s: &mut Shared| s.image(slot).maintaining && !s.image(slot).lock_is_wanted;
+            if stage.with(has_it) {
+                turns += 1;
+                assert!(turns < OBJECTS, "it does not come to an end");
+                hear(&mut stage, slot, Notice::RequestLock(krbd));
+            }
+            let Some(asked) = stage.asked.pop_front() else {
+                stage.pass(RETRY);
+                continue;
+            };
+            if asked.text == "rbd_header.1: lock.unlock" {
+                stage.lock_by_another();
+            }
+            if asked.text != "notify" {
+                stage.ok(asked);
+            } else {
+                match Notice::decode(&stage.told.remove(0)).unwrap() {
+                    Notice::Wish(..) => stage.answer_notify(asked, Errno::EOPNOTSUPP.wire()),
+                    Notice::RequestLock(_) => {
+                        stage.unlock_by_another();
+                        stage.answer_notify(asked, 0);
+                        hear(&mut stage, slot, Notice::ReleasedLock(krbd));
+                    }
+                    _ => stage.ok(asked),
+                }
+            }
+            stage.pass(ANSWER);
+        }
+        assert!(turns > 1);
+        done.take().unwrap()
+    }
+
+    #[test]
+    fn a_flatten_ends_though_its_lock_is_wanted_back_at_once_each_time() {
+        flatten_beside_krbd(None).unwrap();
+    }
+
+    /// Others wait, too.
+    #[test]
+    fn who_loses_the_lock_again_and_again_gives_up_when_patience_is_over() {
+        let error = flatten_beside_krbd(Some(3 * MIN_TURN)).unwrap_err();
+        assert_eq!(error.errno, Errno::EBUSY, "{error}");
+    }
+
     /// Somebody had us flatten the image, and somebody else wants to write to it.
     #[test]
     fn who_asked_for_what_stopped_is_told_to_ask_again() {
@@ -332,6 +414,7 @@ mod tests {
         let id = AsyncId { peer, request: 7 };
         hear(&mut stage, slot, Notice::Wish(id, Wish::Flatten));
         hear(&mut stage, slot, Notice::RequestLock(Peer { gid: 4200, handle: 1 }));
+        stage.pass(MIN_TURN);
         stage.serve();
         assert_eq!(stage.with(|s| s.image(slot).lock), LockState::Unlocked);
         let stopped = Notice::AsyncComplete { id, result: Errno::ERESTART.wire() };
@@ -350,12 +433,34 @@ mod tests {
         stage.ok(read);
         assert!(stage.is_asked("DELETE"));
         hear(&mut stage, slot, Notice::RequestLock(Peer { gid: 4200, handle: 1 }));
+        stage.pass(MIN_TURN);
         while let Some(asked) = stage.asked.pop_front() {
             assert!(!asked.text.contains("set_size"), "{asked:?}");
             stage.ok(asked);
         }
         assert_eq!(stage.with(|s| s.image(slot).lock), LockState::Unlocked);
         assert_eq!(stage.with(|s| s.image(slot).frozen), 0);
+    }
+
+    #[test]
+    fn what_clones_left_of_a_snapshot_is_removed_also_where_there_is_a_journal() {
+        let mut stage = Stage::new();
+        let (id, size) = (SnapId(1), stage.header.size);
+        let (kind, timestamp) = (SnapKind::Trash("s".to_owned()), UTime::ZERO);
+        let name = "formerly s".to_owned();
+        let change = Change::SnapRemove(name.clone(), kind.clone());
+        let snap = SnapInfo { id, kind, name, size, timestamp, child_count: 0 };
+        stage.answers.push(("rbd.snapshot_get", denc::encode(&snap)));
+        stage.header.snapc = SnapContext { seq: id, snaps: [id].into_iter().collect() };
+        stage.header.features |= feature::JOURNALING;
+        let slot = stage.open();
+        let removed = stage.script(|desk| async move { run_here(&desk, slot, change).await });
+        let give_back = stage.until("DeleteSnap");
+        stage.answer(give_back, Outcome::PoolOp(Ok(None)));
+        let remove = stage.until("rbd.snapshot_remove");
+        stage.ok(remove);
+        stage.serve();
+        removed.take().unwrap().unwrap();
     }
 
     #[test]

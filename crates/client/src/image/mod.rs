@@ -96,6 +96,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
+use std::time::Duration;
 
 /// Names an open image. Never used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -209,11 +210,14 @@ pub struct ImagesConfig {
     pub max_ops: usize,
     /// Bytes of those requests, written or asked for.
     pub max_bytes: usize,
+    /// A change of an image fails with EBUSY when others have kept its lock from it for so long, as they hold it or
+    /// take it again and again. `None`: it waits.
+    pub patience: Option<Duration>,
 }
 
 impl Default for ImagesConfig {
     fn default() -> Self {
-        ImagesConfig { max_ops: 1024, max_bytes: 64 << 20 }
+        ImagesConfig { max_ops: 1024, max_bytes: 64 << 20, patience: None }
     }
 }
 

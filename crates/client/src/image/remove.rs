@@ -1,42 +1,42 @@
 //! Removing an image (`image/RemoveRequest.cc`).
 
-use super::format::{GroupSpec, ParentSpec, header_name, map_name};
+use super::format::{GroupSpec, ParentSpec, SnapKind, header_name, map_name};
 use super::header::{At, close, open};
 use super::maintain::{freeze, thaw, under_lock};
 use super::script::{Desk, remove_object, unless_missing};
-use super::{ImageName, OpenImage, journal};
+use super::state::{LockState, Snap};
+use super::{ImageName, OpenImage, journal, snapshot};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
 use crate::reply::OpReply;
 use types::{Errno, SnapId};
+use wire::msg::op_data::WatchItem;
 
-/// Removes an image that has no snapshots and that nobody else has open; also from a full pool, as that may be
+/// Removes an image that has no snapshots, but for such as were removed and no clone needs any more, and that nobody else has open; also from a full pool, as that may be
 /// how it is to get space again.
 pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
     let desk = &desk.full_try_if(true);
     let wanted = OpenImage { snap: None, read_only: false, ..spec.clone() };
     let opened = Box::pin(open(desk, wanted, At::Alone, 0)).await;
+    let object = |name: String| Object::new(spec.pool, name).in_namespace(spec.nspace.clone());
     let (id, name, parent) = match opened {
         Ok(slot) => {
-            let emptied = under_lock(desk, slot, empty(desk, slot)).await;
             let names = desk.with(|s| (s.image(slot).id.clone(), s.image(slot).name.clone()));
+            let removed = remove_open(desk, slot).await;
             close(desk, slot).await;
-            let parent = emptied?;
-            (names.0, names.1, parent)
+            (names.0, names.1, removed?)
         }
         // What an earlier removal left.
-        Err(error) if error.errno == Errno::ENOENT => match left_over(desk, &spec).await {
-            Some((id, name)) => (id, name, None),
-            None => return Err(error),
-        },
+        Err(error) if error.errno == Errno::ENOENT => {
+            let Some((id, name)) = left_over(desk, &spec).await else { return Err(error) };
+            journal::remove(desk, spec.pool, &spec.nspace, &id).await?;
+            for left in [map_name(&id, SnapId::HEAD), header_name(&id)] {
+                remove_object(desk, object(left)).await?;
+            }
+            (id, name, None)
+        }
         Err(error) => return Err(error),
     };
-    let object = |name: String| Object::new(spec.pool, name).in_namespace(spec.nspace.clone());
-    journal::remove(desk, spec.pool, &spec.nspace, &id).await?;
-    // Without the header nobody would find the rest.
-    for left in [map_name(&id, SnapId::HEAD), header_name(&id)] {
-        remove_object(desk, object(left)).await?;
-    }
     if let Some(parent) = parent {
         super::flatten::remove_if_trashed(desk, &parent).await;
     }
@@ -47,6 +47,46 @@ pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
     let directory = ObjectOp::new(object("rbd_directory".to_owned()));
     let op = directory.call("rbd", "dir_remove_image", denc::encode(&(&name, &id)));
     unless_missing(desk.op(op.as_write()).await).map(drop)
+}
+
+/// Removes an open image but for its names, under its lock: who opens it meanwhile writes nothing, which would stay
+/// for ever. What it was a clone of.
+async fn remove_open(desk: &Desk, slot: usize) -> Result<Option<ParentSpec>, ClientError> {
+    // Whoever uses it is not even asked for the lock.
+    refuse_watched(desk, slot).await?;
+    let removed = async {
+        desk.with(|s| s.image_mut(slot).removing = true);
+        let removed = remove_locked(desk, slot).await;
+        desk.with(|s| s.image_mut(slot).removing = false);
+        removed
+    };
+    under_lock(desk, slot, removed).await
+}
+
+async fn remove_locked(desk: &Desk, slot: usize) -> Result<Option<ParentSpec>, ClientError> {
+    let parent = empty(desk, slot).await?;
+    let (pool, nspace, id) = desk.with(|s| {
+        let image = s.image(slot);
+        (image.pool, image.nspace.clone(), image.id.clone())
+    });
+    journal::remove(desk, pool, &nspace, &id).await?;
+    // The lock goes with the header, and the watch: it is not to be given back, nor that to be made anew.
+    let (map, header) = desk.with(|s| {
+        let image = s.image_mut(slot);
+        (image.closing, image.lock) = (true, LockState::Unlocked);
+        image.drop_map();
+        (image.map_object(SnapId::HEAD), image.header())
+    });
+    // Without the header nobody would find the map.
+    let mut gone = remove_object(desk, map).await;
+    if gone.is_ok() {
+        gone = remove_object(desk, header).await;
+    }
+    desk.with(|s| match gone {
+        Ok(()) => s.image_mut(slot).cookie.clear(),
+        Err(_) => s.want_no_lock(slot),
+    });
+    gone.map(|()| parent)
 }
 
 /// Id and name of an image whose header is gone.
@@ -65,6 +105,17 @@ async fn left_over(desk: &Desk, spec: &OpenImage) -> Option<(String, String)> {
     let op = directory.call("rbd", "dir_get_id", denc::encode(name.as_str()));
     let found: String = desk.op(op).await.ok()?.get(0).ok()?;
     id.is_none_or(|id| *id == found).then(|| (found, name.clone()))
+}
+
+async fn refuse_watched(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    let (header, own) = desk.with(|s| (s.image(slot).header(), s.peer(slot)));
+    let watchers = desk.op(ObjectOp::new(header).list_watchers()).await?.watchers(0)?;
+    let is_own = |w: &WatchItem| (w.watcher.num, w.cookie) == (own.gid as i64, own.handle);
+    if watchers.iter().all(is_own) {
+        return Ok(());
+    }
+    let why = "somebody has it open, or did not close it in the last 30 s (see rbd status)";
+    Err(desk.with(|s| s.error(slot, Errno::EBUSY, "removing", why)))
 }
 
 /// Members of groups, and mirrored images, are named elsewhere. librbd ends the mirroring by itself, when it has come
@@ -93,24 +144,34 @@ async fn refuse_connected(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     Err(desk.with(|s| s.error(slot, errno, "removing", why)))
 }
 
+/// Removes what snapshots are left that were removed before and stayed for their clones. Where clones need one still,
+/// or users have some, the image stays (`PreRemoveRequest.cc`).
+async fn remove_left_snaps(desk: &Desk, slot: usize) -> Result<(), ClientError> {
+    let snaps = desk.with(|s| s.image(slot).head.snaps.clone());
+    let mut is_needed = false;
+    for snap in snaps {
+        match snapshot::remove(desk, slot, &snap.info.name, &snap.info.kind).await {
+            Err(error) if error.errno == Errno::EBUSY && error.reply.is_none() => is_needed = true,
+            other => unless_missing(other)?,
+        }
+    }
+    if is_needed {
+        let why = "clones need snapshots of it that were removed (see rbd children --all)";
+        return Err(desk.with(|s| s.error(slot, Errno::ENOTEMPTY, "removing", why)));
+    }
+    Ok(())
+}
+
 /// Removes everything that the image has. What it was a clone of does not know it any more.
 async fn empty(desk: &Desk, slot: usize) -> Result<Option<ParentSpec>, ClientError> {
-    let doing = "removing";
-    if desk.with(|s| !s.image(slot).head.snaps.is_empty()) {
+    let is_left = |snap: &Snap| matches!(snap.info.kind, SnapKind::Trash(_));
+    if desk.with(|s| !s.image(slot).head.snaps.iter().all(is_left)) {
         let why = "it has snapshots";
-        return Err(desk.with(|s| s.error(slot, Errno::ENOTEMPTY, doing, why)));
+        return Err(desk.with(|s| s.error(slot, Errno::ENOTEMPTY, "removing", why)));
     }
-    let header = desk.with(|s| s.image(slot).header());
-    let watchers = desk.op(ObjectOp::new(header).list_watchers()).await?.watchers(0)?;
-    let own = desk.with(|s| s.peer(slot));
-    let is_own = |w: &wire::msg::op_data::WatchItem| {
-        (w.watcher.num, w.cookie) == (own.gid as i64, own.handle)
-    };
-    if !watchers.iter().all(is_own) {
-        let why = "somebody has it open, or did not close it in the last 30 s (see rbd status)";
-        return Err(desk.with(|s| s.error(slot, Errno::EBUSY, doing, why)));
-    }
+    refuse_watched(desk, slot).await?;
     refuse_connected(desk, slot).await?;
+    remove_left_snaps(desk, slot).await?;
     freeze(desk, slot).await?;
     let size = desk.with(|s| s.image(slot).head.size);
     let trimmed = super::resize::trim(desk, slot, size, 0).await;

@@ -27,7 +27,7 @@ impl Images {
     /// The same with settings.
     pub fn with_config(seed: u64, config: ImagesConfig) -> Self {
         let make = |me: &std::rc::Weak<RefCell<Shared>>| {
-            RefCell::new(Shared::new(me.clone(), seed, config.max_ops, config.max_bytes))
+            RefCell::new(Shared::new(me.clone(), seed, config))
         };
         Images { shared: Rc::new_cyclic(make), tasks: Vec::new() }
     }
@@ -328,7 +328,7 @@ impl Images {
                 drop(s);
                 return Ok(self.fail(ended(kind, error)));
             }
-            let (max_ops, max_bytes) = (s.max_ops, s.max_bytes);
+            let ImagesConfig { max_ops, max_bytes, .. } = s.config;
             let bytes = cost(kind, len);
             let image = s.image_mut(slot);
             // One of any size may go when nothing else does.

@@ -19,7 +19,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use types::{Epoch, Errno, PoolId, SnapId};
+use types::{Epoch, Errno, Mono, PoolId, SnapId};
 
 /// Names something a script has asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -89,6 +89,24 @@ impl<T, F: FnMut(&mut Shared) -> Option<T> + Unpin> Future for Until<F> {
 
 fn canceled() -> ClientError {
     ClientError::new(Errno::ECANCELED, "a request on an image", "")
+}
+
+impl Shared {
+    fn wait_on(
+        &self,
+        request: Option<ImageRequest>,
+        slot: usize,
+        since: Mono,
+    ) -> Result<(), ClientError> {
+        if self.is_canceled(request) {
+            return Err(canceled());
+        }
+        if self.config.patience.is_some_and(|limit| self.now.mono.since(since) >= limit) {
+            let why = "others hold its lock, or take it again and again (see rbd lock ls)";
+            return Err(self.error(slot, Errno::EBUSY, "change of", why));
+        }
+        Ok(())
+    }
 }
 
 fn unexpected(outcome: &Outcome) -> ClientError {
@@ -234,20 +252,34 @@ impl Desk {
         Until { desk: self.clone(), condition }
     }
 
-    /// The same, unless the request's owner does not want it any more.
+    /// The same, as long as others are waited for.
     ///
     /// # Errors
-    /// ECANCELED when so.
+    /// Those of [`Desk::wait_on`].
     pub async fn until_wanted<T>(
         &self,
+        slot: usize,
+        since: Mono,
         mut condition: impl FnMut(&mut Shared) -> Option<T> + Unpin,
     ) -> Result<T, ClientError> {
         let request = self.request;
+        self.with(|s| {
+            let waited = s.now.mono.since(since);
+            s.config.patience.map(|limit| s.set_alarm(limit.saturating_sub(waited)))
+        });
         self.until(move |s| match condition(s) {
             Some(met) => Some(Ok(met)),
-            None => s.is_canceled(request).then(|| Err(canceled())),
+            None => s.wait_on(request, slot, since).err().map(Err),
         })
         .await
+    }
+
+    /// Whether others, who have kept an image's lock from us since then, are waited for any longer.
+    ///
+    /// # Errors
+    /// ECANCELED when the request's owner does not want it any more, EBUSY when there is no more patience.
+    pub fn wait_on(&self, slot: usize, since: Mono) -> Result<(), ClientError> {
+        self.with(|s| s.wait_on(self.request, slot, since))
     }
 
     /// Waits until the condition gives something, or for so long.

@@ -7,7 +7,7 @@ use super::notice::response;
 use super::object_map::State;
 use super::script::{Ask, Desk, Task, Ticket};
 use super::state::{Header, Route, Shared, Work};
-use super::{ImageOutcome, ImageRequest, OpenImage, feature};
+use super::{ImageOutcome, ImageRequest, ImagesConfig, OpenImage, feature};
 use crate::error::ClientError;
 use crate::op::ObjectOp;
 use crate::outcome::{Completion, NotifyResult, Outcome, RequestId};
@@ -98,9 +98,9 @@ impl Asked {
 impl Stage {
     /// An image of four objects with the default features will be found.
     pub fn new() -> Self {
-        let make = |me: &std::rc::Weak<RefCell<Shared>>| {
-            RefCell::new(Shared::new(me.clone(), 1, 100, 1 << 20))
-        };
+        let config = ImagesConfig { max_ops: 100, max_bytes: 1 << 20, patience: None };
+        let make =
+            |me: &std::rc::Weak<RefCell<Shared>>| RefCell::new(Shared::new(me.clone(), 1, config));
         let shared = Rc::new_cyclic(make);
         shared.borrow_mut().gid = 4100;
         let (size, features) = (4 << ORDER, feature::DEFAULT);
@@ -317,6 +317,11 @@ impl Stage {
         let watchers = ListWatchersOut { watchers: vec![watch] };
         self.answers.push(("lock.get_info", denc::encode(&info)));
         self.answers.push(("LIST_WATCHERS", denc::encode(&watchers)));
+    }
+
+    /// That one gives it back.
+    pub fn unlock_by_another(&mut self) {
+        self.answers.retain(|(part, _)| !["lock.get_info", "LIST_WATCHERS"].contains(part));
     }
 
     /// An OSD refuses it.

@@ -1,12 +1,12 @@
 //! Everything that images, their requests and scripts share.
 
 use super::copyup::Copyup;
-use super::format::{SnapInfo, feature};
+use super::format::{ParentSpec, SnapInfo, feature};
 use super::io::{Io, ObjReq, Then};
 use super::layout::Layout;
 use super::object_map::{ObjectMap, State};
 use super::script::{Ask, Desk, Task, Ticket};
-use super::{ImageDone, ImageOutcome, ImageRequest};
+use super::{ImageDone, ImageOutcome, ImageRequest, ImagesConfig};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
 use crate::outcome::{Outcome, RequestId};
@@ -54,7 +54,7 @@ pub struct Header {
     pub snapc: SnapContext,
     /// Oldest first.
     pub snaps: Vec<Snap>,
-    pub parent: Option<super::format::ParentSpec>,
+    pub parent: Option<ParentSpec>,
     /// How much of the parent the head shows.
     pub overlap: u64,
 }
@@ -140,8 +140,12 @@ pub struct Image {
     pub refresh_failures: (u64, Option<ClientError>),
     /// A procedure that changes the image runs.
     pub maintaining: bool,
-    /// It can be stopped and begun again, and is when a peer wants the lock.
-    pub can_stop: bool,
+    /// From then on it can be stopped and begun again, and is when a peer wants the lock.
+    pub can_stop: Option<Mono>,
+    /// Of this parent so many objects were taken over, when that was stopped: it goes on behind them.
+    pub flattened: Option<(ParentSpec, u64)>,
+    /// It is being removed: nobody else gets the lock any more.
+    pub removing: bool,
     /// Requests begun and not ended: those that write, and all.
     pub writes_running: usize,
     pub ios_running: usize,
@@ -289,8 +293,7 @@ pub struct Shared {
     pub rng: Rng,
     /// All pools of the cluster.
     pub pools: Vec<PoolId>,
-    pub max_ops: usize,
-    pub max_bytes: usize,
+    pub config: ImagesConfig,
     pub images: Slab<Image>,
     pub ios: Slab<Io>,
     pub objs: Slab<ObjReq>,
@@ -317,15 +320,14 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(me: Weak<RefCell<Shared>>, seed: u64, max_ops: usize, max_bytes: usize) -> Self {
+    pub fn new(me: Weak<RefCell<Shared>>, seed: u64, config: ImagesConfig) -> Self {
         Shared {
             me,
             now: Now::default(),
             gid: 0,
             rng: Rng::with_seed(seed),
             pools: Vec::new(),
-            max_ops,
-            max_bytes,
+            config,
             images: Slab::new(),
             ios: Slab::new(),
             objs: Slab::new(),

@@ -1,11 +1,13 @@
 //! Images that wait to be removed (`librbd/api/Trash.cc`, `trash/RemoveRequest.cc`).
 
+use super::format::{ParentSpec, header_name};
 use super::script::{Desk, unless_missing};
 use super::{OpenImage, lists, remove as images};
 use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
 use denc::{Decode, Encode};
 use std::collections::BTreeMap;
+use std::time::Duration;
 use types::{ByteString, Errno, PoolId, UTime};
 
 /// Lists the images in the trash of a pool's namespace.
@@ -48,8 +50,17 @@ pub struct Trashed {
     pub state: u8,
 }
 
-/// Images that a mirror put there leave when the mirror says so.
-const SOURCE_MIRRORING: u8 = 1;
+/// Who put an image in the trash (`TrashImageSource`).
+mod source {
+    pub const USER: u8 = 0;
+    /// Somebody who is removing it (`rbd rm`).
+    pub const REMOVING: u8 = 3;
+    /// Its clones need it: it is to be removed with the last of them (`rbd_move_parent_to_trash_on_remove`).
+    pub const USER_PARENT: u8 = 4;
+}
+
+/// Who was about to remove an image, and has it not open any more after so long, has died over it.
+const LEFT_AFTER: Duration = Duration::from_secs(600);
 
 fn call(spec: &TrashedImage, method: &str, input: impl Encode) -> ObjectOp {
     let object = Object::new(spec.pool, TRASH).in_namespace(spec.nspace.clone());
@@ -109,6 +120,25 @@ pub async fn remove(desk: &Desk, spec: TrashedImage) -> Result<(), ClientError> 
     unless_missing(desk.op(op).await).map(drop)
 }
 
+/// Removes an image that stayed in the trash only for its clones, if none is left (`DetachChildRequest.cc`).
+///
+/// # Errors
+/// ENOENT when it is not there.
+pub async fn remove_parent(desk: &Desk, parent: &ParentSpec) -> Result<(), ClientError> {
+    let (pool, nspace, id) = (parent.pool, parent.nspace.clone(), parent.image_id.clone());
+    let spec = TrashedImage { pool, nspace, id, force: false };
+    let trashed = get(desk, &spec).await?;
+    let is_over = trashed.deferment_end_time <= desk.with(|s| s.now.wall);
+    if trashed.source != source::USER_PARENT || trashed.state != state::NORMAL || !is_over {
+        return Ok(());
+    }
+    match remove(desk, spec).await {
+        // It has other snapshots.
+        Err(error) if error.errno == Errno::ENOTEMPTY => Ok(()),
+        other => other,
+    }
+}
+
 /// What is in the trash of a pool's namespace, by id.
 pub async fn list(
     desk: &Desk,
@@ -119,21 +149,41 @@ pub async fn list(
     lists::by_key(desk, object, "trash_list", usize::MAX).await
 }
 
-/// Removes everything from a trash whose time there is over. What cannot be removed is passed over, and tried
-/// again when others went: it may be what they were cloned from.
+/// Whether it is a user's, and its time in the trash is over. What mirrors and migrations have put there is theirs.
+async fn is_due(desk: &Desk, spec: &TrashedImage, trashed: &Trashed) -> bool {
+    let now = desk.with(|s| s.now.wall);
+    if trashed.deferment_end_time > now || !matches!(trashed.state, state::NORMAL | state::REMOVING)
+    {
+        return false;
+    }
+    match trashed.source {
+        source::USER | source::USER_PARENT => true,
+        source::REMOVING => {
+            trashed.deletion_time.plus(LEFT_AFTER) <= now && !is_open(desk, spec).await
+        }
+        _ => false,
+    }
+}
+
+/// Whether somebody has it open, for all that is known.
+async fn is_open(desk: &Desk, spec: &TrashedImage) -> bool {
+    let header = Object::new(spec.pool, header_name(&spec.id)).in_namespace(spec.nspace.clone());
+    match desk.op(ObjectOp::new(header).list_watchers()).await {
+        Ok(reply) => reply.watchers(0).is_ok_and(|watchers| !watchers.is_empty()),
+        Err(error) => !error.is_no_object(),
+    }
+}
+
+/// Removes everything from a trash that [is due](is_due). What cannot be removed is passed over, and tried again when
+/// others went: it may be what they were cloned from.
 pub async fn purge(desk: &Desk, pool: PoolId, nspace: ByteString) -> Result<(), ClientError> {
     loop {
-        let now = desk.with(|s| s.now.wall);
-        let listed = list(desk, pool, &nspace).await?;
-        let is_due = |trashed: &Trashed| {
-            trashed.deferment_end_time <= now
-                && trashed.source != SOURCE_MIRRORING
-                && matches!(trashed.state, state::NORMAL | state::REMOVING)
-        };
-        let due = listed.into_iter().filter(|(_, trashed)| is_due(trashed));
         let (mut some_went, mut result) = (false, Ok(()));
-        for (id, _) in due {
+        for (id, trashed) in list(desk, pool, &nspace).await? {
             let spec = TrashedImage { pool, nspace: nspace.clone(), id, force: false };
+            if !is_due(desk, &spec, &trashed).await {
+                continue;
+            }
             match remove(desk, spec).await {
                 Ok(()) => some_went = true,
                 Err(error) if error.errno == Errno::ECANCELED => return Err(error),
@@ -143,5 +193,54 @@ pub async fn purge(desk: &Desk, pool: PoolId, nspace: ByteString) -> Result<(), 
         if result.is_ok() || !some_went {
             return result;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stage::Stage;
+    use super::*;
+    use types::Mono;
+    use wire::msg::op_data::{ListWatchersOut, WatchItem};
+
+    /// Whether a purge touches an image that came to the trash so long ago.
+    fn is_touched(source: u8, ago: Duration, is_open: bool) -> bool {
+        let mut stage = Stage::new();
+        let deletion_time = UTime { sec: 1_000_000, nsec: 0 };
+        let (name, state) = ("x".to_owned(), state::NORMAL);
+        let deferment_end_time = deletion_time;
+        let trashed = Trashed { source, name, deletion_time, deferment_end_time, state };
+        let listed = BTreeMap::from([("1".to_owned(), trashed)]);
+        stage.answers.push(("rbd.trash_list", denc::encode(&listed)));
+        let addr = types::EntityAddr::default();
+        let watcher = types::EntityName { kind: types::EntityType::CLIENT, num: 4200 };
+        let watch = WatchItem { watcher, cookie: 1, timeout_s: 30, addr };
+        let watchers = if is_open { vec![watch] } else { Vec::new() };
+        stage.answers.push(("LIST_WATCHERS", denc::encode(&ListWatchersOut { watchers })));
+        stage.with(|s| {
+            let wall = deletion_time.plus(ago);
+            s.now = io::Now { mono: Mono(1), wall };
+        });
+        let (pool, nspace) = (PoolId(1), ByteString::default());
+        let purged = stage.script(|desk| async move { purge(&desk, pool, nspace).await });
+        while let Some(asked) = stage.asked.pop_front() {
+            if asked.text.contains("rbd.trash_get") {
+                return true;
+            }
+            stage.ok(asked);
+        }
+        purged.take().unwrap().unwrap();
+        false
+    }
+
+    #[test]
+    fn a_purge_takes_what_users_have_put_in_the_trash() {
+        let (now, later) = (Duration::ZERO, Duration::from_secs(3600));
+        let [user, mirroring, migration, removing, parent] = [0, 1, 2, 3, 4];
+        assert!(is_touched(user, now, true) && is_touched(parent, now, false));
+        assert!(!is_touched(mirroring, later, false) && !is_touched(migration, later, false));
+        // Somebody is at it, or was.
+        assert!(!is_touched(removing, now, false) && !is_touched(removing, later, true));
+        assert!(is_touched(removing, later, false));
     }
 }

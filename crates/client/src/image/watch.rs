@@ -51,6 +51,9 @@ impl Shared {
                 if peer == self.peer(slot) || self.image(slot).lock != LockState::Locked {
                     return Bytes::new();
                 }
+                if self.image(slot).removing {
+                    return response(Errno::EROFS.wire());
+                }
                 self.hand_over(slot);
                 response(0)
             }
@@ -65,7 +68,6 @@ impl Shared {
     }
 
     fn on_watch_lost(&mut self, slot: usize, error: &ClientError) {
-        tracing::warn!(image = self.image(slot).title(), %error, "the watch is lost");
         let image = self.image_mut(slot);
         // Notifies may have been missed.
         image.refresh_needed = true;
@@ -74,6 +76,7 @@ impl Shared {
         let is_needed = image.needs_watch();
         self.touched = true;
         if is_needed {
+            tracing::warn!(image = self.image(slot).title(), %error, "the watch is lost");
             self.spawn_for(slot, |desk| watch_anew(desk, slot));
         }
     }

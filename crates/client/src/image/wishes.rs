@@ -3,6 +3,7 @@
 //!
 //! The holder answers the notify of a [`Wish`] at once, and tells by another one how it ended. If it says
 //! nothing for [`SILENCE`] it is asked again, under the same [`AsyncId`]: it knows then that it did so already.
+//! While it does something that may take hours it does nothing else for others: they take the lock for it.
 //! When nobody answers, the wish is no holder's business (any more), and who has it takes the lock.
 
 use super::format::SnapKind;
@@ -14,7 +15,7 @@ use super::state::{LockState, Shared};
 use crate::error::{ClientError, errno_of};
 use bytes::Bytes;
 use std::time::Duration;
-use types::Errno;
+use types::{Errno, Mono};
 
 /// So many requests of peers are remembered, as they may be sent again.
 const MAX_WISHES: usize = 64;
@@ -30,6 +31,8 @@ pub struct Asked {
     progress: (u64, u64),
     /// Counts what the holder said.
     heard: u64,
+    /// When it last did, or since when it is asked.
+    heard_at: Mono,
 }
 
 /// What comes of asking the holder.
@@ -72,11 +75,13 @@ pub fn error_when_done(change: &Change) -> Option<Errno> {
 
 /// Asks whoever holds the lock, if it is somebody else, and waits until it is done.
 pub async fn ask_holder(desk: &Desk, slot: usize, wish: Wish) -> Answer {
-    let mut id = new_id(desk, slot);
+    let began = desk.with(|s| s.now.mono);
+    let mut id = new_id(desk, slot, began);
     let mut again = false;
     let answer = loop {
         // A holder may put us off for ever.
-        if let Err(error) = desk.is_wanted() {
+        let heard_at = desk.with(|s| s.image(slot).asked.get(&id).map_or(began, |a| a.heard_at));
+        if let Err(error) = desk.wait_on(slot, heard_at) {
             break Answer::Done(Err(error));
         }
         match ask_once(desk, slot, id, &wish).await {
@@ -87,7 +92,7 @@ pub async fn ask_holder(desk: &Desk, slot: usize, wish: Wish) -> Answer {
             Turn::Anew => {
                 desk.sleep(RETRY).await;
                 forget_id(desk, slot, id);
-                id = new_id(desk, slot);
+                id = new_id(desk, slot, began);
             }
         }
     };
@@ -96,11 +101,11 @@ pub async fn ask_holder(desk: &Desk, slot: usize, wish: Wish) -> Answer {
     answer
 }
 
-fn new_id(desk: &Desk, slot: usize) -> AsyncId {
+fn new_id(desk: &Desk, slot: usize, heard_at: Mono) -> AsyncId {
     desk.with(|s| {
         let request = s.new_ticket().0;
         let id = AsyncId { peer: s.peer(slot), request };
-        s.image_mut(slot).asked.insert(id, Asked::default());
+        s.image_mut(slot).asked.insert(id, Asked { heard_at, ..Asked::default() });
         id
     })
 }
@@ -187,9 +192,11 @@ impl Shared {
 
     /// Only who asked answers.
     fn heard_of(&mut self, slot: usize, id: AsyncId, note: impl FnOnce(&mut Asked)) -> Bytes {
+        let now = self.now.mono;
         let Some(asked) = self.image_mut(slot).asked.get_mut(&id) else { return Bytes::new() };
         note(asked);
         asked.heard += 1;
+        asked.heard_at = now;
         response(0)
     }
 }
@@ -205,6 +212,9 @@ impl Shared {
         if image.lock != LockState::Locked || image.closing {
             return Bytes::new();
         }
+        if image.removing {
+            return response(Errno::EROFS.wire());
+        }
         if id.peer == peer {
             return response(Errno::ERESTART.wire());
         }
@@ -217,6 +227,10 @@ impl Shared {
                 self.spawn_for(slot, |desk| async move { tell(&desk, slot, id, result).await });
             }
             return response(0);
+        }
+        // It would wait for what may take hours: the peer takes the lock for it, and that goes on afterwards.
+        if image.can_stop.is_some() && wish != Wish::Flatten {
+            return response(Errno::EOPNOTSUPP.wire());
         }
         if image.wishes.len() >= MAX_WISHES {
             image.wishes.pop_front();
@@ -289,5 +303,46 @@ mod tests {
         stage.answer_notify(ask, Errno::ERESTART.wire());
         stage.pass(RETRY);
         assert_eq!(done.take().unwrap().unwrap_err().errno, Errno::ECANCELED);
+    }
+
+    /// A holder that says it will do it later, or nothing; one that does nothing for others and keeps the lock, or
+    /// says nothing of that either.
+    #[test]
+    fn a_holder_that_does_nothing_is_not_waited_for_longer_than_patience_lasts() {
+        let later = Errno::ERESTART.wire();
+        let unknown = Errno::EOPNOTSUPP.wire();
+        let patience = Duration::from_secs(120);
+        for (to_wish, to_request) in
+            [(Some(later), None), (Some(0), None), (Some(unknown), Some(0)), (None, None)]
+        {
+            let mut stage = Stage::new();
+            let slot = stage.open();
+            stage.lock_by_another();
+            stage.with(|s| s.config.patience = Some(patience));
+            let done = stage
+                .script(|desk| async move { maintain::run(&desk, slot, Change::Flatten).await });
+            let mut waited = Duration::ZERO;
+            while done.borrow().is_none() {
+                assert!(waited <= patience + SILENCE, "{to_wish:?} {to_request:?}");
+                while let Some(asked) = stage.asked.pop_front() {
+                    let answer = match asked.text == "notify" {
+                        false => None,
+                        true => match Notice::decode(&stage.told.remove(0)).unwrap() {
+                            Notice::Wish(..) => to_wish,
+                            Notice::RequestLock(_) => to_request,
+                            _ => None,
+                        },
+                    };
+                    match answer {
+                        Some(result) => stage.answer_notify(asked, result),
+                        None => stage.ok(asked),
+                    }
+                }
+                stage.pass(RETRY);
+                waited += RETRY;
+            }
+            assert!(waited >= patience);
+            assert_eq!(done.take().unwrap().unwrap_err().errno, Errno::EBUSY);
+        }
     }
 }

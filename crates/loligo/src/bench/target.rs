@@ -154,7 +154,11 @@ impl Target {
                 Target::Objects(Objects { pool, prefix, name: String::new() })
             }
             What::Image { name } => {
-                let config = ImagesConfig { max_ops: usize::MAX, max_bytes: usize::MAX };
+                let config = ImagesConfig {
+                    max_ops: usize::MAX,
+                    max_bytes: usize::MAX,
+                    ..ImagesConfig::default()
+                };
                 let images = Images::with_config(seed, config);
                 Target::Image(Image { pool, name: name.clone(), images, open: None, asked: None })
             }

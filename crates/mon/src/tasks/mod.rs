@@ -230,13 +230,15 @@ impl Tasks {
         self.list.values().find(|task| task.running.is_some())
     }
 
-    /// What is to be done next, if nothing is being done.
+    /// What is to be done next, if nothing is being done: what was not tried yet, else what waits for the longest time.
+    /// So those that fail again and again, and take long for it, keep no other from being tried.
     pub fn due(&self, now: Now) -> Option<(u64, &TaskRecord)> {
         if self.running().is_some() {
             return None;
         }
-        let is_due = |task: &Task| task.retry_at.is_none_or(|(at, _)| at <= now.mono);
-        self.list.iter().find(|(_, task)| is_due(task)).map(|(n, task)| (*n, &task.record))
+        let since = |task: &Task| task.retry_at.map(|(at, _)| at);
+        let due = self.list.iter().filter(|(_, task)| since(task).is_none_or(|at| at <= now.mono));
+        due.min_by_key(|(n, task)| (since(task), **n)).map(|(n, task)| (*n, &task.record))
     }
 
     /// When something is due, at the earliest.
@@ -348,9 +350,13 @@ impl Cluster {
             task.attempts += 1;
             let wait = RETRY.saturating_mul(task.attempts).min(MAX_RETRY);
             task.retry_at = Some((now.mono.after(wait), now.wall.plus(wait)));
-            task.retry_message = Some(error.to_string());
-            let text = format!("{} failed, it is tried again: {error}", task.record.message);
-            return self.say(now, Severity::Warn, text);
+            let why = error.to_string();
+            let text = format!("{} failed, it is tried again: {why}", task.record.message);
+            let before = task.retry_message.replace(why);
+            if before != task.retry_message {
+                self.say(now, Severity::Warn, text);
+            }
+            return;
         }
         self.end_task(now, number, failed.flatten());
     }
@@ -375,5 +381,60 @@ impl Cluster {
             }
             self.tasks.done.push_back((number, task));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bench::Bench;
+
+    /// How long it takes to fail where a PG is inactive.
+    const TRY: Duration = Duration::from_secs(60);
+
+    fn add(bench: &mut Bench, image: &str) {
+        let (pool, nspace, image) = ("rbd".to_owned(), String::new(), image.to_owned());
+        let message = format!("Removing image rbd/{image}");
+        let spec = ImageSpec { pool, nspace, image };
+        bench.c.add_task(Action::Remove, &spec, "1", message).unwrap();
+    }
+
+    /// Tries what is due, in vain, for so long; how often each was tried.
+    fn fail_for(bench: &mut Bench, time: Duration) -> BTreeMap<u64, u32> {
+        let mut tried = BTreeMap::new();
+        let end = bench.now().mono.after(time);
+        while bench.now().mono < end {
+            match bench.c.tasks.due(bench.now()).map(|(n, _)| n) {
+                Some(number) => {
+                    bench.c.tasks.begin(bench.now(), number);
+                    *tried.entry(number).or_default() += 1;
+                    bench.pass(TRY);
+                    let (errno, what) = (Errno::ETIMEDOUT, "work".to_owned());
+                    let error = ClientError { errno, what, why: "".into(), reply: None };
+                    bench.c.task_ended(bench.now(), Err(error));
+                }
+                None => bench.pass(Duration::from_secs(1)),
+            }
+        }
+        tried
+    }
+
+    #[test]
+    fn tasks_that_fail_again_and_again_keep_no_other_from_being_tried() {
+        let mut bench = Bench::new();
+        (0..6).for_each(|n| add(&mut bench, &format!("bad{n}")));
+        fail_for(&mut bench, 30 * TRY);
+        add(&mut bench, "good");
+        let tried = fail_for(&mut bench, 15 * TRY);
+        assert!(tried.len() == 7 && tried.values().all(|n| *n >= 2), "{tried:?}");
+    }
+
+    #[test]
+    fn why_a_task_fails_is_said_once() {
+        let mut bench = Bench::new();
+        add(&mut bench, "bad");
+        assert!(fail_for(&mut bench, 10 * TRY)[&1] > 2);
+        let said = bench.c.log.last(10, Severity::Warn);
+        assert_eq!(said.iter().filter(|entry| entry.text.contains("rbd/bad")).count(), 1);
     }
 }

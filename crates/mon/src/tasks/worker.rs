@@ -2,8 +2,8 @@
 
 use crate::images::MAX_NAMES;
 use client::image::{
-    Change, ImageDone, ImageId, ImageInfo, ImageOutcome, ImageRequest, Images, OpenImage,
-    TrashedImage, feature,
+    Change, ImageDone, ImageId, ImageInfo, ImageOutcome, ImageRequest, Images, ImagesConfig,
+    OpenImage, TrashedImage, feature,
 };
 use client::{Client, ClientConfig, ClientError};
 use io::net::NetEvent;
@@ -14,6 +14,8 @@ use types::{AddrVec, ByteString, Errno, Mono, PoolId};
 
 /// A request that is not answered after so long fails, and what it belongs to: PGs may be inactive.
 const OP_TIMEOUT: Duration = Duration::from_secs(60);
+/// So long a job waits for others who have the lock of its image, and do nothing for us: then others have their turn.
+const PATIENCE: Duration = Duration::from_secs(180);
 /// Questions at a time, at most.
 const MAX_QUESTIONS: usize = 256;
 /// Who is shut out again this soon is shut out with the whole host.
@@ -139,6 +141,11 @@ fn new_client(now: Now, mon: &AddrVec, rng: &mut Rng) -> Client {
     client
 }
 
+fn new_images(rng: &mut Rng) -> Images {
+    let config = ImagesConfig { patience: Some(PATIENCE), ..ImagesConfig::default() };
+    Images::with_config(rng.u64(..), config)
+}
+
 fn is_shut_out(error: &ClientError) -> bool {
     error.errno == Errno::EBLOCKLISTED
 }
@@ -159,7 +166,7 @@ impl Worker {
         let mut rng = rng.fork();
         Worker {
             client: new_client(now, &mon, &mut rng),
-            images: Images::new(rng.u64(..)),
+            images: new_images(&mut rng),
             mon,
             rng,
             asked: BTreeMap::new(),
@@ -343,7 +350,7 @@ impl Worker {
         self.renewed_at = Some(now.mono);
         self.client.close(fx);
         self.client = new_client(now, &self.mon, &mut self.rng);
-        self.images = Images::new(self.rng.u64(..));
+        self.images = new_images(&mut self.rng);
         self.requests.clear();
         self.long.clear();
         for lane in self.busy.clone() {

@@ -2,7 +2,9 @@
 
 use super::cluster::{Cluster, PATIENCE};
 use bytes::Bytes;
-use client::image::{Change, CloneFormat, CloneImage, CreateImage, ImageOutcome, OpenImage};
+use client::image::{
+    Change, CloneFormat, CloneImage, CreateImage, ImageId, ImageOutcome, ImageRequest, OpenImage,
+};
 use client::{Object, ObjectOp};
 use std::time::Duration;
 use types::Errno;
@@ -14,7 +16,7 @@ fn image(c: &Cluster) -> CreateImage {
 }
 
 /// An image that both hosts have open.
-fn shared(seed: u64) -> (Cluster, [client::image::ImageId; 2]) {
+fn shared(seed: u64) -> (Cluster, [ImageId; 2]) {
     let mut c = Cluster::new(seed, 3, 2);
     let spec = image(&c);
     let a = c.made(0, spec);
@@ -248,10 +250,9 @@ fn a_client_that_was_cut_off_while_it_took_the_lock_is_known_to_live() {
     assert_eq!(c.read(0, a, 0, 4).unwrap(), b"mine"[..]);
 }
 
-/// It takes minutes with large images.
-#[test]
-fn the_holder_goes_on_writing_while_it_flattens_though_a_peer_wants_the_lock() {
-    let mut c = Cluster::new(21, 3, 2);
+/// A clone that both hosts have open, of which the first one has the lock and is flattening it, for a while.
+fn flattening(seed: u64) -> (Cluster, [ImageId; 2], ImageRequest) {
+    let mut c = Cluster::new(seed, 3, 2);
     let x = c.made(0, CreateImage { order: 12, ..CreateImage::new(c.pool, "x", 200 << 12) });
     c.write(0, x, 0, &[3; 200 << 12]).unwrap();
     c.change(0, x, Change::SnapCreate("s".into())).unwrap();
@@ -269,6 +270,13 @@ fn the_holder_goes_on_writing_while_it_flattens_though_a_peer_wants_the_lock() {
     c.world.set_slow_disks(slow, 50);
     let flatten = c.act(0, |now, h| h.images.change(now, &mut h.client, a, Change::Flatten));
     c.wait(PATIENCE, |c| c.hosts[0].borrow().images.progress(flatten));
+    (c, [a, b], flatten)
+}
+
+/// It takes minutes with large images.
+#[test]
+fn the_holder_goes_on_writing_while_it_flattens_though_a_peer_wants_the_lock() {
+    let (mut c, [a, b], flatten) = flattening(21);
     let lock = c.act(1, |now, h| h.images.lock(now, &mut h.client, b));
     c.pass(Duration::from_millis(20));
     c.write(0, a, 0, b"meanwhile").unwrap();
@@ -277,4 +285,49 @@ fn the_holder_goes_on_writing_while_it_flattens_though_a_peer_wants_the_lock() {
     c.done(1, lock).unwrap();
     assert!(c.info(1, b).is_locked && !c.info(0, a).is_locked);
     assert_eq!(c.read(1, b, 0, 10).unwrap(), b"meanwhile\x03"[..]);
+}
+
+/// It would wait for hours with large images.
+#[test]
+fn a_snapshot_is_made_while_the_image_is_flattened() {
+    let (mut c, [_, b], flatten) = flattening(22);
+    c.change(1, b, Change::SnapCreate("s".into())).unwrap();
+    assert!(!c.hosts[0].borrow().done.contains_key(&flatten), "it takes longer than that");
+    c.done(0, flatten).unwrap();
+    assert_eq!((c.info(1, b).overlap, c.info(1, b).snaps.len()), (0, 1));
+    let at_s = c.open(1, OpenImage::new(c.pool, "y").at_snap("s")).unwrap();
+    assert_eq!(c.read(1, at_s, 0, 200 << 12).unwrap(), [3; 200 << 12][..]);
+}
+
+/// Nobody would find it again.
+#[test]
+fn nothing_is_written_to_an_image_while_it_is_removed() {
+    let mut c = Cluster::new(23, 3, 2);
+    let spec = CreateImage { order: 12, ..CreateImage::new(c.pool, "x", 200 << 12) };
+    let x = c.made(0, spec);
+    c.write(0, x, 0, &[3; 200 << 12]).unwrap();
+    c.close(0, x);
+    let open = OpenImage::new(c.pool, "x");
+    let of = open.clone();
+    let removal = c.act(0, |now, h| h.images.remove(now, &mut h.client, of));
+    c.wait(PATIENCE, |c| c.hosts[0].borrow().images.progress(removal));
+    let b = c.open(1, open).unwrap();
+    assert!(!c.hosts[0].borrow().done.contains_key(&removal), "it takes longer than that");
+    let error = c.write(1, b, 0, b"lost").unwrap_err();
+    assert_eq!(error.errno, Errno::EROFS, "{error}");
+    c.done(0, removal).unwrap();
+    c.write(1, b, 0, b"lost").unwrap_err();
+    c.close(1, b);
+    assert_eq!(c.objects(c.pool), ["rbd_directory"]);
+}
+
+/// A virtual machine goes on.
+#[test]
+fn an_image_that_is_in_use_is_not_removed_and_keeps_its_lock() {
+    let (mut c, [a, b]) = shared(24);
+    c.close(1, b);
+    c.write(0, a, 0, b"mine").unwrap();
+    let busy = c.remove(1, OpenImage::new(c.pool, "x")).unwrap_err();
+    assert_eq!(busy.errno, Errno::EBUSY, "{busy}");
+    assert!(c.info(0, a).is_locked);
 }

@@ -6,7 +6,8 @@ use client::image::{
     Change, CloneFormat, CloneImage, ImageId, ImageInfo, ImageOutcome, OpenImage, SnapKind,
     Trashed, TrashedImage,
 };
-use client::{ClientError, Object, ObjectOp};
+use client::{ClientError, Object, ObjectOp, Outcome};
+use denc::Encoder;
 use maps::PoolFlags;
 use sim::NodeId;
 use std::time::Duration;
@@ -68,10 +69,15 @@ fn a_removed_snapshot_goes_with_its_last_clone() {
     assert!(left.iter().all(|o| ["rbd_directory", "rbd_children"].contains(&&**o)), "{left:?}");
 }
 
-/// Moves an image to the trash, until a time.
+/// Moves an image to the trash, until a time, as users do.
 fn to_trash(c: &mut Cluster, name: &str, id: &str, until_s: u32) -> Trashed {
+    to_trash_from(c, name, id, until_s, 0)
+}
+
+/// The same as others do.
+fn to_trash_from(c: &mut Cluster, name: &str, id: &str, until_s: u32, source: u8) -> Trashed {
     let trashed = Trashed {
-        source: 0,
+        source,
         name: name.to_owned(),
         deletion_time: UTime::ZERO,
         deferment_end_time: UTime { sec: until_s, nsec: 0 },
@@ -172,6 +178,107 @@ fn tasks_are_done_in_the_background() {
     c.command(0, add("remove", "image_spec", "y"));
     c.wait(PATIENCE, none);
     assert_eq!(c.objects(c.pool), ["rbd_directory"]);
+}
+
+/// Whoever took the last clone off its list did not live to remove what had stayed for it.
+fn left_by_a_clone(source: Option<u8>) -> Cluster {
+    let mut c = Cluster::new(20, 3, 1);
+    let (x, y) = clone(&mut c);
+    let (parent, child) = (c.info(0, x).id, c.info(0, y).id);
+    let snap = c.info(0, x).snaps[0].id;
+    c.change(0, x, Change::SnapRemove("s".into(), SnapKind::User)).unwrap();
+    c.close(0, x);
+    c.close(0, y);
+    if let Some(source) = source {
+        to_trash_from(&mut c, "x", &parent, 0, source);
+    }
+    let object = |id: &str| ObjectOp::new(Object::new(c.pool, format!("rbd_header.{id}")));
+    let mut e = Encoder::new();
+    e.put(&snap).section(2, 1, |e| {
+        e.put(&c.pool).put(&child).put("");
+    });
+    let detach = object(&parent).call("rbd", "child_detach", e.into_bytes());
+    let forget = object(&child).call("rbd", "parent_detach", "");
+    for op in [detach, forget] {
+        c.op(0, op.as_write()).unwrap();
+    }
+    c
+}
+
+#[test]
+fn a_removed_snapshot_that_no_clone_needs_any_more_goes_with_its_image() {
+    let mut c = left_by_a_clone(None);
+    c.remove(0, OpenImage::new(c.pool, "x")).unwrap();
+    assert!(c.objects(c.pool).iter().all(|o| o != "rbd_id.x"));
+    let mut c = left_by_a_clone(Some(0));
+    let pool = c.pool;
+    let purge = c.act(0, |now, h| h.images.purge_trash(now, &mut h.client, pool, "".into()));
+    c.done(0, purge).unwrap();
+    c.remove(0, OpenImage::new(c.pool, "y")).unwrap();
+    let left = c.objects(c.pool);
+    let lists = ["rbd_children", "rbd_directory", "rbd_trash"];
+    assert!(left.iter().all(|o| lists.contains(&&**o)), "{left:?}");
+}
+
+/// With the last clone that needed it (`rbd_move_parent_to_trash_on_remove`).
+#[test]
+fn an_image_that_stayed_in_the_trash_for_its_clones_goes_with_them() {
+    for (source, goes) in [(4, true), (0, false)] {
+        let mut c = Cluster::new(21, 3, 1);
+        let (x, y) = clone(&mut c);
+        let id = c.info(0, x).id;
+        c.change(0, x, Change::SnapRemove("s".into(), SnapKind::User)).unwrap();
+        c.close(0, x);
+        to_trash_from(&mut c, "x", &id, 0, source);
+        let parent = OpenImage::by_id(c.pool, &id);
+        let needed = c.remove(0, parent.clone()).unwrap_err();
+        assert_eq!(needed.errno, Errno::ENOTEMPTY, "{needed}");
+        c.change(0, y, Change::Flatten).unwrap();
+        assert_eq!(c.read(0, y, 0, 100_000).unwrap(), pattern(100_000, 3));
+        c.pass(Duration::from_secs(1));
+        assert_eq!(c.open(0, parent).is_err(), goes);
+    }
+}
+
+/// A client has a lock, as its cookie says, and answers nothing.
+fn lock_silently(c: &mut Cluster, id: &str) {
+    let header = Object::new(c.pool, format!("rbd_header.{id}"));
+    let of = header.clone();
+    let watch = c.act(0, |now, h| h.client.watch(now, of, 0));
+    assert!(matches!(c.plain(0, watch), Outcome::Watching(Ok(()))));
+    let list = ObjectOp::new(header.clone()).list_watchers();
+    let watchers = c.op(0, list).unwrap().watchers(0).unwrap();
+    let [watcher] = &watchers[..] else { panic!("{watchers:?}") };
+    let mut e = Encoder::new();
+    e.section(1, 1, |e| {
+        let cookie = format!("auto {}", watcher.cookie);
+        e.put("rbd_lock").put(&1u8).put(cookie.as_str()).put("internal").put("");
+        e.put(&UTime::ZERO).put(&0u8);
+    });
+    let lock = ObjectOp::new(header).call("lock", "lock", e.into_bytes());
+    c.op(0, lock.as_write()).unwrap();
+}
+
+#[test]
+fn a_task_that_waits_for_a_lock_lets_others_be_done() {
+    let mut c = Cluster::new(19, 3, 1);
+    let (x, y) = clone(&mut c);
+    let id = c.info(0, y).id;
+    c.close(0, x);
+    c.close(0, y);
+    lock_silently(&mut c, &id);
+    let z = c.made(0, small(&c, "z"));
+    c.close(0, z);
+    for (what, image) in [("flatten", "y"), ("remove", "z")] {
+        let add = format!(r#"{{"prefix":"rbd task add {what}","image_spec":"rbd/{image}"}}"#);
+        c.command(0, add);
+    }
+    c.wait(PATIENCE, |c| {
+        let list = c.command(0, r#"{"prefix":"rbd task list"}"#.to_owned());
+        let list = String::from_utf8_lossy(&list).into_owned();
+        assert!(list.contains("Flattening"), "{list}");
+        (!list.contains("Removing")).then_some(())
+    });
 }
 
 /// What the mon had begun it does again: its lock is a dead client's then.
