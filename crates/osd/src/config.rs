@@ -1,6 +1,6 @@
 //! What an OSD is told when it starts.
 
-use crate::options;
+use crate::options::{self, Limits};
 use admin::settings::{Settings, Source};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -52,9 +52,9 @@ impl OsdConfig {
         settings
     }
 
-    /// Memory for the store's caches and log: half of all.
+    /// Memory for the store's caches and log, until the mon says otherwise.
     pub fn store_bytes(&self) -> usize {
-        usize::try_from(self.settings().uint("osd_memory_target") / 2).unwrap_or(usize::MAX)
+        Limits::of(&self.settings()).store_bytes
     }
 }
 

@@ -20,8 +20,7 @@ pub const OSD: &[OptionDef] = &[
          read has what of nine sixteenths nobody else needs",
     )
     .within(32.0 * 1048576.0, MOST_MEMORY_BYTES)
-    .basic()
-    .at_start(),
+    .basic(),
     OptionDef::new(
         "osd_target_pg_log_entries_per_osd",
         Uint,
@@ -191,6 +190,8 @@ pub const OSD: &[OptionDef] = &[
 /// How much at a time. The defaults suit NVMe; tests make them small to meet every boundary.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
+    /// Memory for the store's caches and log: half of the OSD's.
+    pub store_bytes: usize,
     /// Bytes of client requests in flight, beyond which no more are received: a quarter of the OSD's
     /// memory.
     pub request_bytes: usize,
@@ -261,6 +262,7 @@ impl Limits {
         let count = |name| usize::try_from(settings.uint(name)).unwrap_or(usize::MAX);
         let seconds = |name| types::seconds(settings.float(name));
         Limits {
+            store_bytes: count("osd_memory_target") / 2,
             request_bytes: count("osd_memory_target") / 4,
             log_entries: count("osd_target_pg_log_entries_per_osd"),
             min_log_entries: count("osd_min_pg_log_entries"),

@@ -341,6 +341,7 @@ impl Daemon {
 
     fn take_over_settings(&mut self) {
         self.limits = Limits::of(&self.admin.settings);
+        self.store.set_memory(self.limits.store_bytes);
         self.places.set_number(self.limits.max_backfills);
         self.pacer.set_share(self.limits.recovery_share);
         self.limit_receiving();
