@@ -5,6 +5,7 @@
 //! * [`answer`]: what a command answers, and how it stands on the wire in each format;
 //! * [`json`], [`table`], [`units`]: Ceph's JSON, its plain tables, its bytes and durations;
 //! * [`settings`]: options with types, bounds and sources, and the reason for each value;
+//! * [`options`]: the options of OSDs;
 //! * [`perf`]: the shapes of `perf dump` and `perf schema`;
 //! * [`server`]: the admin socket, without I/O;
 //! * [`common`]: the commands every daemon has there.
@@ -15,6 +16,7 @@ pub mod answer;
 pub mod command;
 pub mod common;
 pub mod json;
+pub mod options;
 pub mod perf;
 pub mod server;
 pub mod settings;

@@ -88,7 +88,7 @@ impl Level {
 }
 
 /// An option.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OptionDef {
     /// Its name; unit last.
     pub name: &'static str,
@@ -241,6 +241,11 @@ impl OptionDef {
 
     fn default_json(&self) -> Value {
         self.parse(self.default).map_or(Value::Null, |v| v.json(self.kind))
+    }
+
+    /// Its default, as a value is printed. `None`: it is no value of the option.
+    pub fn show_default(&self) -> Option<String> {
+        Some(self.parse(self.default).ok()?.show(self.kind))
     }
 
     /// The answer to `config help` in JSON.
@@ -453,19 +458,21 @@ impl Settings {
     }
 
     /// Everything a source wants, in place of what it wanted before: what a CONFIG message says.
-    /// Options that do not exist or values that are none are left out; they are given back with
+    /// Options that do not exist or values that are none are left out; their names are given back with
     /// the reason. Answers the names whose value changed, too.
     pub fn replace(
         &mut self,
         source: Source,
         wishes: &BTreeMap<String, String>,
-    ) -> (Vec<&'static str>, Vec<SettingError>) {
+    ) -> (Vec<&'static str>, Vec<(String, SettingError)>) {
         let before: Vec<_> = self.entries.values().map(|e| e.now().1.clone()).collect();
         let names: Vec<&'static str> = self.entries.keys().copied().collect();
         for name in &names {
             self.unset(source, name);
         }
-        let refused = wishes.iter().filter_map(|(name, text)| self.set(source, name, text).err());
+        let refused = wishes.iter().filter_map(|(name, text)| {
+            self.set(source, name, text).err().map(|why| (name.clone(), why))
+        });
         let refused = refused.collect();
         let after = self.entries.values().map(|e| &e.now().1);
         let changed = names.iter().zip(before.iter().zip(after));

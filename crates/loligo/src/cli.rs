@@ -287,7 +287,7 @@ pub struct OsdRun {
     #[arg(long, value_name = "IP:PORT", value_parser = reachable)]
     pub cluster_addr: Option<SocketAddr>,
 
-    /// Memory for everything it keeps
+    /// Memory for everything it keeps, unless `ceph config set osd osd_memory_target` says otherwise
     #[arg(long, value_name = "SIZE", default_value = "512M")]
     pub memory: Bytes,
 

@@ -1,6 +1,6 @@
 //! What an OSD is told when it starts.
 
-use crate::options;
+use crate::options::Limits;
 use admin::settings::{Settings, Source};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub struct OsdConfig {
     pub cluster_net: SocketAddr,
     /// The admin socket, if there is to be one.
     pub admin_socket: Option<PathBuf>,
-    /// Options from the configuration file and the command line, see [`options::OSD`].
+    /// Options from the configuration file and the command line, see [`known_settings`].
     pub options: BTreeMap<String, String>,
     /// Where it stands, as CRUSH types and names.
     pub location: Vec<(String, String)>,
@@ -40,7 +40,7 @@ impl OsdConfig {
     /// The options with what this configuration says of them. An option that is none of the OSD's is
     /// passed over: the file is shared by everybody.
     pub fn settings(&self) -> Settings {
-        let mut settings = Settings::new([options::OSD, crate::scrub::OPTIONS]);
+        let mut settings = known_settings();
         for (name, value) in &self.options {
             if settings.def(name).is_none() {
                 continue;
@@ -52,10 +52,15 @@ impl OsdConfig {
         settings
     }
 
-    /// Memory for the store's caches and log: half of all.
+    /// Memory for the store's caches and log, until the mon says otherwise.
     pub fn store_bytes(&self) -> usize {
-        usize::try_from(self.settings().uint("osd_memory_target") / 2).unwrap_or(usize::MAX)
+        Limits::of(&self.settings()).store_bytes
     }
+}
+
+/// The options that an OSD has.
+pub fn known_settings() -> Settings {
+    Settings::new([admin::options::OSD])
 }
 
 /// How often reports go to the mon when nothing happens, in seconds (`osd_mon_report_interval`).

@@ -76,7 +76,7 @@ mod write;
 mod write_room;
 
 pub use boot::{EXIT_CANNOT_LISTEN, EXIT_REPAIR, EXIT_RESTART, EXIT_WRONG_STORE};
-pub use config::OsdConfig;
+pub use config::{OsdConfig, known_settings};
 
 use daemon::Daemon;
 use io::{Core, Effects, Event, Now, Rng};

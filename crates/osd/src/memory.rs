@@ -1,6 +1,6 @@
 //! The memory of the process, kept to `osd_memory_target`.
 //!
-//! Half of it is the store's ([`crate::OsdConfig::store_bytes`]). Blocks that clients read may take an eighth
+//! Half of it is the store's ([`crate::options::Limits::store_bytes`]), also when it changes. Blocks that clients read may take an eighth
 //! beyond that, less all buffers for disk and network, which a burst of long reads makes 130 MiB more within
 //! a second: logs of PGs, sessions and what the allocator holds back do with the rest. When all takes more
 //! than three quarters, blocks give way by as much as is more, for a while. By no more: what they free the

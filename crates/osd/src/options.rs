@@ -1,196 +1,14 @@
-//! Options of the OSD, by Ceph's names where they exist.
+//! What the options of the OSD ([`admin::options::OSD`]) come to.
 
 use crate::scrub::ScrubSettings;
-use admin::settings::{MOST_SECONDS, OptionDef, OptionKind, Settings};
+use admin::settings::Settings;
 use std::time::Duration;
-
-use OptionKind::{Bool, Float, Secs, Size, Str, Uint};
-
-/// More memory than machines have; multiples of it still fit 64 bits.
-const MOST_MEMORY_BYTES: f64 = (64u64 << 40) as f64;
-
-/// The options this OSD heeds.
-pub const OSD: &[OptionDef] = &[
-    admin::common::ASSERT,
-    OptionDef::new(
-        "osd_memory_target",
-        Size,
-        "512M",
-        "memory the OSD may use: half for the store, a quarter for requests in flight; data that was \
-         read has what of nine sixteenths nobody else needs",
-    )
-    .within(32.0 * 1048576.0, MOST_MEMORY_BYTES)
-    .basic()
-    .at_start(),
-    OptionDef::new(
-        "osd_target_pg_log_entries_per_osd",
-        Uint,
-        "200000",
-        "entries of all PG logs together",
-    )
-    .at_least(1.0),
-    OptionDef::new("osd_min_pg_log_entries", Uint, "250", "no PG's log is trimmed below this")
-        .at_least(1.0),
-    OptionDef::new("osd_pg_log_trim_min", Uint, "64", "log entries that are trimmed at once")
-        .at_least(1.0),
-    OptionDef::new(
-        "osd_recovery_max_active",
-        Uint,
-        "16",
-        "objects that are pulled or pushed at the same time",
-    )
-    .within(1.0, 4096.0),
-    OptionDef::new(
-        "osd_recovery_share",
-        Float,
-        "0.2",
-        "share of the OSD's time that recovery may take while clients are at work; without clients it \
-         takes all",
-    )
-    .within(0.01, 1.0)
-    .basic(),
-    OptionDef::new(
-        "osd_max_backfills",
-        Uint,
-        "2",
-        "PGs that recover or are filled at the same time: so many that the OSD leads, and so many that \
-         get objects here",
-    )
-    .within(1.0, 1024.0)
-    .basic(),
-    // In small extents it all goes through the receiver's log.
-    OptionDef::new("osd_recovery_max_chunk", Size, "8M", "data of one push message")
-        .within(4096.0, 12582912.0),
-    OptionDef::new(
-        "osd_recovery_read_cost",
-        Size,
-        "32K",
-        "so much a disk reads in one piece while it does one read more: when what was changed of an object \
-         costs more than the whole, the whole is sent",
-    )
-    .within(0.0, 67108864.0),
-    // It must fit into the smallest log.
-    OptionDef::new("osd_recovery_max_omap_chunk", Size, "512K", "omap bytes of one push message")
-        .within(16.0, 67108864.0)
-        .dev(),
-    OptionDef::new(
-        "osd_recovery_max_omap_entries_per_chunk",
-        Uint,
-        "8096",
-        "omap entries of one push message",
-    )
-    .at_least(1.0),
-    OptionDef::new("osd_backfill_scan_max", Uint, "512", "objects a backfill compares at once")
-        .within(2.0, 65536.0),
-    OptionDef::new(
-        "osd_target_transaction_size",
-        Uint,
-        "64",
-        "objects removed in one transaction when a whole PG goes",
-    )
-    .within(1.0, 4096.0),
-    OptionDef::new(
-        "osd_max_trimming_pgs",
-        Uint,
-        "2",
-        "PGs that free what removed snapshots held, at the same time",
-    )
-    .within(1.0, 1024.0),
-    OptionDef::new(
-        "osd_pg_max_concurrent_snap_trims",
-        Uint,
-        "2",
-        "objects that a PG trims at the same time",
-    )
-    .within(1.0, 1024.0),
-    OptionDef::new(
-        "osd_bench_small_size_max_iops",
-        Uint,
-        "100",
-        "writes below 1 MiB that `ceph tell osd.N bench` may make in a second of `osd_bench_duration`",
-    ),
-    OptionDef::new(
-        "osd_bench_large_size_max_throughput",
-        Size,
-        "100M",
-        "bytes of larger writes that it may write in a second of `osd_bench_duration`",
-    ),
-    OptionDef::new("osd_bench_max_block_size", Size, "64M", "bytes of its largest write")
-        .within(1.0, 67108864.0),
-    OptionDef::new("osd_bench_duration", Uint, "30", "seconds for which it may write"),
-    OptionDef::new("osd_op_history_size", Uint, "20", "ended requests that are kept to be shown")
-        .within(0.0, 10_000.0),
-    OptionDef::new("osd_op_history_duration", Secs, "600", "for how long they are shown"),
-    OptionDef::new(
-        "osd_op_history_slow_op_size",
-        Uint,
-        "20",
-        "slow requests that are kept to be shown",
-    )
-    .within(0.0, 10_000.0),
-    OptionDef::new(
-        "osd_op_history_slow_op_threshold",
-        Float,
-        "10",
-        "a request is kept as slow from so many seconds on",
-    )
-    .within(0.0, MOST_SECONDS),
-    OptionDef::new(
-        "osd_op_complaint_time",
-        Float,
-        "30",
-        "a request counts as blocked from so many seconds on",
-    )
-    .within(0.0, MOST_SECONDS),
-    OptionDef::new(
-        "osd_failsafe_full_ratio",
-        Float,
-        "0.97",
-        "an OSD that is as full as this counts as full, whatever 'ceph osd set-full-ratio' says",
-    )
-    .within(0.1, 1.0),
-    OptionDef::new(
-        "bluestore_default_buffered_read",
-        Bool,
-        "true",
-        "keep in memory what clients read, if they do not say that they read it once",
-    ),
-    OptionDef::new(
-        "bdev_enable_discard",
-        Bool,
-        "false",
-        "tell the disk which space is free; a store in a file keeps the file's blocks, so that a full \
-         file system never stops it",
-    )
-    .basic(),
-    OptionDef::new(
-        "osd_heartbeat_interval",
-        Float,
-        "1",
-        "how often other OSDs are asked whether they are there, in seconds",
-    )
-    .within(0.1, 60.0),
-    OptionDef::new(
-        "osd_heartbeat_grace",
-        Float,
-        "3",
-        "an OSD that does not answer for so many seconds is reported to the mon as failed",
-    )
-    .within(0.5, 3600.0)
-    .basic(),
-    OptionDef::new(
-        "osd_heartbeat_min_peers",
-        Uint,
-        "10",
-        "other OSDs that are asked at least, beside those with the same PGs",
-    )
-    .within(1.0, 1000.0),
-    OptionDef::new("osd_objectstore", Str, "loligo", "the kind of store").at_start(),
-];
 
 /// How much at a time. The defaults suit NVMe; tests make them small to meet every boundary.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
+    /// Memory for the store's caches and log: half of the OSD's.
+    pub store_bytes: usize,
     /// Bytes of client requests in flight, beyond which no more are received: a quarter of the OSD's
     /// memory.
     pub request_bytes: usize,
@@ -261,6 +79,7 @@ impl Limits {
         let count = |name| usize::try_from(settings.uint(name)).unwrap_or(usize::MAX);
         let seconds = |name| types::seconds(settings.float(name));
         Limits {
+            store_bytes: count("osd_memory_target") / 2,
             request_bytes: count("osd_memory_target") / 4,
             log_entries: count("osd_target_pg_log_entries_per_osd"),
             min_log_entries: count("osd_min_pg_log_entries"),

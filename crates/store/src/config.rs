@@ -44,6 +44,8 @@ pub struct Devices {
 /// what operations in flight hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// Memory that the caches, the log and the memtables may take together, about; see [`Config::set_memory`].
+    pub memory_bytes: usize,
     /// Memory for tree nodes.
     pub page_cache_bytes: usize,
     /// Memory for rows of extents that were used last, beside the nodes that they are in: a row found there
@@ -96,13 +98,14 @@ impl Default for Config {
 impl Config {
     /// Settings for a store that may use about this much memory.
     pub fn for_memory(bytes: usize) -> Self {
-        Config {
-            page_cache_bytes: bytes / 2 - bytes / 16,
-            shard_cache_bytes: bytes / 16,
-            outline_bytes: bytes / 16 * 15,
+        let mut config = Config {
+            memory_bytes: 0,
+            page_cache_bytes: 0,
+            shard_cache_bytes: 0,
+            outline_bytes: 0,
             block_cache_bytes: usize::MAX,
-            wal_cache_bytes: bytes / 4,
-            memtable_bytes: bytes / 4,
+            wal_cache_bytes: 0,
+            memtable_bytes: 0,
             wal_bytes: 1 << 30,
             small_write_bytes: 64 << 10,
             wal_inflight_batches: 4,
@@ -113,7 +116,19 @@ impl Config {
             discard: false,
             checkpoint_interval_ms: 30_000,
             mark_interval_ms: 50,
-        }
+        };
+        config.set_memory(bytes);
+        config
+    }
+
+    /// Divides about this much memory among all that takes some.
+    pub fn set_memory(&mut self, bytes: usize) {
+        self.memory_bytes = bytes;
+        self.page_cache_bytes = bytes / 2 - bytes / 16;
+        self.shard_cache_bytes = bytes / 16;
+        self.outline_bytes = bytes / 16 * 15;
+        self.wal_cache_bytes = bytes / 4;
+        self.memtable_bytes = bytes / 4;
     }
 }
 

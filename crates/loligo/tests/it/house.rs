@@ -2,7 +2,7 @@
 //! `unsafe` may stand.
 
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -119,14 +119,4 @@ fn unsafe_is_in_one_crate_only() {
     assert!(found.is_empty(), "{found:?}");
     let lints = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     assert!(lints.contains(&format!("{word}_code = \"forbid\"")));
-}
-
-/// What an OSD heeds, `ceph config set` must know: the mon refuses other names.
-#[test]
-fn the_mon_knows_the_options_of_osds() {
-    let known = include_str!("../../../mon/src/options/known.tsv");
-    let names: BTreeSet<&str> = known.lines().filter_map(|l| l.split('\t').next()).collect();
-    let unknown: Vec<&str> =
-        osd::options::OSD.iter().map(|def| def.name).filter(|n| !names.contains(n)).collect();
-    assert!(unknown.is_empty(), "{unknown:?}");
 }

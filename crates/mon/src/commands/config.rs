@@ -9,6 +9,7 @@ use super::config_who::{
 };
 use super::{Call, CommandDef, Reply, read, write};
 use crate::cluster::Cluster;
+use crate::options::unheeded;
 use crate::session::Session;
 use crate::state::{ConfigChange, ConfigDiff};
 use crate::store::keys;
@@ -94,8 +95,7 @@ impl Cluster {
 
     /// The value of an option that nobody has set.
     pub fn default_of(&self, name: &str) -> Option<String> {
-        let def = self.known.get(name)?;
-        Some(def.parse(def.default).ok()?.show(def.kind))
+        self.known.get(name)?.show_default()
     }
 
     /// The newest version of the configuration: as many changes, and the empty one.
@@ -141,12 +141,12 @@ fn set(c: &mut Cluster, call: &Call) -> Reply {
         }
     };
     let who = new_section(c, &who).ok_or_else(|| unrecognized(&who))?;
-    if c.state.config.get(&who).and_then(|of| of.get(&name)) == Some(&text) {
-        return Ok(Answer::ok());
+    if c.state.config.get(&who).and_then(|of| of.get(&name)) != Some(&text) {
+        let change = c.put_config(&who, &name, Some(&text));
+        c.log_config(call, String::new(), vec![change]);
     }
-    let change = c.put_config(&who, &name, Some(&text));
-    c.log_config(call, String::new(), vec![change]);
-    Ok(Answer::ok())
+    let kind = parse_who(&who).map_or("", |who| who.kind);
+    Ok(unheeded(kind, &name).map_or_else(Answer::ok, Answer::message))
 }
 
 fn unrecognized(who: &str) -> CommandError {
@@ -188,8 +188,9 @@ fn get(c: &Cluster, call: &Call) -> Reply {
         return Ok(Answer::text(format_args!("{}\n", c.state.fsid)));
     }
     let value = all.get(&key).map(|(value, _)| value.clone()).or_else(|| c.default_of(&key));
+    let note = unheeded(good.map_or("", |who| who.kind), &key).unwrap_or_default();
     match value {
-        Some(value) => Ok(Answer::text(format_args!("{value}\n"))),
+        Some(value) => Ok(Answer::text(format_args!("{value}\n")).with_message(note)),
         None => Err(CommandError::not_found(format_args!("unrecognized key '{key}'"))),
     }
 }

@@ -1,11 +1,13 @@
 //! `config show`: what options daemons really have, wherever they were set.
 //!
-//! OSDs report theirs (`peer::OptionSaid`); the mon, which is the mgr as well, knows its own.
+//! OSDs report theirs (`peer::OptionSaid`); the mon, which is the mgr as well, knows its own. What nobody has said
+//! anything of is at its default, if the daemon has such an option at all.
 //! Ceph's form of it is in `mgr/DaemonServer.cc`.
 
 use super::config::normal;
 use super::{Call, CommandDef, Reply, read};
 use crate::cluster::Cluster;
+use crate::options::of_daemons;
 use admin::{Align, Answer, CommandError, TextTable};
 use peer::OptionSaid;
 use serde_json::{Value, json};
@@ -60,12 +62,21 @@ fn options(c: &Cluster, call: &Call) -> Result<BTreeMap<String, Said>, CommandEr
         .ok_or_else(|| CommandError::not_found(format_args!("no config state for daemon {who}")))
 }
 
+/// The options that the daemon has, at their defaults.
+fn defaults(call: &Call) -> impl Iterator<Item = (&'static str, String)> {
+    let who = call.args.text("who");
+    let kind = who.split('.').next().unwrap_or_default();
+    let all = of_daemons(kind).unwrap_or_default().iter();
+    all.filter_map(|def| Some((def.name, def.show_default()?)))
+}
+
 fn show(c: &Cluster, call: &Call) -> Reply {
     let options = options(c, call)?;
     let Some(key) = call.args.str("key") else { return Ok(listing(call, &options)) };
     let key = normal(&key);
     let said = options.get(&key).and_then(|said| said.last()).map(|(_, value)| value.clone());
-    match said.or_else(|| c.default_of(&key)) {
+    let default = || defaults(call).find(|(name, _)| *name == key).map(|(_, value)| value);
+    match said.or_else(default) {
         Some(value) => Ok(Answer::text(format_args!("{value}\n"))),
         None => Err(CommandError::not_found(format_args!("unrecognized key '{key}'"))),
     }
@@ -73,11 +84,8 @@ fn show(c: &Cluster, call: &Call) -> Reply {
 
 fn show_with_defaults(c: &Cluster, call: &Call) -> Reply {
     let said = options(c, call)?;
-    let default = |name: &str| {
-        let value = c.default_of(name).unwrap_or_default();
-        (name.to_owned(), vec![("default".to_owned(), value)])
-    };
-    let mut all: BTreeMap<String, Said> = c.known.names().map(default).collect();
+    let default = |(name, value): (&str, _)| (name.to_owned(), vec![("default".to_owned(), value)]);
+    let mut all: BTreeMap<String, Said> = defaults(call).map(default).collect();
     all.extend(said);
     Ok(listing(call, &all))
 }

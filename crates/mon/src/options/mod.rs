@@ -1,9 +1,11 @@
 //! Options: those this mon heeds itself ([`MON`]), and all names that `ceph config set` knows.
 //!
-//! `known.tsv` lists the options of Ceph's daemons and clients that may stand in the configuration
-//! database: name, type, level, default, least and largest value, whether a change needs no
-//! restart. The mon hands them on; clients and OSDs judge what they mean.
+//! What our daemons heed is defined once, with defaults and bounds: here, and for OSDs in [`admin::options`].
+//! `known.tsv` lists what else may stand in the configuration database, the options of Ceph's clients, and of its
+//! daemons those that ours have not: name, type, level, default, least and largest value, whether a change needs
+//! no restart. The mon hands them on; clients judge what they mean.
 
+use admin::options::OSD;
 use admin::settings::{Level, MOST_SECONDS, OptionDef, OptionKind};
 use std::collections::BTreeMap;
 
@@ -117,14 +119,7 @@ pub(crate) const MON: &[OptionDef] = &[
         "900",
         "an OSD that has not reported for so long is marked down",
     ),
-    OptionDef::new(
-        "osd_heartbeat_grace",
-        Float,
-        "3",
-        "an OSD that others have not heard from for so many seconds is marked down",
-    )
-    .within(0.5, 3600.0)
-    .basic(),
+    admin::options::HEARTBEAT_GRACE,
     OptionDef::new(
         "mon_osd_min_down_reporters",
         Uint,
@@ -267,20 +262,8 @@ pub(crate) const MON: &[OptionDef] = &[
          never",
     )
     .within(0.0, 1000.0),
-    OptionDef::new(
-        "osd_scrub_max_interval",
-        Float,
-        "604800",
-        "a scrub is late when the last one was so long ago, in seconds",
-    )
-    .within(0.0, MOST_SECONDS),
-    OptionDef::new(
-        "osd_deep_scrub_interval",
-        Float,
-        "604800",
-        "a PG is scrubbed deeply so often, in seconds",
-    )
-    .within(0.0, MOST_SECONDS),
+    admin::options::SCRUB_MAX_INTERVAL,
+    admin::options::DEEP_SCRUB_INTERVAL,
     OptionDef::new("mon_health_max_detail", Uint, "50", "lines of detail of one health alert"),
     OptionDef::new(
         "mon_warn_on_pool_no_app",
@@ -361,6 +344,37 @@ pub(crate) const MON: &[OptionDef] = &[
     ),
 ];
 
+/// The options that daemons of some kind heed; there are none of other kinds than ours. `None`: they are no daemons
+/// of ours, but clients, who may know others than we do.
+pub(crate) fn of_daemons(kind: &str) -> Option<&'static [OptionDef]> {
+    match kind {
+        "mon" | "mgr" => Some(MON),
+        "osd" => Some(OSD),
+        "mds" => Some(&[]),
+        _ => None,
+    }
+}
+
+/// What to say of an option that those do not heed whom it is set for: a kind of daemon, or (empty) everybody.
+pub(crate) fn unheeded(kind: &str, name: &str) -> Option<String> {
+    let heed = |kind| of_daemons(kind).is_none_or(|all| all.iter().any(|def| def.name == name));
+    let whom = match kind {
+        "" if !is_of_daemons(name) || heed("mon") || heed("osd") => return None,
+        kind if !kind.is_empty() && heed(kind) => return None,
+        "" => "daemon",
+        "osd" => "OSD",
+        kind => kind,
+    };
+    let what = "whatever it is set to changes nothing there";
+    Some(format!("no {whom} of this cluster heeds '{name}': {what}"))
+}
+
+/// Whether an option is one of Ceph's daemons only, by its name.
+fn is_of_daemons(name: &str) -> bool {
+    let begins = |start: &str| name.starts_with(start);
+    ["mds_", "mgr/", "mon_", "osd_"].into_iter().any(begins) && !begins("mon_client_")
+}
+
 /// Every option that may stand in the configuration database.
 #[derive(Debug)]
 pub(crate) struct Known {
@@ -372,7 +386,7 @@ impl Known {
     pub fn new() -> Self {
         let mut by_name: BTreeMap<_, _> =
             KNOWN.lines().filter_map(parse).map(|def| (def.name, def)).collect();
-        by_name.extend(MON.iter().map(|def| (def.name, *def)));
+        by_name.extend(OSD.iter().chain(MON).map(|def| (def.name, *def)));
         Known { by_name }
     }
 
@@ -412,7 +426,10 @@ fn parse(line: &'static str) -> Option<OptionDef> {
         default,
         min: min.parse().ok(),
         max: max.parse().ok(),
-        description: "an option of Ceph's daemons or clients; see Ceph's manual",
+        description: match is_of_daemons(name) {
+            true => "an option of Ceph's daemons that no daemon of this cluster heeds",
+            false => "an option of Ceph's clients; see Ceph's manual",
+        },
         level: match level {
             "basic" => Level::Basic,
             "dev" => Level::Dev,
@@ -425,11 +442,31 @@ fn parse(line: &'static str) -> Option<OptionDef> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
+
+    /// All that the mon says of an option comes from its definition.
+    #[test]
+    fn the_mon_takes_the_options_of_osds_for_what_osds_take_them_for() {
+        let (known, of_osds) = (Known::new(), osd::known_settings());
+        assert!(of_osds.defs().count() > 50);
+        for def in of_osds.defs() {
+            assert_eq!(known.get(def.name).as_ref(), Some(def));
+        }
+        let names: BTreeSet<&str> = OSD.iter().map(|def| def.name).collect();
+        assert!(of_osds.defs().map(|def| def.name).eq(names), "it has these and no others");
+        for def in MON.iter().filter(|def| of_osds.def(def.name).is_some()) {
+            assert_eq!(of_osds.def(def.name), Some(def), "both have it");
+        }
+    }
 
     #[test]
     fn every_known_option_can_be_read_and_takes_its_default() {
         assert_eq!(KNOWN.lines().filter_map(parse).count(), KNOWN.lines().count());
         let known = Known::new();
+        let ours = OSD.iter().chain(MON).map(|def| def.name).collect::<BTreeSet<_>>();
+        let others = KNOWN.lines().filter_map(parse).map(|def| def.name);
+        assert!(others.clone().all(|name| !ours.contains(name)), "each is defined once");
+        assert_eq!(known.names().count(), ours.len() + others.count());
         for name in known.names() {
             let def = known.get(name).unwrap();
             assert!(def.parse(def.default).is_ok(), "{name} = {:?}", def.default);

@@ -1,8 +1,9 @@
 //! What an operator asks the OSD: the admin socket (`ceph daemon`) and `ceph tell`.
 //!
-//! Both ways lead to one table of commands. What the mon says of options comes here too.
+//! Both ways lead to one table of commands.
 
 mod pg_query;
+mod told;
 
 use crate::config::OsdConfig;
 use crate::daemon::{Daemon, Life};
@@ -20,9 +21,10 @@ use io::{Effects, Now};
 use pg::scrub::Kind;
 use serde_json::{Value, json};
 use std::rc::Rc;
+use told::PassedOver;
 use types::{Mono, PgId};
 use wire::LinkId;
-use wire::msg::{MCommand, MCommandReply, MConfig, Message, Payload};
+use wire::msg::{MCommand, MCommandReply, Message, Payload};
 
 /// A command.
 #[derive(Clone, Copy, Debug)]
@@ -197,6 +199,7 @@ const OWN: &[Def<Handler>] = &[
 pub struct Admin {
     server: Option<AdminServer>,
     pub settings: Settings,
+    passed_over: PassedOver,
     resets: Resets,
     table: Rc<CommandTable<Handler>>,
 }
@@ -209,6 +212,7 @@ impl Admin {
         Admin {
             server: cfg.admin_socket.clone().map(|path| AdminServer::new(ADMIN, path)),
             settings: cfg.settings(),
+            passed_over: PassedOver::default(),
             resets: Resets::default(),
             table: Rc::new(table),
         }
@@ -341,22 +345,10 @@ impl Daemon {
 
     fn take_over_settings(&mut self) {
         self.limits = Limits::of(&self.admin.settings);
+        self.store.set_memory(self.limits.store_bytes);
         self.places.set_number(self.limits.max_backfills);
         self.pacer.set_share(self.limits.recovery_share);
         self.limit_receiving();
-    }
-
-    /// The mon says what the cluster's configuration database has for us.
-    pub(crate) fn apply_mon_config(&mut self, m: &MConfig) {
-        let (changed, refused) = self.admin.settings.replace(Source::Mon, &m.config);
-        for name in changed {
-            let value = self.admin.settings.show(name).unwrap_or_default();
-            tracing::info!("osd.{}: {name} is now {value}", self.cfg.id);
-        }
-        for why in refused {
-            tracing::debug!("osd.{}: an option from the mon is passed over: {why}", self.cfg.id);
-        }
-        self.take_over_settings();
     }
 
     fn inject_args(&mut self, args: &Args) -> Result<Answer, CommandError> {

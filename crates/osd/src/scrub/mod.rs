@@ -21,7 +21,7 @@ mod scan;
 mod show;
 
 pub(crate) use list::list_wrong;
-pub use options::{OPTIONS, ScrubSettings};
+pub use options::ScrubSettings;
 
 use crate::daemon::Daemon;
 use crate::host::PgHost;

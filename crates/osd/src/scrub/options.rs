@@ -1,112 +1,11 @@
-//! Options of scrub, by Ceph's names and with its defaults, unless said otherwise.
+//! What the options of scrub come to.
 
-use admin::settings::{MOST_SECONDS, OptionDef, OptionKind, Settings};
+use admin::settings::Settings;
 use maps::PgPool;
 use pg::scrub::Intervals;
 use std::time::Duration;
 use store::ScrubLimits;
 use types::UTime;
-
-use OptionKind::{Bool, Float, Size, Uint};
-
-/// The options.
-pub const OPTIONS: &[OptionDef] = &[
-    OptionDef::new("osd_max_scrubs", Uint, "1", "scrubs that an OSD takes part in")
-        .within(1.0, 64.0),
-    OptionDef::new(
-        "osd_scrub_during_recovery",
-        Bool,
-        "false",
-        "scrubs that are due begin while this OSD recovers PGs",
-    ),
-    OptionDef::new(
-        "osd_scrub_begin_hour",
-        Uint,
-        "0",
-        "scrubs begin from this hour on (UTC), unless they are late",
-    )
-    .within(0.0, 23.0),
-    OptionDef::new(
-        "osd_scrub_end_hour",
-        Uint,
-        "0",
-        "scrubs begin before this hour (UTC); the same as the first: at any",
-    )
-    .within(0.0, 24.0),
-    OptionDef::new("osd_scrub_begin_week_day", Uint, "0", "from this day on; 0 is Sunday")
-        .within(0.0, 6.0),
-    OptionDef::new("osd_scrub_end_week_day", Uint, "0", "before this day").within(0.0, 7.0),
-    OptionDef::new(
-        "osd_scrub_min_interval",
-        Float,
-        "86400",
-        "a PG is scrubbed so often, in seconds",
-    )
-    .within(0.0, MOST_SECONDS),
-    OptionDef::new(
-        "osd_scrub_max_interval",
-        Float,
-        "604800",
-        "a scrub is late when the last one was so long ago, in seconds",
-    )
-    .within(0.0, MOST_SECONDS),
-    OptionDef::new(
-        "osd_deep_scrub_interval",
-        Float,
-        "604800",
-        "a PG is scrubbed deeply so often, in seconds",
-    )
-    .within(0.0, MOST_SECONDS),
-    OptionDef::new(
-        "osd_scrub_interval_randomize_ratio",
-        Float,
-        "0.5",
-        "up to this part of osd_scrub_min_interval is added to it",
-    )
-    .within(0.0, 100.0),
-    OptionDef::new(
-        "osd_deep_scrub_randomize_ratio",
-        Float,
-        "0.15",
-        "this part of light scrubs is deep",
-    )
-    .within(0.0, 1.0),
-    OptionDef::new("osd_scrub_chunk_max", Uint, "25", "objects that are compared at once")
-        .within(1.0, 1024.0),
-    OptionDef::new("osd_scrub_chunk_min", Uint, "5", "the same, when clients write to them")
-        .within(1.0, 1024.0),
-    OptionDef::new("osd_scrub_sleep", Float, "0", "seconds between two chunks").within(0.0, 3600.0),
-    OptionDef::new(
-        "osd_scrub_max_preemptions",
-        Uint,
-        "5",
-        "times that a chunk gives way to a client's write",
-    )
-    .within(0.0, 30.0),
-    OptionDef::new(
-        "osd_scrub_auto_repair",
-        Bool,
-        "true",
-        "scrubs that were due repair copies that are certain to be bad: by their checksums, or because \
-         most copies agree. (Ceph's default is false: it cannot tell.) What an operator begins repairs \
-         nothing unless it is told to",
-    ),
-    OptionDef::new(
-        "osd_scrub_auto_repair_num_errors",
-        Uint,
-        "5",
-        "no more errors than this are repaired by such a scrub, beside those that checksums prove",
-    ),
-    OptionDef::new("osd_deep_scrub_stride", Size, "512K", "data read at once by a deep scrub")
-        .within(4096.0, 67_108_864.0),
-    OptionDef::new(
-        "osd_deep_scrub_keys",
-        Uint,
-        "1024",
-        "omap entries read at once by a deep scrub",
-    )
-    .at_least(1.0),
-];
 
 /// What they come to.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -204,7 +103,7 @@ mod tests {
     use super::*;
 
     fn settings(hours: (u64, u64), days: (u64, u64)) -> ScrubSettings {
-        let all = Settings::new([OPTIONS]);
+        let all = Settings::new([admin::options::OSD]);
         ScrubSettings { hours, days, ..ScrubSettings::of(&all) }
     }
 

@@ -1,6 +1,6 @@
 //! What OSDs have in hand, against the memory that they may use.
 
-use crate::admin::{answer, ask};
+use crate::admin::{answer, ask, tell};
 use crate::basic::{read, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, output};
@@ -98,14 +98,59 @@ fn with_objects_on_disk() -> (Cluster, Vec<HObject>) {
     let all = objects(&c, 100, OsdId(0), true);
     start_writes(&mut c, &all);
     c.run_until(Duration::from_secs(60), |c| c.client.borrow().outstanding() == 0);
+    restart(&mut c, &all[0]);
+    (c, all)
+}
+
+/// OSD 0, which leads an object, starts again.
+fn restart(c: &mut Cluster, object: &HObject) {
     c.crash(0);
-    let leads = |c: &Cluster| c.client.borrow().primary_of(&all[0]) == OsdId(0);
+    let leads = |c: &Cluster| c.client.borrow().primary_of(object) == OsdId(0);
     c.run_until(Duration::from_secs(60), |c| !leads(c));
     c.start(0);
     c.run_until(Duration::from_secs(60), |c| leads(c));
     c.wait_clean();
-    c.call(all[0].clone(), vec![read(0, 1)], false);
-    (c, all)
+    c.call(object.clone(), vec![read(0, 1)], false);
+}
+
+/// Bytes that the store of OSD 0 keeps in memory of what was read.
+fn kept(c: &mut Cluster) -> u64 {
+    ask(c, 0, "cache status")["bluestore_buffers"].as_u64().expect("bytes")
+}
+
+/// So many after all of these were read.
+fn kept_of(c: &mut Cluster, all: &[HObject]) -> u64 {
+    for target in all {
+        assert_eq!(c.call(target.clone(), vec![read(0, MIB)], false).result, 0);
+    }
+    kept(c)
+}
+
+/// `ceph config set osd osd_memory_target`, and the OSD has heard it.
+fn set_memory(c: &mut Cluster, bytes: u64) {
+    c.on_mon(|m| m.set_option("osd_memory_target", &bytes.to_string()));
+    let get = json!({ "prefix": "config get", "var": "osd_memory_target" });
+    c.run_until(Duration::from_secs(1), |c| {
+        tell(c, 0, &get).2["osd_memory_target"] == bytes.to_string()
+    });
+}
+
+/// Not only the requests: more of them upon the same store took what it did not have.
+#[test]
+fn the_store_has_the_memory_that_the_mon_says() {
+    let (mut c, all) = with_objects_on_disk();
+    let some = kept_of(&mut c, &all);
+    assert!((8 * MIB..=16 * MIB).contains(&some), "{some}");
+    set_memory(&mut c, 1024 * MIB);
+    let most = kept_of(&mut c, &all);
+    assert!(most >= 100 * MIB, "{most}");
+    // Its store is mounted by what its command line says.
+    restart(&mut c, &all[0]);
+    let most = kept_of(&mut c, &all);
+    assert!(most >= 100 * MIB, "{most}");
+    set_memory(&mut c, 32 * MIB);
+    c.run_until(Duration::from_secs(1), |c| kept(c) <= 16 * MIB);
+    assert!(kept_of(&mut c, &all) <= 16 * MIB);
 }
 
 /// A cluster in which a client has asked OSD 0 for 100 MiB, half of them in so many parts each, and

@@ -18,7 +18,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use types::{Epoch, Mono, OsdId, PgId, PoolId, SnapId, Uuid};
 use wire::messenger::ListenerConfig;
-use wire::msg::{MMonGetOsdMap, MMonSubscribe, MOsdMap, Message, Payload};
+use wire::msg::{MConfig, MMonGetOsdMap, MMonSubscribe, MOsdMap, Message, Payload};
 use wire::{Identity, LinkId, Messenger, MsgrEvent};
 
 pub struct TestMon {
@@ -55,6 +55,8 @@ pub struct TestMon {
     pub fulls_asked: u32,
     /// How often maps were subscribed to.
     pub subscriptions: u32,
+    /// What OSDs are told of their options when they come, if anything.
+    config: MConfig,
 }
 
 impl TestMon {
@@ -98,6 +100,7 @@ impl TestMon {
             fulls: BTreeMap::new(),
             fulls_asked: 0,
             subscriptions: 0,
+            config: MConfig::default(),
         }
     }
 
@@ -275,6 +278,14 @@ impl TestMon {
         self.msgr.send(link.expect("it is connected"), what.encode());
     }
 
+    /// `ceph config set osd`.
+    pub fn set_option(&mut self, name: &str, value: &str) {
+        self.config.config.insert(name.to_owned(), value.to_owned());
+        for link in self.osds.keys() {
+            self.msgr.send(*link, self.config.clone().encode());
+        }
+    }
+
     pub fn mark_down(&mut self, osd: OsdId) {
         if self.map.is_up(osd) && !self.next.new_state.contains_key(&osd) {
             self.next.mark_down(osd);
@@ -393,6 +404,9 @@ impl TestMon {
             MMonSubscribe::TYPE => {
                 let m: MMonSubscribe = message.decode().expect("a subscription");
                 self.subscriptions += 1;
+                if m.what.contains_key("config") && !self.config.config.is_empty() {
+                    self.msgr.send(link, self.config.clone().encode());
+                }
                 if let Some(want) = m.what.get("osdmap") {
                     let have =
                         Epoch(u32::try_from(want.start).expect("an epoch").saturating_sub(1));

@@ -4,6 +4,10 @@
 //! need at the moment another may use, in this order: the log and the memtables, which get theirs back as
 //! they grow; nodes of the tree and rows of extents; outlines of rows; blocks that were read. Blocks may also
 //! take what the owner finds to be left of the memory of its process.
+//!
+//! The owner may change the memory of all at any time. More of it is there at once; what has to be given back goes
+//! a little with each turn, as freeing much takes long, and writers that are in the way of it are slowed down and
+//! not stopped.
 
 use super::Store;
 use super::onodes::ONODE_BYTES;
@@ -49,6 +53,9 @@ pub struct Outside {
     /// not.
     pub buffers: usize,
 }
+
+/// Memory that is given back in a turn, when there is to be less: about a millisecond's work.
+const STEP_BYTES: usize = 4 << 20;
 
 /// What is left of a cache that gives its memory away: one part of so many.
 const KEPT_PART: usize = 16;
@@ -102,6 +109,27 @@ impl Store {
             direct: Held { items: direct / BLOCK_BYTES as u64, bytes: direct },
             changes: held(changes, self.changed_bytes()),
         }
+    }
+
+    /// Says how much memory it may use from now on, as [`crate::Config::for_memory`] does for a mount.
+    pub fn set_memory(&mut self, bytes: usize) {
+        self.memory_wanted = bytes;
+        self.work_left |= bytes != self.config.memory_bytes;
+    }
+
+    /// A step towards the memory that is wanted.
+    pub(super) fn step_memory(&mut self) {
+        let (now, wanted) = (self.config.memory_bytes, self.memory_wanted);
+        if now == wanted {
+            return;
+        }
+        self.config.set_memory(wanted.max(now.saturating_sub(STEP_BYTES)));
+        self.rows.pages.make_room(self.config.page_cache_bytes);
+        self.shards.resize(self.config.shard_cache_bytes);
+        self.share_memory();
+        self.rows.pages.evict();
+        self.wal.set_budget(self.config.wal_cache_bytes);
+        self.work_left |= self.config.memory_bytes != wanted;
     }
 
     /// Says how it is outside of the store.

@@ -151,6 +151,8 @@ pub struct Store {
     outlines: Outlines,
     blocks: BlockCache,
     outside: Outside,
+    /// The memory that it is to have; see [`Store::set_memory`].
+    memory_wanted: usize,
     wal: Wal,
     direct: DirectWrites,
     alloc: Allocator,
@@ -240,6 +242,7 @@ impl Store {
             outlines: Outlines::new(parts.config.outline_bytes),
             blocks: BlockCache::default(),
             outside: Outside::default(),
+            memory_wanted: parts.config.memory_bytes,
             config: parts.config,
             wal: parts.wal,
             direct: DirectWrites::default(),

@@ -88,11 +88,22 @@ struct Shards {
     parts: Box<[Recent<ShardId, KnownRow>]>,
     /// Rows of a generation of each.
     rows: usize,
+    /// Parts of the cache that it was with other memory. One goes with each row that is wanted.
+    leaving: Vec<Recent<ShardId, KnownRow>>,
 }
 
 impl Shards {
+    fn new(bytes: usize) -> Self {
+        let rows = rows_in(bytes);
+        let parts = (rows / PART_ROWS).max(1).next_power_of_two();
+        let rows = (rows / parts).max(1);
+        let parts = (0..parts).map(|_| Recent::new(rows)).collect();
+        Shards { parts, rows, leaving: Vec::new() }
+    }
+
     /// Neighbours are in different parts, and so are objects that came one after the other.
     fn part(&mut self, (id, number): ShardId) -> &mut Recent<ShardId, KnownRow> {
+        self.leaving.pop();
         let spot = id.wrapping_add(number.into());
         let last = self.parts.len() - 1;
         let part = &mut self.parts[spot as usize & last];
@@ -108,16 +119,27 @@ pub(crate) struct ShardCache(RefCell<Shards>);
 impl ShardCache {
     /// A cache that takes about so much memory.
     pub fn new(bytes: usize) -> Self {
-        let rows = rows_in(bytes);
-        let parts = (rows / PART_ROWS).max(1).next_power_of_two();
-        let rows = (rows / parts).max(1);
-        let parts = (0..parts).map(|_| Recent::new(rows)).collect();
-        ShardCache(RefCell::new(Shards { parts, rows }))
+        ShardCache(RefCell::new(Shards::new(bytes)))
+    }
+
+    /// Becomes a cache that takes about so much memory. Where that takes more parts, or fewer, it begins anew:
+    /// what it knew stands in the nodes, too.
+    pub fn resize(&mut self, bytes: usize) {
+        let shards = self.0.get_mut();
+        let new = Shards::new(bytes);
+        if new.parts.len() == shards.parts.len() {
+            shards.rows = new.rows;
+            return;
+        }
+        let old = std::mem::replace(shards, new);
+        shards.leaving = old.leaving;
+        shards.leaving.extend(old.parts);
     }
 
     /// Rows in it, and the memory that they take, about.
     pub fn len_and_bytes(&self) -> (usize, usize) {
-        let rows = self.0.borrow().parts.iter().map(Recent::len).sum::<usize>();
+        let all = self.0.borrow();
+        let rows = all.parts.iter().chain(&all.leaving).map(Recent::len).sum::<usize>();
         (rows, rows * SHARD_BYTES)
     }
 
@@ -150,7 +172,9 @@ impl ShardCache {
 
     /// Knows nothing from now on.
     pub fn clear(&self) {
-        self.0.borrow_mut().parts.iter_mut().for_each(Recent::clear);
+        let all = &mut *self.0.borrow_mut();
+        all.parts.iter_mut().for_each(Recent::clear);
+        all.leaving.clear();
     }
 
     /// Notes what a transaction changes. The rows of an object go as a range, with the object: its id is
@@ -187,19 +211,28 @@ mod tests {
         let (active, tree, gaps) = (Memtable::default(), Tree::default(), Gaps::default());
         let rows = Rows { active, frozen: None, tree, pages, gaps };
         let bytes = 64 << 20;
-        let cache = ShardCache::new(bytes);
+        let mut cache = ShardCache::new(bytes);
         let mut most = 0;
-        for n in 0..500_000 {
+        let mut look_at = |cache: &ShardCache, id| {
             let before = cache.len_and_bytes().0;
-            // First small objects, then large ones.
-            let id = if n < 200_000 { (n, 0) } else { (n / 32, (n % 32) as u32) };
             cache.look_at(&rows, id, |_| ()).unwrap();
             let (after, taken) = cache.len_and_bytes();
             most = most.max(before - after.min(before));
+            assert!(most < 4096, "{most} rows at once");
+            taken
+        };
+        for n in 0..500_000 {
+            // First small objects, then large ones.
+            let id = if n < 200_000 { (n, 0) } else { (n / 32, (n % 32) as u32) };
+            let taken = look_at(&cache, id);
             assert!(taken <= bytes, "{taken} bytes");
             assert!(n != 199_999 || taken > bytes / 2, "{taken} bytes");
         }
-        assert!((1..4096).contains(&most), "{most} rows at once");
         assert!(cache.len_and_bytes().1 > bytes / 2);
+        // And when its memory changes.
+        cache.resize(bytes / 64);
+        let taken = (0..100).map(|n| look_at(&cache, (n, 0))).last();
+        assert!(taken.is_some_and(|taken| taken <= bytes / 64), "{taken:?}");
+        assert!(most > 0);
     }
 }

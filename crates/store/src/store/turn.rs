@@ -62,6 +62,7 @@ impl Store {
         self.rows.close_gaps();
         self.note_placed();
         self.check_due();
+        self.step_memory();
         self.issue_direct(fx);
         self.issue_batches(fx);
         self.release(fx);

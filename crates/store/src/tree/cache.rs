@@ -46,16 +46,24 @@ pub(crate) struct PageCache {
 
 impl PageCache {
     pub fn new(budget: usize) -> Self {
-        PageCache {
+        let mut cache = PageCache {
             slots: PlaceMap::default(),
-            // Growing it would take long where it is large; what is not used takes no memory.
-            clock: VecDeque::with_capacity((budget / BLOCK_BYTES).min(MOST_RESERVED)),
+            clock: VecDeque::new(),
             stamp: 0,
             bytes: 0,
             budget,
             hits: Cell::new(0),
             misses: Cell::new(0),
-        }
+        };
+        cache.make_room(budget);
+        cache
+    }
+
+    /// Makes room in the clock for the nodes of a budget. Growing it would take long where it is large; what
+    /// is not used takes no memory.
+    pub fn make_room(&mut self, budget: usize) {
+        let nodes = (budget / BLOCK_BYTES).min(MOST_RESERVED);
+        self.clock.reserve(nodes.saturating_sub(self.clock.len()));
     }
 
     /// Memory in use.
@@ -73,7 +81,7 @@ impl PageCache {
         self.bytes >= self.budget - self.budget / 8
     }
 
-    /// From the next node on it keeps to another budget.
+    /// From the next node on it keeps to another budget, or from [`PageCache::evict`] on.
     pub fn set_budget(&mut self, budget: usize) {
         self.budget = budget;
     }
@@ -141,7 +149,8 @@ impl PageCache {
         self.budget = budget;
     }
 
-    fn evict(&mut self) {
+    /// Throws out what is more than the budget, as far as nobody holds it.
+    pub fn evict(&mut self) {
         let mut left = self.clock.len() * (usize::from(INNER_LIVES) + 1);
         while self.bytes > self.budget && left > 0 {
             left -= 1;

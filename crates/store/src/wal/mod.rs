@@ -445,6 +445,12 @@ impl Wal {
         self.budget
     }
 
+    /// Keeps to another budget from now on.
+    pub fn set_budget(&mut self, budget: usize) {
+        self.budget = budget;
+        self.evict();
+    }
+
     /// The batches before `seq` are being put in place: their content stays in memory, if it is there.
     pub fn keep_before(&mut self, seq: u64) {
         let first = self.index_of(self.kept_before.max(self.tail.seq));

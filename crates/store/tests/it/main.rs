@@ -14,6 +14,7 @@ mod kept;
 mod life;
 mod log;
 mod pace;
+mod resized;
 mod rig;
 mod rot;
 mod sample;

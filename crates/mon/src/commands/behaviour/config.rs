@@ -39,6 +39,87 @@ fn a_daemons_options_are_shown_as_it_has_them() {
     assert_eq!(one("osd_op_complaint_time").unwrap()["source"], "default");
 }
 
+/// What is said of an option is what OSDs make of it, and what they would pass over is refused.
+#[test]
+fn options_are_explained_and_checked_as_osds_have_them() {
+    let mut bench = with_pool();
+    bench.options.insert(OsdId(1), Vec::new());
+    bench.again();
+    let of_osds = osd::known_settings();
+    for def in of_osds.defs() {
+        let key = |prefix: &str| json!({"prefix": prefix, "key": def.name, "who": "osd.1"});
+        assert_eq!(json_of(&mut bench, key("config help")), def.describe());
+        let value = of_osds.show(def.name).unwrap();
+        for prefix in ["config get", "config show"] {
+            let (r, outs, out) = bench.run(&key(prefix));
+            assert_eq!(
+                (r, &*outs, &*out),
+                (0, "", format!("{value}\n").as_bytes()),
+                "{}",
+                def.name
+            );
+        }
+        let mut set = |value: f64| {
+            let set = json!({"prefix": "config set", "who": "osd", "name": def.name, "value": format!("{value}")});
+            say(&mut bench, set)
+        };
+        for (least, most) in
+            [(def.min, def.min.map(|min| min - 1.0)), (def.max, def.max.map(|max| max + 1.0))]
+        {
+            let Some((good, bad)) = least.zip(most) else { continue };
+            assert_eq!(set(good), (0, String::new()), "{} = {good}", def.name);
+            assert_eq!(set(bad).0, -22, "{} = {bad}", def.name);
+        }
+        done(&mut bench, json!({"prefix": "config rm", "who": "osd", "name": def.name}));
+    }
+    let all = json_of(&mut bench, json!({"prefix": "config show-with-defaults", "who": "osd.1"}));
+    let names = all.as_array().unwrap().iter().map(|option| option["name"].as_str().unwrap());
+    assert!(names.eq(of_osds.defs().map(|def| def.name)), "these, and no others");
+}
+
+#[test]
+fn options_that_nobody_heeds_are_kept_and_it_is_said() {
+    let mut bench = with_pool();
+    let mut noted = |who: &str, name: &str| {
+        let (r, outs) = say(
+            &mut bench,
+            json!({"prefix": "config set", "who": who, "name": name, "value": "1"}),
+        );
+        assert_eq!(r, 0, "{outs}");
+        outs
+    };
+    for (who, name, whom) in [
+        ("osd", "osd_scrub_load_threshold", "OSD"),
+        ("osd.1", "mon_max_osd", "OSD"),
+        ("osd/class:ssd", "debug_osd", "OSD"),
+        ("mon", "osd_max_backfills", "mon"),
+        ("mds", "mds_client_prealloc_inos", "mds"),
+        ("global", "osd_scrub_load_threshold", "daemon"),
+    ] {
+        let note = format!(
+            "no {whom} of this cluster heeds '{name}': whatever it is set to changes nothing there"
+        );
+        assert_eq!(noted(who, name), note);
+    }
+    for (who, name) in [
+        ("osd", "osd_max_backfills"),
+        ("mon", "mon_max_osd"),
+        ("global", "osd_max_backfills"),
+        ("global", "mon_max_osd"),
+        ("global", "rbd_cache"),
+        ("global", "mon_client_hunt_parallel"),
+        ("client", "osd_scrub_load_threshold"),
+        ("client.x", "rbd_cache"),
+    ] {
+        assert_eq!(noted(who, name), "", "{who} {name}");
+    }
+    let get = json!({"prefix": "config get", "who": "osd.1", "key": "osd_scrub_sleep_hdd"});
+    assert_eq!(say(&mut bench, get).0, -2, "there is no such option");
+    let get = json!({"prefix": "config get", "who": "osd.1", "key": "osd_scrub_cost"});
+    let (r, outs, out) = bench.run(&get);
+    assert!(r == 0 && outs.starts_with("no OSD ") && !out.is_empty(), "{outs}");
+}
+
 #[test]
 fn the_configuration_goes_back_to_an_earlier_version() {
     let mut bench = with_pool();
