@@ -12,6 +12,7 @@ use rustix::time::ClockId;
 use serde_json::{Map, Value, json};
 use std::backtrace::Backtrace;
 use std::fs;
+use std::io::Write;
 use std::panic::PanicHookInfo;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -40,7 +41,9 @@ pub fn note_panics(dir: &Path, entity: &str) {
         before(info);
         let (id, meta) = describe(info, &entity);
         if let Err(e) = leave(&dir, &id, &meta) {
-            eprintln!("loligo: the crash cannot be noted in {}: {e}", dir.display());
+            let at = dir.display();
+            // A panic in here would say nothing of the first one.
+            let _ = writeln!(std::io::stderr(), "loligo: the crash cannot be noted in {at}: {e}");
         }
     }));
 }
