@@ -1,6 +1,6 @@
 //! Daemons as processes: what they bear, and how they end.
 
-use super::cluster::{BINARY, free_port, is_foreign};
+use super::cluster::{BINARY, Cluster, free_port, is_foreign};
 use loligo::wait::Deadline;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
@@ -30,7 +30,7 @@ impl Mon {
     }
 
     /// Starts one and waits until it serves.
-    fn start(dir: &Path, change: impl FnOnce(&mut Command)) -> Self {
+    fn start(dir: &Path, change: impl FnOnce(&mut Command) -> &mut Command) -> Self {
         let mut mon = Mon::command(dir);
         mon.args(["--fsid", FSID]);
         change(&mut mon);
@@ -85,9 +85,51 @@ fn a_daemon_whose_log_cannot_be_written_goes_on() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    Mon::start(dir.path(), |mon| drop(mon.stderr(full()))).end();
-    let log = |mon: &mut Command| drop(mon.args(["--log", "/dev/full"]).stderr(full()));
-    Mon::start(dir.path(), log).end();
+    Mon::start(dir.path(), |mon| mon.stderr(full())).end();
+    Mon::start(dir.path(), |mon| mon.args(["--log", "/dev/full"]).stderr(full())).end();
+}
+
+#[test]
+fn a_hangup_ends_no_daemon_and_opens_its_log_anew() {
+    if is_foreign() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mon = Mon::start(dir.path(), |mon| mon.stderr(Stdio::null()));
+    mon.signal(Signal::HUP);
+    mon.end();
+    let (log, old) = (dir.path().join("log"), dir.path().join("log.1"));
+    let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+    let mut mon = Mon::start(dir.path(), |mon| mon.arg("--log").arg(&log));
+    mon.wait_until("it says that it serves", |_| read(&log).contains("serves on"));
+    std::fs::rename(&log, &old).unwrap();
+    mon.signal(Signal::HUP);
+    mon.wait_until("it has a new log", |_| log.exists());
+    mon.end();
+    assert!(read(&old).contains("serves on") && !read(&log).contains("serves on"));
+    assert!(read(&log).contains("mon.a: "), "{}", read(&log));
+}
+
+#[test]
+fn daemons_open_their_logs_anew_when_they_are_told() {
+    if is_foreign() {
+        return;
+    }
+    let c = Cluster::start(1, "256M");
+    let daemon = |name: &str, line: &str| {
+        c.ceph().args(["daemon", name]).args(line.split(' ')).limit(LIMIT)
+    };
+    for name in ["osd.0", "mon.a"] {
+        let log = c.dir().join(format!("{name}.log"));
+        std::fs::rename(&log, log.with_extension("old")).unwrap();
+        daemon(name, "log reopen").ok();
+        assert!(log.exists());
+        // The panic is said on stderr.
+        daemon(name, "config set debug_asok_assert_abort true").ok();
+        daemon(name, "assert").run();
+        let said = || std::fs::read_to_string(&log).unwrap().contains("`assert` was asked for");
+        assert!(Deadline::after(LIMIT).until(LOOK_EVERY, said), "{}", c.troubles());
+    }
 }
 
 #[test]
