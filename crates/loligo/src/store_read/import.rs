@@ -33,8 +33,8 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::BufReader;
 use store::{
-    Config, Expect, Invalid, Mount, MountError, ReadSet, Store, StoreError, StoreEvent, SubmitError,
-    Transaction,
+    Config, Expect, Invalid, Mount, MountError, ReadSet, Store, StoreError, StoreEvent,
+    SubmitError, Transaction,
 };
 use types::{Mono, ObjectKey, PgId};
 use uring::Open;

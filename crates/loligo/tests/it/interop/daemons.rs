@@ -116,9 +116,8 @@ fn daemons_open_their_logs_anew_when_they_are_told() {
         return;
     }
     let c = Cluster::start(1, "256M");
-    let daemon = |name: &str, line: &str| {
-        c.ceph().args(["daemon", name]).args(line.split(' ')).limit(LIMIT)
-    };
+    let daemon =
+        |name: &str, line: &str| c.ceph().args(["daemon", name]).args(line.split(' ')).limit(LIMIT);
     for name in ["osd.0", "mon.a"] {
         let log = c.dir().join(format!("{name}.log"));
         std::fs::rename(&log, log.with_extension("old")).unwrap();

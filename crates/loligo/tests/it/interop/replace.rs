@@ -88,7 +88,8 @@ fn an_osd_with_a_log_of_its_own_gets_a_new_disk() {
     let mkfs = Tool::new(BINARY).args(["store", "mkfs", "--fsid", &fsid, "--id", "1", "--force"]);
     mkfs.arg(&block).arg("--wal").arg(&wal).ok();
     let (new, old) = (c.dir().join("new"), folder.join("block.old"));
-    let go = || replace(&c, 1).args(["--accept-fewer-copies", "--size", "300M", "--disk"]).arg(&new);
+    let go =
+        || replace(&c, 1).args(["--accept-fewer-copies", "--size", "300M", "--disk"]).arg(&new);
     let plan = go().text();
     for named in [&new, &wal, &block, &old] {
         assert!(plan.contains(named.to_str().unwrap()), "{plan}");
