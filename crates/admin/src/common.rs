@@ -59,8 +59,10 @@ pub enum Common {
     PerfReset,
     /// `assert`
     Assert,
-    /// `log flush` and others without an effect
-    Nothing,
+    /// `log reopen`. Who carries it out sets [`io::Effects::reopen_log`], too.
+    LogReopen,
+    /// `log flush`
+    LogFlush,
 }
 
 const fn def<H: Copy>(sig: &'static str, help: &'static str, handler: H) -> Def<H> {
@@ -106,8 +108,12 @@ pub fn defs<H: Copy>(wrap: impl Fn(Common) -> H) -> Vec<Def<H>> {
             "panics, if debug_asok_assert_abort is set: to see what a crash leads to",
             wrap(C::Assert),
         ),
-        def("log flush", "does nothing: the log is not buffered", wrap(C::Nothing)),
-        def("log reopen", "does nothing: the log goes to stderr", wrap(C::Nothing)),
+        def("log flush", "does nothing: the log is not buffered", wrap(C::LogFlush)),
+        def(
+            "log reopen",
+            "opens the log's file anew, after it was given another name",
+            wrap(C::LogReopen),
+        ),
     ]
 }
 
@@ -178,7 +184,7 @@ impl Common {
                 let why = format!("`{}` is not set", ASSERT.name);
                 return Err(CommandError::new(Errno::EPERM, why));
             }
-            Common::Nothing => Answer::json(json!({})),
+            Common::LogReopen | Common::LogFlush => Answer::json(json!({})),
         })
     }
 }

@@ -87,6 +87,8 @@ pub struct Effects {
     pub disk: Vec<(DiskToken, DiskOp)>,
     /// Cluster store operations, carried out in order.
     pub kv: Vec<(KvToken, KvOp)>,
+    /// The log is to go on in a file that is opened anew: the one it goes to was given another name.
+    pub reopen_log: bool,
     /// Ends the process, after everything else of this turn is handed over.
     pub exit: Option<Exit>,
     last_conn: u64,
@@ -119,7 +121,8 @@ impl Effects {
 
     /// Whether there is nothing to carry out.
     pub fn is_empty(&self) -> bool {
-        self.net.is_empty() && self.disk.is_empty() && self.kv.is_empty() && self.exit.is_none()
+        let nothing = self.net.is_empty() && self.disk.is_empty() && self.kv.is_empty();
+        nothing && !self.reopen_log && self.exit.is_none()
     }
 }
 

@@ -5,9 +5,10 @@
 
 use bytes::Bytes;
 use io::kv::{ClusterStore, KvAnswer, KvBatch, KvDone, KvError, KvOp, KvSpace, KvToken, KvVersion};
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 use std::collections::VecDeque;
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 const PAIRS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("pairs");
@@ -25,11 +26,26 @@ pub struct Embedded {
     done: VecDeque<KvDone>,
 }
 
+/// Why the file cannot be used, for programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unusable {
+    /// Another process has it.
+    InUse,
+    /// It is damaged, no cluster store, or one in a format of another time.
+    Damaged,
+    /// There is no space for what is to be written.
+    NoSpace,
+    /// The sentence says why.
+    Other,
+}
+
 /// Why the file cannot be used.
 #[derive(Debug)]
 pub struct OpenError {
     path: String,
     what: String,
+    /// The kind of hindrance.
+    pub kind: Unusable,
 }
 
 impl fmt::Display for OpenError {
@@ -40,22 +56,54 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
+impl OpenError {
+    fn new(path: &Path, e: &redb::Error) -> Self {
+        let kind = Unusable::by(e);
+        let what = match kind {
+            Unusable::InUse => "in use by another process; is a mon already running on it?".into(),
+            _ => e.to_string(),
+        };
+        OpenError { path: path.display().to_string(), what, kind }
+    }
+}
+
+impl Unusable {
+    fn by(e: &redb::Error) -> Self {
+        match e {
+            redb::Error::DatabaseAlreadyOpen => Unusable::InUse,
+            redb::Error::Corrupted(_)
+            | redb::Error::UpgradeRequired(_)
+            | redb::Error::TableTypeMismatch { .. }
+            | redb::Error::TableIsMultimap(_) => Unusable::Damaged,
+            redb::Error::Io(e) => match e.kind() {
+                // What it says of a file that is another kind of one, or shorter than it was.
+                ErrorKind::InvalidData | ErrorKind::UnexpectedEof => Unusable::Damaged,
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Unusable::NoSpace,
+                _ => Unusable::Other,
+            },
+            _ => Unusable::Other,
+        }
+    }
+}
+
 impl Embedded {
     /// Opens the file, or makes it if there is none.
     ///
     /// # Errors
     /// When it cannot be opened or made, is damaged, or another process has it.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
-        let fail = |what: String| OpenError { path: path.display().to_string(), what };
-        let db = Database::builder().set_cache_size(CACHE_BYTES).create(path).map_err(|e| {
-            fail(match e {
-                DatabaseError::DatabaseAlreadyOpen => {
-                    "in use by another process; is a mon already running on it?".into()
-                }
-                e => e.to_string(),
-            })
-        })?;
-        let version = Self::prepare(&db).map_err(|e| fail(e.to_string()))?;
+        let is_new = matches!(path.try_exists(), Ok(false));
+        let opened = Self::open_or_make(path).map_err(|e| OpenError::new(path, &e));
+        if is_new && opened.as_ref().is_err_and(|e| e.kind == Unusable::NoSpace) {
+            // Half made, it would be taken for a damaged one when there is room again.
+            let _ = std::fs::remove_file(path);
+        }
+        opened
+    }
+
+    fn open_or_make(path: &Path) -> Result<Self, redb::Error> {
+        let db = Database::builder().set_cache_size(CACHE_BYTES).create(path)?;
+        let version = Self::prepare(&db)?;
         Ok(Embedded { db, path: path.to_owned(), version, done: VecDeque::new() })
     }
 
@@ -138,5 +186,20 @@ impl ClusterStore for Embedded {
 
     fn poll(&mut self) -> Option<KvDone> {
         self.done.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hinders_is_told_by_its_kind() {
+        let io = |kind: ErrorKind| Unusable::by(&redb::Error::Io(kind.into()));
+        assert_eq!(io(ErrorKind::StorageFull), Unusable::NoSpace);
+        assert_eq!(io(ErrorKind::QuotaExceeded), Unusable::NoSpace);
+        assert_eq!(io(ErrorKind::PermissionDenied), Unusable::Other);
+        assert_eq!(io(ErrorKind::InvalidData), Unusable::Damaged);
+        assert_eq!(Unusable::by(&redb::Error::Corrupted("x".into())), Unusable::Damaged);
     }
 }

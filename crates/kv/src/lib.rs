@@ -7,5 +7,5 @@
 mod embedded;
 mod memory;
 
-pub use embedded::{Embedded, OpenError};
+pub use embedded::{Embedded, OpenError, Unusable};
 pub use memory::Memory;

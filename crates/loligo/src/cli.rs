@@ -230,7 +230,8 @@ pub struct OsdReplace {
     #[arg(long, value_name = "DIR")]
     pub data: PathBuf,
 
-    /// The new disk, a block device or file; `block` becomes a link to it [default: the one it has]
+    /// The new disk, a block device or file; `block` becomes a link to it, and if it was a file, that
+    /// is kept as `block.old` [default: the disk it has]
     #[arg(long, value_name = "PATH")]
     pub disk: Option<PathBuf>,
 

@@ -1,6 +1,9 @@
 //! How a command ends, and what people are told when it ends badly.
 
+use rustix::io::Errno;
+use std::any::Any;
 use std::fmt;
+use std::io::{Error, ErrorKind};
 
 /// How a command ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,8 +92,34 @@ pub trait Context<T> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T, Failure>;
 }
 
-impl<T, E: fmt::Display> Context<T> for Result<T, E> {
+impl<T, E: fmt::Display + 'static> Context<T> for Result<T, E> {
     fn context(self, what: impl FnOnce() -> String) -> Result<T, Failure> {
-        self.map_err(|e| Failure::new(what(), e))
+        self.map_err(|e| Failure::new(what(), &e).exit(exit_of(&e)))
+    }
+}
+
+/// How a command ends that failed by this.
+fn exit_of(e: &dyn Any) -> Exit {
+    let by_std = e.downcast_ref::<Error>().map(Error::kind);
+    match by_std.or_else(|| e.downcast_ref::<Errno>().map(|e| e.kind())) {
+        Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => Exit::Machine,
+        _ => Exit::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_not_the_commands_fault() {
+        let exit = |e: Result<(), Error>| e.context(String::new).unwrap_err().exit;
+        assert_eq!(exit(Err(ErrorKind::StorageFull.into())), Exit::Machine);
+        assert_eq!(exit(Err(Error::from(Errno::DQUOT))), Exit::Machine);
+        assert_eq!(exit(Err(ErrorKind::PermissionDenied.into())), Exit::Failed);
+        let full: Result<(), Errno> = Err(Errno::NOSPC);
+        assert_eq!(full.context(String::new).unwrap_err().exit, Exit::Machine);
+        let other: Result<(), &str> = Err("no");
+        assert_eq!(other.context(String::new).unwrap_err().exit, Exit::Failed);
     }
 }

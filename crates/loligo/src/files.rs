@@ -110,6 +110,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_file_that_has_no_room_is_not_written_and_it_is_the_machines_fault() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, "old").unwrap();
+        std::os::unix::fs::symlink("/dev/full", beside(&path)).unwrap();
+        let failure = write_atomically(&path, "new").unwrap_err();
+        assert_eq!(failure.exit, crate::Exit::Machine, "{failure}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"old");
+    }
+
+    #[test]
     fn a_shell_takes_a_quoted_path_as_it_is() {
         let quoted = |path: &str| quoted(path.as_ref());
         assert_eq!(quoted("/home/me/loligo-1.0"), "/home/me/loligo-1.0");

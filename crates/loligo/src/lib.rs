@@ -37,7 +37,9 @@ use std::sync::atomic::AtomicBool;
 /// When it could not be done.
 pub fn run(cli: cli::Cli) -> Result<Exit, Failure> {
     logging::start(&cli.logging, cli.command.default_level())?;
-    if !cli.command.is_daemon() {
+    if cli.command.is_daemon() {
+        logging::reopen_on_hangup()?;
+    } else {
         end_with_the_reader();
     }
     match cli.command {

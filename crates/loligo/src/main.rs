@@ -2,6 +2,7 @@
 
 use clap::Parser;
 use loligo::cli::Cli;
+use std::io::Write;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -11,7 +12,8 @@ fn main() -> ExitCode {
     match loligo::run(Cli::parse()) {
         Ok(exit) => ExitCode::from(exit.code()),
         Err(failure) => {
-            eprintln!("loligo: {failure}");
+            // Where nobody can be told, there is the exit code.
+            let _ = writeln!(std::io::stderr(), "loligo: {failure}");
             ExitCode::from(failure.exit.code())
         }
     }

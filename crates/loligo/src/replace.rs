@@ -4,20 +4,24 @@
 //! or is this OSD's own, is overwritten. When they are open, and nothing is left that could be in the way, the
 //! OSD's data are marked as gone (`ceph osd destroy`), and a store is made. The OSD keeps its number and its
 //! place, so only its own data move: they are copied to it when it is started.
+//!
+//! Where the new disk is another one, what the old one holds stays as it is, be it a device or a file: should
+//! something have been overlooked, it is there to be exported.
 
 use crate::SyncClient;
 use crate::cli::{OsdReplace, StorePath};
 use crate::conf::ClientConf;
 use crate::disks::{BLOCK, Disks};
 use crate::failure::{Context, Exit, Failure};
-use crate::files::{beside, folder_of, free_bytes, is_same_file};
+use crate::files::{beside, folder_of, free_bytes, is_same_file, sync_folder_of};
 use crate::sizes::Bytes;
 use crate::store_tool::{MIN_DISK_BYTES, NewStore, Prepared, disks_of, is_there};
 use crate::wait::Deadline;
 use io::disk::DeviceInfo;
 use serde_json::{Value, json};
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::fs::{File, Metadata};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use store::{Content, Identity};
@@ -60,8 +64,8 @@ fn replace(args: &OsdReplace, client: &mut SyncClient) -> Result<Exit, Failure> 
     let cluster = check_osd(args, client, &refuse)?;
     let own = Own { cluster, osd: OsdId(args.id.cast_signed()) };
     let mut found = look_at_disks(args, own, &refuse)?;
-    let (disk, block) = (disk_of(args), args.data.join(BLOCK));
-    let is_elsewhere = needs_link(&disk, &block).map_err(&refuse)?;
+    let disk = disk_of(args);
+    let link = Link::plan(&disk, &args.data.join(BLOCK)).map_err(&refuse)?;
     let verdict = settled_verdict(args, client)?;
     let fewer = match &verdict {
         Verdict::Safe => 0,
@@ -81,18 +85,17 @@ fn replace(args: &OsdReplace, client: &mut SyncClient) -> Result<Exit, Failure> 
              one is filled.",
         ));
     }
-    let plan = Plan { id: args.id, cluster, disk, fewer };
+    let plan = Plan { id: args.id, cluster, disk, link, fewer };
     let Some(store) = found.store.take().filter(|_| args.yes) else {
         plan.show(args.json, &found, None);
         return Ok(Exit::Done);
     };
+    plan.link.as_ref().map_or(Ok(()), Link::keep_old)?;
     client.must(
         &json!({"prefix": "osd destroy", "id": args.id, "force": true, "yes_i_really_mean_it": true}),
     )?;
     let made = store.make()?;
-    if is_elsewhere {
-        link(&plan.disk, &block)?;
-    }
+    plan.link.as_ref().map_or(Ok(()), |link| link.make(&plan.disk))?;
     plan.show(args.json, &found, Some(&made));
     Ok(Exit::Done)
 }
@@ -142,6 +145,8 @@ struct Found {
     old: Option<Identity>,
     /// What the disk of the new store holds; `None`: it is a file that is to be made.
     disk: Option<Content>,
+    /// The disk of its log alone, which is made anew with the store.
+    log: Option<PathBuf>,
     /// The new store: it needs only to be made. `None`: only a plan is wanted, and it would be a new file.
     store: Option<Prepared>,
 }
@@ -172,14 +177,14 @@ fn look_at_disks(
             let device = Disks::open(wal, None, Open::ReadOnly)?;
             may_overwrite(&device.devices.data, own, refuse)?;
         }
-        return Ok(Found { old, disk: None, store: None });
+        return Ok(Found { old, disk: None, log: wal, store: None });
     }
     let new = NewStore {
         path: &disk,
         wal: wal.as_deref(),
         cluster: own.cluster,
         osd: own.osd,
-        bytes: args.size.map(|size| size.0).filter(|_| is_new),
+        bytes: args.size.map(|size| size.0),
         // All of it was looked at.
         force: true,
     };
@@ -193,7 +198,8 @@ fn look_at_disks(
         Some(Content::Store(identity)) => Some(identity),
         _ => None,
     };
-    Ok(Found { old: old.or(there), disk: content.filter(|_| !is_new), store: Some(store) })
+    let disk = content.filter(|_| !is_new);
+    Ok(Found { old: old.or(there), disk, log: wal, store: Some(store) })
 }
 
 /// Whether a file can be made for a disk.
@@ -346,18 +352,21 @@ struct Plan {
     id: u32,
     cluster: Uuid,
     disk: PathBuf,
+    link: Option<Link>,
     fewer: usize,
 }
 
 impl Plan {
     fn show(&self, as_json: bool, found: &Found, made: Option<&Identity>) {
-        let Plan { id, cluster, disk, fewer } = self;
+        let Plan { id, cluster, disk, link, fewer } = self;
+        let old_file = link.as_ref().and_then(|link| link.old_file.as_deref());
         if as_json {
             println!(
                 "{:#}",
                 json!({
                     "osd": id, "cluster": cluster.to_string(), "disk": disk,
                     "old_store": found.old.as_ref().map(|o| o.store.to_string()),
+                    "old_file": old_file,
                     "pgs_with_fewer_copies": fewer,
                     "done": made.is_some(), "store": made.map(|m| m.store.to_string()),
                 })
@@ -369,12 +378,25 @@ impl Plan {
             println!(
                 "osd.{id} has an empty store on {path}. Start it: its data are copied to it then."
             );
+            if let Some(old) = old_file.map(Path::display) {
+                println!("What it had is {old} now. Remove that when all PGs are active+clean.");
+            }
             return;
         }
         match found.disk {
             Some(Content::Nothing) => println!("{path}, which is empty, would be used."),
             Some(_) => println!("What osd.{id} has on {path} would be destroyed."),
             None => println!("A new file {path} would be made."),
+        }
+        if let Some(log) = &found.log {
+            println!("Its log on {} would be destroyed, and made anew.", log.display());
+        }
+        if let Some(link) = link {
+            print!("{} would become a link to it", link.block.display());
+            match old_file.map(Path::display) {
+                Some(old) => println!("; the file that it is now would be kept as {old}."),
+                None => println!("."),
+            }
         }
         match fewer {
             0 => println!("No data depend on it: all copies are elsewhere."),
@@ -386,37 +408,68 @@ impl Plan {
     }
 }
 
-/// Whether the OSD's folder is to name another disk than it does. That must be known before anything is destroyed,
-/// and not by the spelling: a link that takes the place of the very file it names leaves neither of them.
-fn needs_link(disk: &Path, block: &Path) -> Result<bool, String> {
-    let same = |name: &Path| {
-        is_same_file(disk, name).map_err(|e| format!("cannot look at {}: {e}", disk.display()))
-    };
-    if same(block)? {
-        return Ok(false);
-    }
-    let new = beside(block);
-    let is_free = match new.symlink_metadata() {
-        // One from a try that was cut short.
-        Ok(meta) => meta.is_symlink(),
-        Err(_) => !same(&new)?,
-    };
-    if !is_free {
-        let (new, block) = (new.display(), block.display());
-        return Err(format!("the name {new} is needed to make {block} a link, and is taken"));
-    }
-    Ok(true)
+/// How the OSD's folder comes to name another disk than it does.
+#[derive(Debug, PartialEq, Eq)]
+struct Link {
+    /// What becomes a link.
+    block: PathBuf,
+    /// If that is a file now: how it is called then.
+    old_file: Option<PathBuf>,
 }
 
-/// The OSD's folder names its new disk.
-fn link(disk: &Path, block: &Path) -> Result<(), Failure> {
-    let what = || format!("cannot make {} a link to {}", block.display(), disk.display());
-    let disk = std::fs::canonicalize(disk).context(what)?;
-    let new = beside(block);
-    let _ = std::fs::remove_file(&new);
-    std::os::unix::fs::symlink(disk, &new).context(what)?;
-    std::fs::rename(&new, block).context(what)?;
-    crate::files::sync_folder_of(block)
+impl Link {
+    /// `None`: the folder names that disk already. That must be known before anything is destroyed, and not by the
+    /// spelling: a link that takes the place of the very file it names leaves neither of them.
+    fn plan(disk: &Path, block: &Path) -> Result<Option<Self>, String> {
+        let same = |name: &Path| {
+            is_same_file(disk, name).map_err(|e| format!("cannot look at {}: {e}", disk.display()))
+        };
+        if same(block)? {
+            return Ok(None);
+        }
+        let needed = |name: &Path, is_ours: &dyn Fn(&Metadata) -> bool| {
+            let is_free = match name.symlink_metadata() {
+                // One from a try that was cut short.
+                Ok(meta) => is_ours(&meta),
+                Err(_) => !same(name)?,
+            };
+            let (name, block) = (name.display(), block.display());
+            let why = format!("the name {name} is needed to make {block} a link, and is taken");
+            if is_free { Ok(()) } else { Err(why) }
+        };
+        needed(&beside(block), &Metadata::is_symlink)?;
+        let now = block.symlink_metadata().ok().filter(Metadata::is_file);
+        let old_file = now.as_ref().map(|_| block.with_extension("old"));
+        if let (Some(now), Some(old)) = (now, &old_file) {
+            needed(old, &|meta| (meta.dev(), meta.ino()) == (now.dev(), now.ino()))?;
+        }
+        Ok(Some(Link { block: block.to_owned(), old_file }))
+    }
+
+    /// Gives a file that the link takes the place of another name. It keeps this one until then.
+    fn keep_old(&self) -> Result<(), Failure> {
+        let Some(old) = &self.old_file else { return Ok(()) };
+        match std::fs::hard_link(&self.block, old) {
+            // By a try that was cut short.
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            done => done.context(|| {
+                format!("cannot give {} the name {}", self.block.display(), old.display())
+            })?,
+        }
+        sync_folder_of(old)
+    }
+
+    /// The folder names its new disk.
+    fn make(&self, disk: &Path) -> Result<(), Failure> {
+        let block = &self.block;
+        let what = || format!("cannot make {} a link to {}", block.display(), disk.display());
+        let disk = std::fs::canonicalize(disk).context(what)?;
+        let new = beside(block);
+        let _ = std::fs::remove_file(&new);
+        std::os::unix::fs::symlink(disk, &new).context(what)?;
+        std::fs::rename(&new, block).context(what)?;
+        sync_folder_of(block)
+    }
 }
 
 #[cfg(test)]
@@ -477,13 +530,14 @@ mod tests {
                 std::fs::write(&block, "a store").unwrap();
             }
             for disk in &spelled {
-                assert_eq!(needs_link(disk, &block), Ok(false), "{}", disk.display());
+                assert_eq!(Link::plan(disk, &block), Ok(None), "{}", disk.display());
             }
-            assert_eq!(needs_link(&other, &block), Ok(true));
+            let link = Link::plan(&other, &block).unwrap().unwrap();
+            assert_eq!(link.old_file.is_some(), is_there);
         }
         std::fs::hard_link(&block, &other).unwrap();
-        assert_eq!(needs_link(&other, &block), Ok(false), "it has two names");
-        assert!(needs_link(&dir.path().join("none/disk"), &block).is_err());
+        assert_eq!(Link::plan(&other, &block), Ok(None), "it has two names");
+        assert!(Link::plan(&dir.path().join("none/disk"), &block).is_err());
     }
 
     #[test]
@@ -497,14 +551,42 @@ mod tests {
             std::os::unix::fs::symlink(&block, name).unwrap();
         }
         let spelled = dir.path().join("./disk");
-        assert_eq!(needs_link(&spelled, &block), Ok(true));
-        link(&spelled, &block).unwrap();
+        let link = Link::plan(&spelled, &block).unwrap().unwrap();
+        assert_eq!(link.old_file, None);
+        link.keep_old().and_then(|()| link.make(&spelled)).unwrap();
         assert_eq!(std::fs::read(&block).unwrap(), b"a store");
-        assert_eq!(needs_link(&disk, &block), Ok(false));
+        assert_eq!(Link::plan(&disk, &block), Ok(None));
         // The link is made under that name first: who has it would lose it.
-        assert!(needs_link(&new, &block).unwrap_err().contains("is taken"));
+        assert!(Link::plan(&new, &block).unwrap_err().contains("is taken"));
         std::fs::write(&new, "somebody's").unwrap();
         let other = dir.path().join("other");
-        assert!(needs_link(&other, &block).unwrap_err().contains("is taken"));
+        assert!(Link::plan(&other, &block).unwrap_err().contains("is taken"));
+    }
+
+    #[test]
+    fn a_file_that_a_link_takes_the_place_of_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let (block, disk, old) =
+            (dir.path().join(BLOCK), dir.path().join("disk"), dir.path().join("block.old"));
+        std::fs::write(&block, "the old store").unwrap();
+        std::fs::write(&disk, "the new store").unwrap();
+        // Somebody else's, or the new disk itself.
+        std::fs::write(&old, "older").unwrap();
+        assert!(Link::plan(&disk, &block).unwrap_err().contains("block.old is needed"));
+        std::fs::remove_file(&old).unwrap();
+        assert!(Link::plan(&old, &block).unwrap_err().contains("block.old is needed"));
+        // The first try is cut short.
+        for _ in 0..2 {
+            let link = Link::plan(&disk, &block).unwrap().unwrap();
+            assert_eq!(link.old_file.as_ref(), Some(&old));
+            link.keep_old().unwrap();
+            assert_eq!(std::fs::read(&block).unwrap(), b"the old store");
+        }
+        Link::plan(&disk, &block).unwrap().unwrap().make(&disk).unwrap();
+        assert_eq!(std::fs::read(&block).unwrap(), b"the new store");
+        assert_eq!(std::fs::read(&old).unwrap(), b"the old store");
+        // A link leads to a disk that stays as it is.
+        let link = Link::plan(&dir.path().join("third"), &block).unwrap().unwrap();
+        assert_eq!(link.old_file, None);
     }
 }

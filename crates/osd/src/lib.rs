@@ -80,7 +80,7 @@ pub use config::{OsdConfig, known_settings};
 
 use daemon::Daemon;
 use io::{Core, Effects, Event, Now, Rng};
-use store::{Config, Devices, Expect, Mount, MountError};
+use store::{Config, Devices, Expect, Mount};
 use types::Mono;
 
 /// An OSD, from its first event to its exit.
@@ -131,10 +131,7 @@ impl Core for Osd {
         match mounted {
             None => {}
             Some(Err(why)) => {
-                let code = match why {
-                    MountError::Io { .. } | MountError::Log { .. } => 1,
-                    _ => EXIT_WRONG_STORE,
-                };
+                let code = if why.is_of_device() { 1 } else { EXIT_WRONG_STORE };
                 fx.exit(code, format!("osd.{}: its store cannot be mounted: {why}", cfg.id));
                 self.0 = Stage::Over;
             }

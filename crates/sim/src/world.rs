@@ -554,6 +554,8 @@ impl World {
         let disk = std::mem::take(&mut n.fx.disk);
         let kv_ops = std::mem::take(&mut n.fx.kv);
         let exit = n.fx.exit.take();
+        // What is logged here goes to no file.
+        n.fx.reopen_log = false;
         for op in net {
             self.net_op(node, op);
         }

@@ -227,3 +227,10 @@ pub enum MountError {
         error: DiskError,
     },
 }
+
+impl MountError {
+    /// Whether it is the device that failed, and not what is on it that must not be used.
+    pub fn is_of_device(&self) -> bool {
+        matches!(self, MountError::Io { .. } | MountError::Log { .. })
+    }
+}

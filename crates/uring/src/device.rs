@@ -107,6 +107,9 @@ fn explain_open(e: rustix::io::Errno) -> Why {
                 "in use: another process has it, it is mounted, or it is a part of something";
             (Unusable::InUse, what.into())
         }
+        rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => {
+            (Unusable::NoSpace, format!("there is no space for it: {e}"))
+        }
         rustix::io::Errno::INVAL => other(
             "the file system does not support O_DIRECT; put the store on ext4, xfs, btrfs or a \
              block device",
@@ -125,7 +128,7 @@ fn create(path: &Path, flags: OFlags, mode: Mode, bytes: u64) -> Result<OwnedFd,
         // A store must never find its file shorter than it believes: no half-made file stays.
         let _ = rustix::fs::unlink(path);
         return Err(match e {
-            rustix::io::Errno::NOSPC => {
+            rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => {
                 let what = "no space for a file of";
                 (Unusable::NoSpace, format!("{what} {bytes} bytes; free some, or ask for less"))
             }

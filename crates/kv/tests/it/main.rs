@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 use io::kv::{ClusterStore, KvAnswer, KvBatch, KvOp, KvToken, KvVersion};
-use kv::{Embedded, Memory};
+use kv::{Embedded, Memory, Unusable};
 
 fn ask(store: &mut dyn ClusterStore, op: KvOp) -> KvAnswer {
     store.submit(KvToken(7), op);
@@ -69,8 +69,9 @@ fn embedded_conforms_and_keeps_everything() {
     let path = dir.path().join("mon.redb");
     let mut store = Embedded::open(&path).unwrap();
     conforms(&mut store);
-    let err = Embedded::open(&path).err().expect("one process at a time").to_string();
-    assert!(err.contains("in use by another process"), "{err}");
+    let err = Embedded::open(&path).err().expect("one process at a time");
+    assert_eq!(err.kind, Unusable::InUse);
+    assert!(err.to_string().contains("in use by another process"), "{err}");
     drop(store);
     let mut again = Embedded::open(&path).unwrap();
     let KvAnswer::Space(Some(space)) = ask(&mut again, KvOp::Space) else { panic!("no room") };
@@ -86,8 +87,11 @@ fn a_file_that_is_something_else_is_refused_and_kept() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("mon.redb");
     std::fs::write(&path, "these are not the pages you are looking for").unwrap();
-    assert!(Embedded::open(&path).is_err());
+    let err = Embedded::open(&path).err().expect("it is no store");
+    assert_eq!(err.kind, Unusable::Damaged, "{err}");
     assert_eq!(std::fs::read(&path).unwrap().len(), 43);
+    let err = Embedded::open(&path.join("store")).err().expect("it is in no folder");
+    assert_eq!(err.kind, Unusable::Other, "{err}");
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! What a daemon that panics leaves behind, and who tells the mon of it.
 //!
 //! As Ceph's daemons and `ceph-crash` do: a panic leaves `DIR/ID/meta`, a JSON object; every daemon looks there
-//! now and then, posts to the mon (`crash post`) what it finds, of whom ever, and moves it to `DIR/posted`.
+//! now and then, posts to the mon (`crash post`) what it finds, of whom ever, and moves it to `DIR/posted`, or to
+//! `DIR/refused` if the mon will never take it.
 
 use crate::conf::ClientConf;
 use crate::failure::{Context, Failure};
@@ -12,21 +13,29 @@ use rustix::time::ClockId;
 use serde_json::{Map, Value, json};
 use std::backtrace::Backtrace;
 use std::fs;
-use std::panic::PanicHookInfo;
+use std::io::{Read, Write};
+use std::panic::{Location, PanicHookInfo};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use types::{UTime, Uuid};
+use types::{Errno, UTime, Uuid};
 
 /// Where those are that the mon knows.
 const POSTED: &str = "posted";
+/// Where those are that it does not take.
+const REFUSED: &str = "refused";
 /// The file in the folder of a crash.
 const META: &str = "meta";
 /// So many crashes lie in a folder; more are in the log only.
 const MAX_CRASHES: usize = 100;
-/// Lines of a backtrace that are kept.
+/// Bytes of a panic's message that are kept: a failed assertion may show whatever it compared.
+const MAX_MESSAGE_BYTES: usize = 4 << 10;
+/// Lines of a backtrace that are kept, and bytes of each: names of generic functions have no end.
 const MAX_LINES: usize = 200;
-/// Bytes of a file that are posted.
-const MAX_BYTES: u64 = 64 << 10;
+const MAX_LINE_BYTES: usize = 200;
+/// Bytes that the mon takes.
+const MAX_BYTES: usize = 64 << 10;
+/// Bytes of a file that are read: whoever has left it kept to no bound.
+const MAX_READ_BYTES: u64 = 16 << 20;
 /// How often the folder is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// The mon must answer within this.
@@ -40,21 +49,31 @@ pub fn note_panics(dir: &Path, entity: &str) {
         before(info);
         let (id, meta) = describe(info, &entity);
         if let Err(e) = leave(&dir, &id, &meta) {
-            eprintln!("loligo: the crash cannot be noted in {}: {e}", dir.display());
+            let at = dir.display();
+            // A panic in here would say nothing of the first one.
+            let _ = writeln!(std::io::stderr(), "loligo: the crash cannot be noted in {at}: {e}");
         }
     }));
 }
 
 fn describe(info: &PanicHookInfo<'_>, entity: &str) -> (String, Value) {
+    let said = info.payload_as_str().unwrap_or_default();
+    note(entity, said, info.location(), &Backtrace::force_capture().to_string())
+}
+
+/// The id and the facts of a crash.
+fn note(
+    entity: &str,
+    said: &str,
+    place: Option<&Location<'_>>,
+    backtrace: &str,
+) -> (String, Value) {
     let now = UTime::from_unix(machine::clock(ClockId::Realtime));
     let stamp = now.to_string().replace("+0000", "Z");
     let random = u128::from(entropy()) << 64 | u128::from(entropy());
     let id = format!("{stamp}_{}", Uuid::from_random(random));
-    let backtrace = Backtrace::force_capture().to_string();
-    let backtrace: Vec<&str> = backtrace.lines().take(MAX_LINES).map(str::trim).collect();
-    let said = info.payload();
-    let said = said.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    let said = said.or_else(|| info.payload().downcast_ref::<String>().cloned());
+    let lines = backtrace.lines().take(MAX_LINES);
+    let backtrace: Vec<&str> = lines.map(|line| cut(line.trim(), MAX_LINE_BYTES)).collect();
     let mut meta = Map::new();
     let mut say = |name: &str, value: Value| drop(meta.insert(name.to_owned(), value));
     say("crash_id", json!(id));
@@ -63,9 +82,9 @@ fn describe(info: &PanicHookInfo<'_>, entity: &str) -> (String, Value) {
     let kind = entity.split('.').next().unwrap_or_default();
     say("process_name", json!(format!("loligo-{kind}")));
     say("ceph_version", json!(admin::common::VERSION));
-    say("assert_msg", json!(said.unwrap_or_default()));
+    say("assert_msg", json!(cut(said, MAX_MESSAGE_BYTES)));
     say("assert_thread_name", json!(std::thread::current().name().unwrap_or_default()));
-    if let Some(place) = info.location() {
+    if let Some(place) = place {
         say("assert_file", json!(place.file()));
         say("assert_line", json!(place.line()));
     }
@@ -87,6 +106,11 @@ fn describe(info: &PanicHookInfo<'_>, entity: &str) -> (String, Value) {
     (id, meta.into())
 }
 
+/// The start of a text.
+fn cut(text: &str, max_bytes: usize) -> &str {
+    text.split_at(text.floor_char_boundary(max_bytes)).0
+}
+
 /// Writes a note. What is half written has another name.
 fn leave(dir: &Path, id: &str, meta: &Value) -> std::io::Result<()> {
     fs::create_dir_all(dir)?;
@@ -105,7 +129,7 @@ fn left_behind(dir: &Path) -> Vec<PathBuf> {
     let mut found: Vec<_> = found
         .filter(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            !name.starts_with('.') && name != POSTED && path.join(META).is_file()
+            !name.starts_with('.') && name != POSTED && name != REFUSED && path.join(META).is_file()
         })
         .collect();
     found.sort();
@@ -137,30 +161,64 @@ fn post(dir: &Path, found: &[PathBuf], mons: &ClientConf) -> Result<(), Failure>
     let mut client = SyncClient::connect(mons, PATIENCE)?;
     for path in found {
         let what = || format!("the crash in {} cannot be posted to the mon", path.display());
-        let size = fs::metadata(path.join(META)).context(what)?.len();
-        let text =
-            if size > MAX_BYTES { Vec::new() } else { fs::read(path.join(META)).context(what)? };
-        let command = json!({"prefix": "crash post"});
-        let reply = client.command_with(&command, text).context(what)?;
-        if reply.status < 0 {
-            // It will not become better.
-            tracing::warn!("{}: {}", what(), reply.outs);
-        }
-        let posted = dir.join(POSTED);
-        fs::create_dir_all(&posted).context(what)?;
-        let moved = fs::rename(path, posted.join(path.file_name().unwrap_or_default()));
+        let folder = match post_one(path, &mut client).context(what)? {
+            Ok(()) => POSTED,
+            Err(why) => {
+                tracing::warn!("{}: {why}; it is in {REFUSED} now", what());
+                REFUSED
+            }
+        };
+        let folder = dir.join(folder);
+        fs::create_dir_all(&folder).context(what)?;
+        let moved = fs::rename(path, folder.join(path.file_name().unwrap_or_default()));
         // Another daemon may have been faster.
         if path.exists() {
             moved.context(what)?;
         }
-        forget_old(&posted);
+        forget_old(&folder);
     }
     Ok(())
 }
 
-/// Of those that the mon knows, only the newest stay.
-fn forget_old(posted: &Path) {
-    let known = left_behind(posted);
+/// Whether the mon has taken a crash, or why it never will. An error passes.
+fn post_one(path: &Path, client: &mut SyncClient) -> Result<Result<(), String>, String> {
+    let mut text = Vec::new();
+    let read = fs::File::open(path.join(META));
+    let read = read.and_then(|file| file.take(MAX_READ_BYTES).read_to_end(&mut text));
+    read.map_err(|e| e.to_string())?;
+    let text = match fitting(text) {
+        Ok(text) => text,
+        Err(why) => return Ok(Err(why)),
+    };
+    let reply = client.command_with(&json!({"prefix": "crash post"}), text);
+    let reply = reply.map_err(|e| e.to_string())?;
+    match reply.status {
+        0.. => Ok(Ok(())),
+        refused if refused == -Errno::EINVAL.0 => Ok(Err(reply.outs)),
+        _ => Err(reply.outs),
+    }
+}
+
+/// A note that the mon takes: if it is too long, without its backtrace, and its texts cut.
+fn fitting(text: Vec<u8>) -> Result<Vec<u8>, String> {
+    if text.len() <= MAX_BYTES {
+        return Ok(text);
+    }
+    let meta = serde_json::from_slice::<Map<String, Value>>(&text);
+    let mut meta = meta.map_err(|e| format!("it is too long, and no note: {e}"))?;
+    meta.remove("backtrace");
+    for value in meta.values_mut() {
+        if let Value::String(text) = value {
+            text.truncate(text.floor_char_boundary(MAX_MESSAGE_BYTES));
+        }
+    }
+    let text = Value::from(meta).to_string().into_bytes();
+    if text.len() <= MAX_BYTES { Ok(text) } else { Err("it is too long".to_owned()) }
+}
+
+/// Of those that are done with, only the newest stay.
+fn forget_old(folder: &Path) {
+    let known = left_behind(folder);
     for old in known.iter().rev().skip(MAX_CRASHES) {
         let _ = fs::remove_dir_all(old);
     }
@@ -178,12 +236,50 @@ mod tests {
         }
         let full = leave(dir.path(), "y", &json!({})).unwrap_err();
         assert_eq!(full.to_string(), "it is full of others");
-        fs::create_dir_all(dir.path().join(POSTED).join("old")).unwrap();
+        for done in [POSTED, REFUSED] {
+            leave(&dir.path().join(done), "old", &json!({})).unwrap();
+        }
         fs::create_dir_all(dir.path().join(".half")).unwrap();
         let found = left_behind(dir.path());
         assert_eq!(found.len(), MAX_CRASHES + 1);
         assert_eq!(found[7], dir.path().join("x007"));
         forget_old(dir.path());
         assert_eq!(left_behind(dir.path()), found[1..]);
+    }
+
+    #[test]
+    fn whatever_a_daemon_says_when_it_panics_the_mon_takes_it() {
+        let (message, line) = ("\u{e9}\u{1}".repeat(1 << 19), "\u{1}".repeat(1 << 12));
+        let backtrace = format!("{line}\n").repeat(1000);
+        let (id, meta) = note("osd.3", &message, None, &backtrace);
+        let said = meta["assert_msg"].as_str().unwrap();
+        assert!(said.len() <= MAX_MESSAGE_BYTES && message.starts_with(said));
+        assert_eq!(meta["backtrace"].as_array().unwrap().len(), MAX_LINES);
+        // Written as JSON they are still too long.
+        let text = format!("{meta:#}\n").into_bytes();
+        let posted: Value = serde_json::from_slice(&fitting(text).unwrap()).unwrap();
+        assert_eq!((&posted["crash_id"], posted["assert_msg"].as_str()), (&json!(id), Some(said)));
+        // Most are posted as they are.
+        let (_, meta) = note(
+            "osd.3",
+            &"x".repeat(1 << 20),
+            None,
+            &format!("{}\n", "y".repeat(300)).repeat(200),
+        );
+        let text = format!("{meta:#}\n").into_bytes();
+        assert!(text.len() < MAX_BYTES);
+        assert_eq!(fitting(text.clone()).unwrap(), text);
+    }
+
+    /// By an older build, or somebody else.
+    #[test]
+    fn a_note_that_is_too_long_is_posted_without_its_backtrace() {
+        let lines = vec!["z".repeat(1000); 200];
+        let meta = json!({"crash_id": "x", "assert_msg": "y".repeat(1 << 20), "backtrace": lines});
+        let text = fitting(meta.to_string().into_bytes()).unwrap();
+        let posted: Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(posted["crash_id"], "x");
+        assert!(posted.get("backtrace").is_none());
+        assert!(fitting(vec![b'x'; MAX_BYTES + 1]).unwrap_err().contains("no note"));
     }
 }

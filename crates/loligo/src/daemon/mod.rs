@@ -62,7 +62,9 @@ fn run_core(
 ) -> Result<io::Exit, Failure> {
     uring::keep_freed_memory();
     uring::avoid_huge_pages();
-    let ended = uring::run(core, devices, kv, &uring::Options::default());
+    let options =
+        uring::Options { reopen_log: Some(crate::logging::reopen), ..uring::Options::default() };
+    let ended = uring::run(core, devices, kv, &options);
     let exit = ended.context(|| format!("cannot run {name}")).map_err(|f| f.exit(Exit::Machine))?;
     if exit.code == 0 {
         tracing::info!("{name}: {}", exit.why);

@@ -31,7 +31,14 @@ pub fn run(args: &MonArgs) -> Result<Exit, Failure> {
         }
         std::fs::create_dir_all(&args.data).context(what)?;
     }
-    let store = kv::Embedded::open(&path).context(what).map_err(|f| f.exit(Exit::Refused))?;
+    let store = kv::Embedded::open(&path).map_err(|e| {
+        let exit = match e.kind {
+            kv::Unusable::InUse | kv::Unusable::Damaged => Exit::Refused,
+            kv::Unusable::NoSpace => Exit::Machine,
+            kv::Unusable::Other => Exit::Failed,
+        };
+        Failure::new(what(), e).exit(exit)
+    })?;
     let mut core = Mon::new(config(args), entropy());
     let exit = run_core(&name, &mut core, Vec::new(), Some(Box::new(store)))?;
     match exit.code {

@@ -42,7 +42,7 @@ pub fn running(layout: &Layout, daemon: DaemonId) -> Option<Pid> {
     pid::holder(&layout.pid(daemon))
 }
 
-/// Starts a daemon, detached from this terminal; what it says goes to its log.
+/// Starts a daemon, detached from this terminal. What it says goes to its log, panics and last words as well.
 ///
 /// # Errors
 /// When there is no process to be had.
@@ -82,6 +82,7 @@ pub fn start(layout: &Layout, state: &State, daemon: DaemonId) -> Result<Started
     command.arg("--pid-file").arg(layout.pid(daemon));
     command.arg("--admin-socket").arg(layout.admin_socket(daemon));
     command.arg("--crash-dir").arg(layout.crashes());
+    command.arg("--log").arg(&log_path);
     let child = command
         .current_dir("/")
         .stdin(Stdio::null())

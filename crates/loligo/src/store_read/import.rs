@@ -10,14 +10,16 @@
 //! Objects that could not be read when the PG was exported are put down as missing in it: they are brought
 //! from other copies, or are unfound where there are none.
 
-use super::export::FindPgNum;
-use super::format::{Begin, Malformed, Reader, Section};
-use super::read;
+mod check;
+
+use super::exit_of;
+use super::format::{Begin, Reader, Section};
 use crate::cli::StoreImport;
 use crate::disks::Disks;
-use crate::failure::{Context, Exit, Failure};
+use crate::failure::{Exit, Failure};
 use crate::store_tool::disks_of;
 use bytes::Bytes;
+use check::{Split, cannot, check, check_content, open, split_since};
 use io::disk::DiskDone;
 use io::{Core, Effects, Event, Now};
 use osd::offline::{
@@ -30,8 +32,10 @@ use std::collections::VecDeque;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::BufReader;
-use std::path::Path;
-use store::{Config, Expect, Invalid, Mount, ReadSet, Store, StoreEvent, SubmitError, Transaction};
+use store::{
+    Config, Expect, Invalid, Mount, MountError, ReadSet, Store, StoreError, StoreEvent,
+    SubmitError, Transaction,
+};
 use types::{Mono, ObjectKey, PgId};
 use uring::Open;
 
@@ -46,15 +50,30 @@ const ROW_BYTES: usize = 64;
 const MAX_IN_FLIGHT: usize = 8;
 /// Objects removed in one transaction, unless that is too much for the log.
 const REMOVES: usize = 64;
-const EXIT_REFUSED: i32 = 5;
 
-/// That a PG has been divided since it was exported: its OSD does that, when it is started.
-#[derive(Default)]
-struct Split {
-    /// PGs of its pool now.
-    pg_num: u32,
-    /// The other parts of it: none of them may be here.
-    children: Vec<PgId>,
+/// Why it does not go on.
+struct Broken {
+    exit: Exit,
+    why: String,
+}
+
+impl Broken {
+    fn new(exit: Exit, why: impl Display) -> Self {
+        Broken { exit, why: why.to_string() }
+    }
+}
+
+impl From<MountError> for Broken {
+    fn from(why: MountError) -> Self {
+        Broken::new(exit_of(&why), why)
+    }
+}
+
+impl From<StoreError> for Broken {
+    fn from(why: StoreError) -> Self {
+        let is_damaged = !matches!(why, StoreError::Io { .. });
+        Broken::new(if is_damaged { Exit::Refused } else { Exit::Failed }, why)
+    }
 }
 
 enum Phase {
@@ -97,6 +116,8 @@ struct Import {
     lost: Lost,
     /// The PG's info, to be written when all else of it is.
     info: Option<Bytes>,
+    /// How the command ends when it is broken off.
+    exit: Exit,
 }
 
 /// What is to be done next.
@@ -106,7 +127,7 @@ enum Next {
 }
 
 impl Import {
-    fn disk(&mut self, now: Now, done: DiskDone, fx: &mut Effects) -> Result<(), String> {
+    fn disk(&mut self, now: Now, done: DiskDone, fx: &mut Effects) -> Result<(), Broken> {
         if let Some(store) = &mut self.store {
             store.handle(now, done, fx);
             return Ok(());
@@ -117,12 +138,12 @@ impl Import {
                 self.phase = Phase::Look;
                 Ok(())
             }
-            Some(Err(why)) => Err(why.to_string()),
+            Some(Err(why)) => Err(why.into()),
             None => Ok(()),
         }
     }
 
-    fn events(&mut self, fx: &mut Effects) -> Result<(), String> {
+    fn events(&mut self, fx: &mut Effects) -> Result<(), Broken> {
         while let Some(event) = self.store.as_mut().and_then(Store::poll_event) {
             match event {
                 StoreEvent::Durable { txns } => {
@@ -130,19 +151,19 @@ impl Import {
                 }
                 StoreEvent::Fetched { result, .. } => {
                     self.fetching = false;
-                    self.set.merge(result.map_err(|why| why.to_string())?);
+                    self.set.merge(result?);
                 }
                 StoreEvent::Writable => self.blocked = false,
                 StoreEvent::BadBlock { .. } => {}
                 StoreEvent::Unmounted => fx.exit(0, "done"),
-                StoreEvent::Fatal(why) => return Err(why.to_string()),
+                StoreEvent::Fatal(why) => return Err(Broken::new(Exit::Failed, why)),
             }
         }
         Ok(())
     }
 
     /// Does what can be done without waiting.
-    fn go_on(&mut self, fx: &mut Effects) -> Result<(), String> {
+    fn go_on(&mut self, fx: &mut Effects) -> Result<(), Broken> {
         while self.store.is_some() && !self.fetching && !self.blocked {
             let next = match self.phase {
                 Phase::Look => self.look(fx)?,
@@ -220,13 +241,10 @@ impl Import {
         Ok((is_here && !self.force).then(|| why.to_owned()))
     }
 
-    fn look(&mut self, fx: &mut Effects) -> Result<Next, String> {
+    fn look(&mut self, fx: &mut Effects) -> Result<Next, Broken> {
         match self.refusal() {
             Ok(None) => {}
-            Ok(Some(why)) => {
-                fx.exit(EXIT_REFUSED, why);
-                return Ok(Next::Wait);
-            }
+            Ok(Some(why)) => return Err(Broken::new(Exit::Refused, why)),
             Err(miss) => return Ok(self.fetch(miss, fx)),
         }
         let next = self.submit(&begun(&self.begin), fx)?;
@@ -236,7 +254,7 @@ impl Import {
         Ok(next)
     }
 
-    fn clear(&mut self, fx: &mut Effects) -> Result<Next, String> {
+    fn clear(&mut self, fx: &mut Effects) -> Result<Next, Broken> {
         let found = match self.there() {
             Ok(found) => found,
             Err(miss) => return Ok(self.fetch(miss, fx)),
@@ -259,7 +277,7 @@ impl Import {
                 self.removes /= 2;
                 Ok(Next::Go)
             }
-            Err(why) => Err(why.to_string()),
+            Err(why) => Err(Broken::new(Exit::Failed, why)),
         }
     }
 
@@ -272,8 +290,8 @@ impl Import {
     }
 
     /// `Next::Go` when it was taken.
-    fn submit(&mut self, txn: &Transaction, fx: &mut Effects) -> Result<Next, String> {
-        self.try_submit(txn, fx)?.map_err(|why| why.to_string())
+    fn submit(&mut self, txn: &Transaction, fx: &mut Effects) -> Result<Next, Broken> {
+        self.try_submit(txn, fx)?.map_err(|why| Broken::new(Exit::Failed, why))
     }
 
     /// The same, with why it can never be taken.
@@ -281,7 +299,7 @@ impl Import {
         &mut self,
         txn: &Transaction,
         fx: &mut Effects,
-    ) -> Result<Result<Next, Invalid>, String> {
+    ) -> Result<Result<Next, Invalid>, Broken> {
         let Some(store) = &mut self.store else { return Ok(Ok(Next::Wait)) };
         Ok(Ok(match store.submit(self.now, txn, &self.set) {
             Ok(_) => {
@@ -295,13 +313,15 @@ impl Import {
                 self.blocked = true;
                 Next::Wait
             }
-            Err(SubmitError::NoSpace) => return Err("there is no space left in the store".into()),
+            Err(SubmitError::NoSpace) => {
+                return Err(Broken::new(Exit::Machine, "there is no space left in the store"));
+            }
             Err(SubmitError::Invalid(why)) => return Ok(Err(why)),
         }))
     }
 
     /// Submits what is ready, or takes in the next section.
-    fn objects(&mut self, fx: &mut Effects) -> Result<Next, String> {
+    fn objects(&mut self, fx: &mut Effects) -> Result<Next, Broken> {
         if let Some(txn) = self.ready.pop_front() {
             // With the PG's own object the PG is there: all else must be durable before.
             let own = txn.objects().contains(&self.parts.meta);
@@ -312,7 +332,8 @@ impl Import {
             }
             return Ok(next);
         }
-        match self.input.next().map_err(|why| why.to_string())? {
+        // It was whole a moment ago.
+        match self.input.next().map_err(|why| Broken::new(Exit::Failed, why))? {
             Some(section) => self.take(section),
             None => {
                 if let Some(store) = &mut self.store {
@@ -439,7 +460,7 @@ impl Import {
 
     /// It failed.
     fn broken_off(&self, why: impl Display) -> Failure {
-        let failure = Failure::new(cannot(&self.begin), why);
+        let failure = Failure::new(cannot(&self.begin), why).exit(self.exit);
         if matches!(self.phase, Phase::Mount | Phase::Look) {
             return failure;
         }
@@ -447,6 +468,11 @@ impl Import {
             "What has come in does not count until all has. Run it again with --force, before you start the \
              OSD: one that starts removes what came of the PG.",
         )
+    }
+
+    fn break_off(&mut self, broken: Broken, fx: &mut Effects) {
+        self.exit = broken.exit;
+        fx.exit(1, broken.why);
     }
 
     /// Whether there is something to do that waits for nothing.
@@ -475,11 +501,11 @@ impl Core for Import {
                 Ok(())
             }
             Event::Disk(done) => self.disk(now, done, fx),
-            Event::Stop => Err("it was interrupted".into()),
+            Event::Stop => Err(Broken::new(Exit::Failed, "it was interrupted")),
             _ => Ok(()),
         };
-        if let Err(why) = done.and_then(|()| self.events(fx)) {
-            fx.exit(1, why);
+        if let Err(broken) = done.and_then(|()| self.events(fx)) {
+            self.break_off(broken, fx);
         }
     }
 
@@ -493,8 +519,8 @@ impl Core for Import {
             store.end_turn(now, fx);
         }
         done = done.and_then(|()| self.events(fx));
-        if let Err(why) = done {
-            fx.exit(1, why);
+        if let Err(broken) = done {
+            self.break_off(broken, fx);
         }
     }
 
@@ -504,96 +530,6 @@ impl Core for Import {
         }
         self.store.as_ref()?.next_deadline()
     }
-}
-
-fn open(path: &Path) -> Result<Reader<BufReader<File>>, Failure> {
-    let file = File::open(path).context(|| format!("cannot read {}", path.display()))?;
-    Ok(Reader::new(BufReader::new(file)))
-}
-
-/// What a file says of itself, when all of it was read.
-struct Checked {
-    begin: Begin,
-    /// Objects may be missing in it.
-    is_incomplete: bool,
-    /// Whether the PG's own object is in it, and whole, with the info.
-    has_own: bool,
-    /// How many PGs its pool had by its own record.
-    record_pg_num: Option<u32>,
-}
-
-/// Reads a whole file.
-fn check(path: &Path) -> Result<Checked, Failure> {
-    let bad = |why: Malformed| {
-        Failure::new(format!("{} is damaged", path.display()), why).exit(Exit::Refused)
-    };
-    let mut input = open(path)?;
-    let Some(Section::Begin(begin)) = input.next().map_err(bad)? else {
-        return Err(Failure::new("cannot import", "the file holds nothing"));
-    };
-    let own = meta_object(begin.pgid);
-    let (mut is_incomplete, mut has_own, mut info) = (false, false, None);
-    let mut is_own = false;
-    while let Some(section) = input.next().map_err(bad)? {
-        match section {
-            Section::Object { key, .. } => is_own = key == own,
-            Section::Omap { key, value } if is_own && key == info_key() => {
-                info = Some(value);
-            }
-            Section::ObjectEnd { whole } if is_own => has_own = whole && info.is_some(),
-            Section::End { is_incomplete: so, .. } => is_incomplete = so,
-            _ => {}
-        }
-    }
-    let record_pg_num = info.as_ref().and_then(pg_num_of);
-    Ok(Checked { begin, is_incomplete, has_own, record_pg_num })
-}
-
-/// That a PG can be what it was, with what the file has of it.
-fn check_content(args: &StoreImport, checked: &Checked) -> Result<(), Failure> {
-    let refuse = |why| Failure::new(cannot(&checked.begin), why).exit(Exit::Refused);
-    if !checked.has_own {
-        let why =
-            "its own record, with its log, is not whole in the file: nobody would know what it has";
-        return Err(
-            refuse(why).advise("Copy the whole disk, and export it from another OSD if you can.")
-        );
-    }
-    if checked.is_incomplete && !args.accept_incomplete {
-        let why = "the list of objects was damaged in the store that it was exported from: some may be \
-                   missing in the file altogether, and nobody would notice";
-        return Err(refuse(why).advise(
-            "If no other copy is left, add --accept-incomplete: who reads what is missing is told that it \
-             does not exist.",
-        ));
-    }
-    Ok(())
-}
-
-fn cannot(begin: &Begin) -> String {
-    format!("cannot import PG {}", begin.pgid)
-}
-
-/// How it was divided since. Other changes of the pool are refused: what the file has belongs to others, or to none.
-fn split_since(args: &StoreImport, checked: &Checked) -> Result<Split, Failure> {
-    let begin = &checked.begin;
-    let known = read(&args.place, FindPgNum::of(begin.pgid))?.outcome.map;
-    let Some(pg_num) = known.filter(|pg_num| *pg_num != begin.pg_num) else {
-        return Ok(Split::default());
-    };
-    // By its own record, the OSD knows what it is to be divided from.
-    if pg_num > begin.pg_num && checked.record_pg_num == Some(begin.pg_num) {
-        let children = children_of(begin.pgid, begin.pg_num, pg_num);
-        return Ok(Split { pg_num, children });
-    }
-    let why = format!(
-        "its pool had {} PGs when it was exported, and has {pg_num} in the newest map of this store",
-        begin.pg_num
-    );
-    Err(Failure::new(cannot(begin), why).exit(Exit::Refused).advise(
-        "Import it into a store that stopped when the pool had as many PGs; when that OSD is started, \
-         it goes through what happened since.",
-    ))
 }
 
 /// Carries out `loligo store import`.
@@ -635,13 +571,12 @@ pub(crate) fn run(args: &StoreImport) -> Result<Exit, Failure> {
         damaged: 0,
         lost: Lost::default(),
         info: None,
+        exit: Exit::Failed,
     };
     let exit = uring::run(&mut import, disks.open, None, &uring::Options::default())
         .map_err(|e| import.broken_off(e).exit(Exit::Machine))?;
-    match exit.code {
-        0 => {}
-        EXIT_REFUSED => return Err(Failure::new(what(), exit.why).exit(Exit::Refused)),
-        _ => return Err(import.broken_off(exit.why)),
+    if exit.code != 0 {
+        return Err(import.broken_off(exit.why));
     }
     if args.place.json {
         println!("{:#}", import.as_json(checked.is_incomplete));

@@ -111,7 +111,12 @@ pub(crate) fn read<J: Job>(place: &StorePath, job: J) -> Result<WasRead<J::Outco
     let set = ReadSet::new();
     let work = Reading { job, mount, store: None, set, fetching: false };
     let outcome = disks.work(work)?;
-    outcome.map_err(|why| Failure::new("cannot read a store", why).exit(Exit::Refused))
+    outcome.map_err(|why| Failure::new("cannot read a store", &why).exit(exit_of(&why)))
+}
+
+/// How a command ends whose store cannot be mounted.
+fn exit_of(why: &MountError) -> Exit {
+    if why.is_of_device() { Exit::Failed } else { Exit::Refused }
 }
 
 /// Says what is damaged, beside the output.

@@ -1,6 +1,8 @@
 //! What is asked of this daemon itself.
 
 use super::{Output, Role, Server};
+use crate::commands::Tell;
+use admin::common::Common;
 use admin::{AdminRequest, Answer, CommandError};
 use io::Now;
 use io::net::ConnId;
@@ -39,6 +41,9 @@ impl Server {
     ) -> Result<Answer, CommandError> {
         let loggers = self.loggers();
         let (spec, args) = self.tell.find(args)?;
+        if matches!(spec.def.handler, Tell::Common(Common::LogReopen)) {
+            self.outbox.push(Output::ReopenLog);
+        }
         self.cluster.told(now, &self.tell, spec.def.handler, &args, || loggers)
     }
 }

@@ -84,6 +84,7 @@ enum Output {
     Message(Role, LinkId, OutMessage),
     GlobalId(LinkId, u64),
     Admin(ConnId, Result<Answer, CommandError>),
+    ReopenLog,
     Close(Role, LinkId),
 }
 
@@ -433,6 +434,7 @@ impl Server {
                         admin.reply(conn, result, fx);
                     }
                 }
+                Output::ReopenLog => fx.reopen_log = true,
             }
         }
     }

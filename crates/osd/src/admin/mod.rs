@@ -331,6 +331,7 @@ impl Daemon {
                 Err(why) => Err(why),
             },
             Handler::Common(common) => {
+                fx.reopen_log |= common == Common::LogReopen;
                 let table = self.admin.table.clone();
                 let mut settings = std::mem::take(&mut self.admin.settings);
                 let mut resets = std::mem::take(&mut self.admin.resets);

@@ -51,11 +51,13 @@ pub struct Options {
     pub ring_entries: u32,
     /// Whether SIGTERM and SIGINT become [`Event::Stop`], also those that came between two runs.
     pub handle_signals: bool,
+    /// Opens the log's file anew ([`Effects::reopen_log`]), if there is a log that goes to a file.
+    pub reopen_log: Option<fn()>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Options { ring_entries: 512, handle_signals: true }
+        Options { ring_entries: 512, handle_signals: true, reopen_log: None }
     }
 }
 
@@ -154,6 +156,7 @@ struct Runner {
     devices: Vec<Device>,
     kv: Option<Box<dyn ClusterStore>>,
     signals: Option<Signals>,
+    reopen_log: Option<fn()>,
     give_back_at: Mono,
     /// Memory of buffers when the core was last told of it, in bytes.
     told_buffers: usize,
@@ -201,6 +204,7 @@ impl Runner {
             devices,
             kv,
             signals: None,
+            reopen_log: options.reopen_log,
             give_back_at: Mono(0),
             told_buffers: 0,
         })
@@ -435,6 +439,11 @@ impl Runner {
         }
         while let Some(done) = self.kv.as_mut().and_then(|kv| kv.poll()) {
             self.pending.push_back(Event::Kv(done));
+        }
+        if std::mem::take(&mut fx.reopen_log)
+            && let Some(reopen) = self.reopen_log
+        {
+            reopen();
         }
         self.fx = fx;
         Ok(())

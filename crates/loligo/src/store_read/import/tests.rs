@@ -3,7 +3,7 @@
 use super::*;
 use crate::cli::{StoreExport, StorePath};
 use crate::store_read::format::Writer;
-use crate::store_read::{Job, export, list};
+use crate::store_read::{Job, export, list, read};
 use crate::store_tool::{MIN_DISK_BYTES, NewStore, mkfs};
 use store::{Algorithm, Compress, OmapRange};
 use types::{Epoch, HObject, OsdId, PoolId, SnapId, Uuid};
@@ -18,11 +18,16 @@ struct Case {
 impl Case {
     /// An empty store.
     fn new() -> Case {
+        Case::of(CLUSTER)
+    }
+
+    /// The same, of this cluster.
+    fn of(cluster: Uuid) -> Case {
         let case = Case { dir: tempfile::tempdir().unwrap() };
         let new = NewStore {
             path: &case.path("block"),
             wal: None,
-            cluster: CLUSTER,
+            cluster,
             osd: OsdId(0),
             bytes: Some(MIN_DISK_BYTES),
             force: false,
@@ -204,6 +209,7 @@ fn an_import_that_breaks_off_leaves_no_pg_and_no_object_that_seems_whole() {
     let case = Case::new();
     let failure = case.import(case.file(0, 1, 2 * MIN_DISK_BYTES), false).unwrap_err();
     assert!(failure.why.contains("no space"), "{failure}");
+    assert_eq!(failure.exit, Exit::Machine);
     assert!(failure.advice.as_ref().is_some_and(|advice| advice.contains("--force")), "{failure}");
     assert_eq!(case.record(&object(0)), Some(record_of_half()));
     let failure = case.export(0).unwrap_err();
@@ -217,6 +223,19 @@ fn an_import_that_breaks_off_leaves_no_pg_and_no_object_that_seems_whole() {
     assert_eq!(case.export(0).unwrap(), Exit::Done);
     let failure = case.export(0).unwrap_err();
     assert!(failure.advice.is_some_and(|advice| advice.contains("--file")));
+}
+
+#[test]
+fn a_store_that_is_anothers_or_damaged_is_refused() {
+    let case = Case::of(Uuid([5; 16]));
+    let failure = case.import(case.file(0, 1, 4096), false).unwrap_err();
+    assert_eq!(failure.exit, Exit::Refused);
+    assert!(failure.why.contains("belongs to cluster"), "{failure}");
+    // It is found out later.
+    let damage = StoreError::BadMetadata { block: 7, what: "its checksum" };
+    assert_eq!(Broken::from(damage).exit, Exit::Refused);
+    let error = io::disk::DiskError::Os(5);
+    assert_eq!(Broken::from(StoreError::Io { object: None, block: 7, error }).exit, Exit::Failed);
 }
 
 /// The OSD stopped before it divided the PG that it has: that one has the objects of both.

@@ -4,7 +4,7 @@
 //!
 //! `LOLIGO_IT_FULL_ROUNDS=20` fills and empties it so often.
 
-use super::cluster::{Cluster, is_foreign};
+use super::cluster::{BINARY, Cluster, free_port, is_foreign};
 use super::load::{PATIENCE, check, under_load, wait_for_progress};
 use super::tool::{Running, Tool};
 use client::{ClientError, Object, ObjectOp};
@@ -26,6 +26,8 @@ const LARGE_DISK: &str = "1G";
 const SMALL_DISK: &str = "256M";
 /// Just enough for the small disk.
 const FILE_SYSTEM: &str = "300M";
+/// This machine cannot.
+const MACHINE: i32 = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long it stays full.
 const FULL_TIME: Duration = Duration::from_secs(3);
@@ -52,6 +54,14 @@ impl FileSystem {
         Tool::new("mkfs.ext4").args(["-q", "-F"]).arg(&image).ok();
         std::fs::create_dir_all(at).unwrap();
         Tool::new("mount").args(["-o", "loop"]).arg(&image).arg(at).ok();
+        FileSystem { at: at.to_owned() }
+    }
+
+    /// The same in memory: one that is full has not a block left.
+    fn in_memory(at: &Path, size: &str) -> Self {
+        std::fs::create_dir_all(at).unwrap();
+        let size = format!("size={size}");
+        Tool::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(at).ok();
         FileSystem { at: at.to_owned() }
     }
 
@@ -208,4 +218,33 @@ fn a_full_file_system_below_an_osd_is_not_noticed() {
         c.dev("start").limit(PATIENCE).ok();
         wait_for_progress(shared);
     });
+}
+
+/// What it has begun is not taken for a damaged store when there is room again.
+#[test]
+fn a_mon_without_space_says_so_and_starts_when_there_is_some() {
+    if is_foreign() {
+        return;
+    }
+    let c = Cluster::unborn();
+    // By this name it is unmounted when the cluster is removed.
+    let fs = FileSystem::in_memory(&c.dir().join("osd.full"), "16M");
+    let (data, socket) = (fs.at.join("mon"), c.dir().join("asok"));
+    std::fs::create_dir(&data).unwrap();
+    fs.fill();
+    let mon = || {
+        let addr = format!("127.0.0.1:{}", free_port());
+        let fsid = "7b1a4d3e-0000-4000-8000-000000000001";
+        let mon = Tool::new(BINARY).args(["mon", "--fsid", fsid, "--addr", &addr, "--data"]);
+        mon.arg(&data).arg("--admin-socket").arg(&socket).limit(PATIENCE)
+    };
+    let said = mon().fails(MACHINE);
+    assert!(said.contains("cluster store") && said.contains("No space"), "{said}");
+    let said = mon().arg("--pid-file").arg(fs.at.join("pid")).fails(MACHINE);
+    assert!(said.contains("cannot take the pid file") && said.contains("No space"), "{said}");
+    std::fs::remove_file(fs.at.join("other")).unwrap();
+    let running = mon().start();
+    until("it does not start", || socket.exists());
+    let ran = running.end();
+    assert!(ran.status.success(), "{ran:?}");
 }

@@ -5,6 +5,7 @@ mod bulk;
 mod cluster;
 mod commands;
 mod crash;
+mod daemons;
 mod dev;
 mod failures;
 mod fio;

@@ -2,7 +2,7 @@
 
 use super::cluster::Cluster;
 use loligo::wait::Deadline;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -43,9 +43,30 @@ fn a_daemon_that_panics_is_heard_of() {
             health.contains("RECENT_CRASH") && health.contains(&format!("{name} crashed on host"))
         );
     }
+    notes_of_any_kind_are_heard_of_or_refused(&c);
     c.ceph().args(["crash", "archive-all"]).ok();
     c.wait_until_clean(PATIENCE);
     let health = c.ceph().args(["health", "detail"]).text();
     assert!(!health.contains("RECENT_CRASH"), "{health}");
-    assert_eq!(c.ask("crash ls").as_array().map(Vec::len), Some(2));
+    assert_eq!(c.ask("crash ls").as_array().map(Vec::len), Some(3));
+}
+
+/// What an older build has left: a long one, and what is no note at all.
+fn notes_of_any_kind_are_heard_of_or_refused(c: &Cluster) {
+    let crashes = c.dir().join("crash");
+    let long = json!({
+        "crash_id": "long", "entity_name": "osd.7",
+        "timestamp": c.ask("crash ls")[0]["timestamp"],
+        "assert_msg": "x".repeat(1 << 20), "backtrace": vec!["y".repeat(1000); 200],
+    });
+    for (name, meta) in [("long", long), ("none", json!({"crash_id": "none"}))] {
+        let half = crashes.join(format!(".{name}"));
+        std::fs::create_dir(&half).unwrap();
+        std::fs::write(half.join("meta"), meta.to_string()).unwrap();
+        std::fs::rename(&half, crashes.join(name)).unwrap();
+    }
+    let filed = || crashes.join("posted/long").exists() && crashes.join("refused/none").exists();
+    assert!(Deadline::after(PATIENCE).until(LOOK_EVERY, filed), "{}", c.troubles());
+    let heard = crashes_of(c, "osd.7");
+    assert!(heard[0]["assert_msg"].as_str().is_some_and(|said| said.starts_with("xxx")));
 }

@@ -87,10 +87,17 @@ fn an_osd_with_a_log_of_its_own_gets_a_new_disk() {
     std::fs::File::create(&wal).unwrap().set_len(64 << 20).unwrap();
     let mkfs = Tool::new(BINARY).args(["store", "mkfs", "--fsid", &fsid, "--id", "1", "--force"]);
     mkfs.arg(&block).arg("--wal").arg(&wal).ok();
-    let new = c.dir().join("new");
-    let go = replace(&c, 1).args(["--accept-fewer-copies", "--yes", "--size", "300M", "--json"]);
-    let done = go.arg("--disk").arg(&new).json();
-    assert_eq!(done["done"], true);
+    let (new, old) = (c.dir().join("new"), folder.join("block.old"));
+    let go =
+        || replace(&c, 1).args(["--accept-fewer-copies", "--size", "300M", "--disk"]).arg(&new);
+    let plan = go().text();
+    for named in [&new, &wal, &block, &old] {
+        assert!(plan.contains(named.to_str().unwrap()), "{plan}");
+    }
+    let store = std::fs::read(&block).unwrap();
+    let done = go().args(["--yes", "--json"]).json();
+    assert_eq!((&done["done"], done["old_file"].as_str()), (&true.into(), old.to_str()));
+    assert!(std::fs::read(&old).unwrap() == store, "it is the old store");
     assert!(block.is_symlink() && std::fs::read_link(&block).unwrap().ends_with("new"));
     c.dev("start").ok();
     c.wait_until_clean(LIMIT);
@@ -124,6 +131,12 @@ fn a_disk_is_replaced_when_nothing_is_lost_by_it() {
     let accept = || replace(&c, 1).arg("--accept-fewer-copies");
     let plan = accept().arg("--dry-run").text();
     assert!(plan.contains("would be destroyed") && plan.contains("Nothing was done"), "{plan}");
+    // A file that is there does not become larger, nor is that only found out when it is destroyed.
+    for how in ["--dry-run", "--yes"] {
+        let said = accept().args([how, "--size", "512M"]).fails(REFUSED);
+        assert!(said.contains("it is there, and has 256 MiB"), "{said}");
+    }
+    assert_eq!(accept().args(["--dry-run", "--size", "256M", "--json"]).json()["done"], false);
     assert_eq!(accept().arg("--json").json()["done"], false);
     // Nothing is overwritten that is not this OSD's.
     kill(&c, 2);
