@@ -159,7 +159,8 @@ impl Run {
         }
         let is_whole = self.heal()?;
         self.read_everything(is_whole)?;
-        self.scrub(is_whole)
+        self.scrub(is_whole)?;
+        self.no_damage_by_itself()
     }
 
     fn issue(&mut self) {
@@ -452,7 +453,7 @@ impl Run {
 
     /// All copies of all PGs are compared, and found equal; after rot, once they were repaired.
     fn scrub(&mut self, is_whole: bool) -> Result<(), String> {
-        if self.plan.has(Kind::Rot) || self.plan.has(Kind::Misdirects) {
+        if self.plan.has_bad_blocks() {
             self.scrub_all("repair")?;
             self.wait_clean()?;
         }
@@ -478,6 +479,16 @@ impl Run {
             0 => Ok(()),
             n => Err(format!("{n} objects were damaged after scrub had found everything good")),
         }
+    }
+
+    /// Where no disk is bad nothing is ever found to be damaged, nor repaired.
+    fn no_damage_by_itself(&self) -> Result<(), String> {
+        let signs = [Probe::DamageFound, Probe::RestartForRepair, Probe::ScrubFoundError];
+        let seen: Vec<_> = signs.into_iter().filter(|sign| hits_of(*sign) > 0).collect();
+        if self.plan.has_bad_blocks() || seen.is_empty() {
+            return Ok(());
+        }
+        Err(format!("no disk is bad, and yet there was damage: {seen:?}"))
     }
 
     fn scrub_all(&mut self, how: &str) -> Result<(), String> {

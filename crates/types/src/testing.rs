@@ -216,6 +216,10 @@ named! {
         BackfillMissesWrite,
         /// a log entry does not know all bytes that its write put
         ChangeForgotten,
+        /// a superblock counts as in place what was written while its flush was under way
+        UnflushedCounted,
+        /// a discard takes a block more than was freed
+        DiscardTooLong,
     }
 }
 
