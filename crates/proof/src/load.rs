@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{Errno, PoolId, SnapId};
 use wire::msg::SnapContext;
-use wire::msg::op_data::Values;
+use wire::msg::op_data::{CloneInfo, ListSnapsOut, Values};
 
 /// Requests of one client to one object that may be under way at once: what keeps checking cheap.
 const MAX_OPEN_PER_OBJECT: usize = 3;
@@ -115,6 +115,23 @@ impl Load {
     /// Snapshots that exist, newest first.
     pub fn snaps(&self) -> &[Snap] {
         &self.snaps
+    }
+
+    /// Asks for the clones of an object.
+    pub fn clones_of(&self, object: u64) -> ObjectOp {
+        ObjectOp::new(self.name(object)).list_snaps()
+    }
+
+    /// Of an object's clones those that should have been trimmed: they serve no snapshot, or one that does not exist.
+    pub fn left_over(&self, clones: ListSnapsOut) -> Vec<CloneInfo> {
+        let exists = |snap: &SnapId| self.snaps.contains(&snap.0);
+        let is_wanted = |c: &CloneInfo| !c.snaps.is_empty() && c.snaps.iter().all(exists);
+        let is_left = |c: &CloneInfo| c.cloneid != SnapId::HEAD && !is_wanted(c);
+        clones.clones.into_iter().filter(is_left).collect()
+    }
+
+    fn name(&self, object: u64) -> client::Object {
+        client::Object::new(self.pool, format!("object{object}"))
     }
 
     /// The requests under way, for people.
@@ -236,7 +253,7 @@ impl Load {
             seq: SnapId(self.seq),
             snaps: self.snaps.iter().map(|s| SnapId(*s)).collect(),
         };
-        let name = client::Object::new(self.pool, format!("object{object}"));
+        let name = self.name(object);
         let ask = ObjectOp::new(name.clone());
         let place = |slot: u8| u64::from(slot) * self.slot_bytes as u64;
         let one = |key: u8, tag: Tag| -> Values {
@@ -442,4 +459,27 @@ fn tags_by_key(values: &Values) -> Result<BTreeMap<u8, Tag>, String> {
         Ok((key_of(key.as_bytes()).ok_or_else(|| format!("{key} is nobody's key"))?, tag))
     };
     values.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const POOL: PoolId = PoolId(1);
+
+    #[test]
+    fn clones_of_removed_snapshots_are_left_over() {
+        let mut load = Load::new(&Plan::new(1), POOL);
+        [3, 4, 6].into_iter().for_each(|snap| load.snap_made(snap));
+        load.forget_snap(4, Duration::ZERO);
+        let clone = |id, snaps: &[Snap]| CloneInfo {
+            cloneid: SnapId(id),
+            snaps: snaps.iter().map(|s| SnapId(*s)).collect(),
+            ..CloneInfo::default()
+        };
+        let head = CloneInfo { cloneid: SnapId::HEAD, ..CloneInfo::default() };
+        let listed = vec![clone(3, &[3]), clone(4, &[4]), clone(5, &[]), clone(6, &[4, 6]), head];
+        let left = load.left_over(ListSnapsOut { clones: listed, seq: SnapId(6) });
+        assert_eq!(left.iter().map(|c| c.cloneid.0).collect::<Vec<_>>(), [4, 5, 6]);
+    }
 }

@@ -220,6 +220,10 @@ named! {
         UnflushedCounted,
         /// a discard takes a block more than was freed
         DiscardTooLong,
+        /// a PG that has trimmed a few clones trims no more
+        TrimStops,
+        /// a clone that recovery brings stands in no snapshot index
+        CloneUnindexed,
     }
 }
 
