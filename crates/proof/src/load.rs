@@ -5,7 +5,7 @@ use crate::object::{
     Action, Answer, Body, Object, Op, Snap, State, Tag, fill, key_name, key_of, tag_of_value,
     tags_of, value_of,
 };
-use crate::plan::{Kind, Plan};
+use crate::plan::Plan;
 use bytes::Bytes;
 use client::{ClientError, ObjectOp, OpReply, RequestId};
 use io::Rng;
@@ -53,8 +53,8 @@ pub struct Load {
     histories: BTreeMap<u64, History>,
     open: BTreeMap<(usize, RequestId), Open>,
     clock: u64,
-    /// Whether an object may be unreadable for a while.
-    disks_rot: bool,
+    /// Whether an object may be unreadable for a while: a disk is bad, and good copies may be away.
+    may_be_unreadable: bool,
     next_tag: Tag,
     /// Snapshots that exist, newest first.
     snaps: Rc<Vec<Snap>>,
@@ -81,7 +81,7 @@ impl Load {
             histories: BTreeMap::new(),
             open: BTreeMap::new(),
             clock: 0,
-            disks_rot: plan.has(Kind::Rot) || plan.has(Kind::Misdirects),
+            may_be_unreadable: plan.has_bad_blocks(),
             next_tag: 1,
             snaps: Rc::default(),
             kept: BTreeSet::new(),
@@ -90,6 +90,11 @@ impl Load {
             answered: 0,
             unreadable: 0,
         }
+    }
+
+    /// All copies are back: from now on a good one of each object can be read.
+    pub fn healed(&mut self) {
+        self.may_be_unreadable = false;
     }
 
     fn tick(&mut self) -> u64 {
@@ -315,15 +320,22 @@ impl Load {
         let is_read = matches!(record.op.action, Action::Read(_));
         let is_copy = matches!(record.op.action, Action::CopySnap(_));
         let answer = match outcome {
-            Ok(reply) if is_read => body_of(&reply, slot_bytes).map(|b| Answer::Saw(Rc::new(b))),
+            Ok(reply) if is_read => body_of(&reply, slot_bytes)
+                .map(|b| Answer::Saw(Rc::new(b)))
+                .map_err(|why| format!("a read returned what nobody wrote: {why}")),
             Ok(_) => Ok(Answer::Done),
-            Err(why) if (is_read || is_copy) && why.errno == Errno::EIO && self.disks_rot => {
+            Err(why)
+                if (is_read || is_copy) && why.errno == Errno::EIO && self.may_be_unreadable =>
+            {
                 // Nothing was seen, or done: the good copies are away. To the checker it is a copy that may
                 // come about some time.
                 history.unanswered += usize::from(is_copy);
                 self.unreadable += 1;
                 self.answered += 1;
                 return Ok(());
+            }
+            Err(why) if is_read && why.errno == Errno::EIO => {
+                Err(format!("it cannot be read though there must be a good copy: {why}"))
             }
             Err(why) => Ok(Answer::Failed(why.errno)),
         };
@@ -336,8 +348,7 @@ impl Load {
                 Ok(())
             }
             Err(why) => {
-                let mut text =
-                    format!("object{object}: a read returned what nobody wrote: {why}\n");
+                let mut text = format!("object{object}: {why}\n");
                 self.tell(object, &[at], &mut text);
                 Err(text)
             }
@@ -464,8 +475,32 @@ fn tags_by_key(values: &Values) -> Result<BTreeMap<u8, Tag>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Kind;
 
     const POOL: PoolId = PoolId(1);
+
+    /// What is said to a read of an object that is answered with EIO.
+    fn answered_eio(load: &mut Load) -> Result<(), String> {
+        let (object, op, _) = load.request(READER, 1, Action::Read(None));
+        let id = RequestId(load.tick());
+        load.sent(object, op, id, Duration::ZERO);
+        let eio =
+            ClientError { errno: Errno::EIO, what: String::new(), why: "".into(), reply: None };
+        load.answer(READER, id, Err(eio), Duration::ZERO)
+    }
+
+    #[test]
+    fn an_object_may_be_unreadable_while_a_disk_is_bad_and_not_when_all_is_whole() {
+        let mut plan = Plan::new(1);
+        plan.kinds = [Kind::Rot].into();
+        let mut load = Load::new(&plan, POOL);
+        assert_eq!(answered_eio(&mut load), Ok(()));
+        assert_eq!(load.unreadable, 1);
+        load.healed();
+        assert!(answered_eio(&mut load).is_err_and(|why| why.contains("cannot be read")));
+        plan.kinds.clear();
+        assert!(answered_eio(&mut Load::new(&plan, POOL)).is_err(), "no disk is bad");
+    }
 
     #[test]
     fn clones_of_removed_snapshots_are_left_over() {

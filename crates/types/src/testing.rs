@@ -220,6 +220,8 @@ named! {
         UnflushedCounted,
         /// a discard takes a block more than was freed
         DiscardTooLong,
+        /// a read that met damage is answered with EIO though another copy mends it
+        RepairAnsweredEio,
         /// a PG that has trimmed a few clones trims no more
         TrimStops,
         /// a clone that recovery brings stands in no snapshot index
