@@ -433,7 +433,8 @@ impl Daemon {
                 if self.metadata_is_damaged(pgid, &error, fx) {
                     return;
                 }
-                if self.begin_repair(pgid, &error, fx).is_some() {
+                let mended = self.begin_repair(pgid, &error, fx).is_some();
+                if mended && !(was_reading && planted(Bug::RepairAnsweredEio)) {
                     self.wait_for_repair(id, pgid, &head, fx);
                     return;
                 }

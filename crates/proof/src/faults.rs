@@ -25,6 +25,9 @@ const DECIDED_WRITES: u64 = 32;
 /// Faults that end by themselves do so within this.
 const LONGEST_MS: u64 = 4000;
 
+/// Bits that are flipped when all is whole.
+const LAST_ROTS: u32 = 10;
+
 /// What ends a fault.
 #[derive(Clone, Copy, Debug)]
 enum Heal {
@@ -338,11 +341,7 @@ impl Faults {
     /// What disks and operators do.
     fn disturb(&mut self, kind: Kind, rig: &mut Rig) {
         match kind {
-            Kind::Rot => {
-                let node = rig.osds[self.bad_osd];
-                let rot = rig.world.disk(node, 0).rot(is_hit, DECIDED_WRITES, &mut self.rng);
-                rig.world.count("bit flipped", u64::from(rot.is_some()));
-            }
+            Kind::Rot => self.rot(rig),
             Kind::Full if self.rng.bool() => {
                 // What comes before the others hear of it is left out, or waits.
                 let fullness = ["failsafe", "failsafe", "full"][self.rng.usize(0..3)];
@@ -392,6 +391,19 @@ impl Faults {
                 rig.world.count("scrub ordered", 1);
             }
             _ => {}
+        }
+    }
+
+    fn rot(&mut self, rig: &mut Rig) {
+        let node = rig.osds[self.bad_osd];
+        let rot = rig.world.disk(node, 0).rot(is_hit, DECIDED_WRITES, &mut self.rng);
+        rig.world.count("bit flipped", u64::from(rot.is_some()));
+    }
+
+    /// Where a disk rots it does so when all is whole, too: the good copies are there, and nobody may notice.
+    pub fn rot_when_whole(&mut self, rig: &mut Rig) {
+        if self.plan.has(Kind::Rot) {
+            (0..LAST_ROTS).for_each(|_| self.rot(rig));
         }
     }
 

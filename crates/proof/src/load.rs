@@ -5,7 +5,7 @@ use crate::object::{
     Action, Answer, Body, Object, Op, Snap, State, Tag, fill, key_name, key_of, tag_of_value,
     tags_of, value_of,
 };
-use crate::plan::{Kind, Plan};
+use crate::plan::Plan;
 use bytes::Bytes;
 use client::{ClientError, ObjectOp, OpReply, RequestId};
 use io::Rng;
@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::time::Duration;
 use types::{Errno, PoolId, SnapId};
 use wire::msg::SnapContext;
-use wire::msg::op_data::Values;
+use wire::msg::op_data::{CloneInfo, ListSnapsOut, Values};
 
 /// Requests of one client to one object that may be under way at once: what keeps checking cheap.
 const MAX_OPEN_PER_OBJECT: usize = 3;
@@ -53,8 +53,8 @@ pub struct Load {
     histories: BTreeMap<u64, History>,
     open: BTreeMap<(usize, RequestId), Open>,
     clock: u64,
-    /// Whether an object may be unreadable for a while.
-    disks_rot: bool,
+    /// Whether an object may be unreadable for a while: a disk is bad, and good copies may be away.
+    may_be_unreadable: bool,
     next_tag: Tag,
     /// Snapshots that exist, newest first.
     snaps: Rc<Vec<Snap>>,
@@ -81,7 +81,7 @@ impl Load {
             histories: BTreeMap::new(),
             open: BTreeMap::new(),
             clock: 0,
-            disks_rot: plan.has(Kind::Rot) || plan.has(Kind::Misdirects),
+            may_be_unreadable: plan.has_bad_blocks(),
             next_tag: 1,
             snaps: Rc::default(),
             kept: BTreeSet::new(),
@@ -90,6 +90,11 @@ impl Load {
             answered: 0,
             unreadable: 0,
         }
+    }
+
+    /// All copies are back: from now on a good one of each object can be read.
+    pub fn healed(&mut self) {
+        self.may_be_unreadable = false;
     }
 
     fn tick(&mut self) -> u64 {
@@ -115,6 +120,23 @@ impl Load {
     /// Snapshots that exist, newest first.
     pub fn snaps(&self) -> &[Snap] {
         &self.snaps
+    }
+
+    /// Asks for the clones of an object.
+    pub fn clones_of(&self, object: u64) -> ObjectOp {
+        ObjectOp::new(self.name(object)).list_snaps()
+    }
+
+    /// Of an object's clones those that should have been trimmed: they serve no snapshot, or one that does not exist.
+    pub fn left_over(&self, clones: ListSnapsOut) -> Vec<CloneInfo> {
+        let exists = |snap: &SnapId| self.snaps.contains(&snap.0);
+        let is_wanted = |c: &CloneInfo| !c.snaps.is_empty() && c.snaps.iter().all(exists);
+        let is_left = |c: &CloneInfo| c.cloneid != SnapId::HEAD && !is_wanted(c);
+        clones.clones.into_iter().filter(is_left).collect()
+    }
+
+    fn name(&self, object: u64) -> client::Object {
+        client::Object::new(self.pool, format!("object{object}"))
     }
 
     /// The requests under way, for people.
@@ -236,7 +258,7 @@ impl Load {
             seq: SnapId(self.seq),
             snaps: self.snaps.iter().map(|s| SnapId(*s)).collect(),
         };
-        let name = client::Object::new(self.pool, format!("object{object}"));
+        let name = self.name(object);
         let ask = ObjectOp::new(name.clone());
         let place = |slot: u8| u64::from(slot) * self.slot_bytes as u64;
         let one = |key: u8, tag: Tag| -> Values {
@@ -298,15 +320,22 @@ impl Load {
         let is_read = matches!(record.op.action, Action::Read(_));
         let is_copy = matches!(record.op.action, Action::CopySnap(_));
         let answer = match outcome {
-            Ok(reply) if is_read => body_of(&reply, slot_bytes).map(|b| Answer::Saw(Rc::new(b))),
+            Ok(reply) if is_read => body_of(&reply, slot_bytes)
+                .map(|b| Answer::Saw(Rc::new(b)))
+                .map_err(|why| format!("a read returned what nobody wrote: {why}")),
             Ok(_) => Ok(Answer::Done),
-            Err(why) if (is_read || is_copy) && why.errno == Errno::EIO && self.disks_rot => {
+            Err(why)
+                if (is_read || is_copy) && why.errno == Errno::EIO && self.may_be_unreadable =>
+            {
                 // Nothing was seen, or done: the good copies are away. To the checker it is a copy that may
                 // come about some time.
                 history.unanswered += usize::from(is_copy);
                 self.unreadable += 1;
                 self.answered += 1;
                 return Ok(());
+            }
+            Err(why) if is_read && why.errno == Errno::EIO => {
+                Err(format!("it cannot be read though there must be a good copy: {why}"))
             }
             Err(why) => Ok(Answer::Failed(why.errno)),
         };
@@ -319,8 +348,7 @@ impl Load {
                 Ok(())
             }
             Err(why) => {
-                let mut text =
-                    format!("object{object}: a read returned what nobody wrote: {why}\n");
+                let mut text = format!("object{object}: {why}\n");
                 self.tell(object, &[at], &mut text);
                 Err(text)
             }
@@ -442,4 +470,51 @@ fn tags_by_key(values: &Values) -> Result<BTreeMap<u8, Tag>, String> {
         Ok((key_of(key.as_bytes()).ok_or_else(|| format!("{key} is nobody's key"))?, tag))
     };
     values.iter().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Kind;
+
+    const POOL: PoolId = PoolId(1);
+
+    /// What is said to a read of an object that is answered with EIO.
+    fn answered_eio(load: &mut Load) -> Result<(), String> {
+        let (object, op, _) = load.request(READER, 1, Action::Read(None));
+        let id = RequestId(load.tick());
+        load.sent(object, op, id, Duration::ZERO);
+        let eio =
+            ClientError { errno: Errno::EIO, what: String::new(), why: "".into(), reply: None };
+        load.answer(READER, id, Err(eio), Duration::ZERO)
+    }
+
+    #[test]
+    fn an_object_may_be_unreadable_while_a_disk_is_bad_and_not_when_all_is_whole() {
+        let mut plan = Plan::new(1);
+        plan.kinds = [Kind::Rot].into();
+        let mut load = Load::new(&plan, POOL);
+        assert_eq!(answered_eio(&mut load), Ok(()));
+        assert_eq!(load.unreadable, 1);
+        load.healed();
+        assert!(answered_eio(&mut load).is_err_and(|why| why.contains("cannot be read")));
+        plan.kinds.clear();
+        assert!(answered_eio(&mut Load::new(&plan, POOL)).is_err(), "no disk is bad");
+    }
+
+    #[test]
+    fn clones_of_removed_snapshots_are_left_over() {
+        let mut load = Load::new(&Plan::new(1), POOL);
+        [3, 4, 6].into_iter().for_each(|snap| load.snap_made(snap));
+        load.forget_snap(4, Duration::ZERO);
+        let clone = |id, snaps: &[Snap]| CloneInfo {
+            cloneid: SnapId(id),
+            snaps: snaps.iter().map(|s| SnapId(*s)).collect(),
+            ..CloneInfo::default()
+        };
+        let head = CloneInfo { cloneid: SnapId::HEAD, ..CloneInfo::default() };
+        let listed = vec![clone(3, &[3]), clone(4, &[4]), clone(5, &[]), clone(6, &[4, 6]), head];
+        let left = load.left_over(ListSnapsOut { clones: listed, seq: SnapId(6) });
+        assert_eq!(left.iter().map(|c| c.cloneid.0).collect::<Vec<_>>(), [4, 5, 6]);
+    }
 }

@@ -51,6 +51,10 @@ struct Cli {
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     without: Vec<String>,
 
+    /// Pass over seeds that draw no faults of this kind
+    #[arg(long, value_name = "KIND")]
+    with: Option<String>,
+
     /// At most so many turns of the first phase
     #[arg(long)]
     turns: Option<u32>,
@@ -168,6 +172,11 @@ fn plan_of(seed: u64, cli: &Cli) -> Plan {
     plan
 }
 
+/// Whether a seed draws what is looked for.
+fn is_wanted(seed: u64, cli: &Cli) -> bool {
+    cli.with.as_deref().and_then(Kind::parse).is_none_or(|kind| Plan::new(seed).has(kind))
+}
+
 /// The smallest plan that still fails, of those with fewer kinds of faults and fewer turns.
 fn shrink(mut plan: Plan, budget: u32) -> (Plan, String) {
     let mut story = run_caught(&plan, false).failure.unwrap_or_default();
@@ -230,6 +239,9 @@ fn run_all(cli: &Cli) -> Sums {
                     if seed >= end {
                         return;
                     }
+                    if !is_wanted(seed, cli) {
+                        continue;
+                    }
                     let report = run_caught(&plan_of(seed, cli), false);
                     let mut sums = sums.lock().expect("nobody panics with it");
                     if let Some(why) = &report.failure {
@@ -273,7 +285,8 @@ fn main() -> ExitCode {
         hot_path::run(load, cli.operations);
         return ExitCode::SUCCESS;
     }
-    if let Some(unknown) = cli.without.iter().find(|n| Kind::parse(n).is_none()) {
+    let mut kinds = cli.without.iter().chain(&cli.with);
+    if let Some(unknown) = kinds.find(|n| Kind::parse(n).is_none()) {
         eprintln!("there is no kind of fault `{unknown}`; there are {:?}", Kind::ALL);
         return ExitCode::from(2);
     }

@@ -189,6 +189,11 @@ impl Plan {
         }
     }
 
+    /// Whether blocks of a disk come to hold what nobody wrote there.
+    pub fn has_bad_blocks(&self) -> bool {
+        self.has(Kind::Rot) || self.has(Kind::Misdirects)
+    }
+
     /// Whether there are such faults.
     pub fn has(&self, kind: Kind) -> bool {
         self.kinds.contains(&kind)

@@ -1,6 +1,6 @@
 //! The check of the check: bugs are planted, and each must be found.
 
-use crate::{Cli, plan_of, run_caught};
+use crate::{Cli, is_wanted, plan_of, run_caught};
 use std::process::ExitCode;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,7 +23,8 @@ struct Found {
 /// Runs seeds with a bug until one shows it.
 fn seek(bug: Bug, cli: &Cli) -> Option<Found> {
     plant(Some(bug));
-    let found = (cli.first..cli.first + cli.seeds).find_map(|seed| {
+    let mut seeds = (cli.first..cli.first + cli.seeds).filter(|seed| is_wanted(*seed, cli));
+    let found = seeds.find_map(|seed| {
         let failure = run_caught(&plan_of(seed, cli), false).failure?;
         Some(Found { seed, by: summary(&failure) })
     });

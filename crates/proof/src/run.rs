@@ -1,11 +1,13 @@
 //! One seed: safety under faults first; then everything works again and must become whole.
 
+mod trimmed;
+
 use crate::faults::Faults;
 use crate::load::{Load, MAX_SNAPS, READER};
 use crate::object::Action;
 use crate::plan::{Kind, Plan};
 use crate::rig::{Rig, TICK};
-use client::{Completion, Outcome, RequestId};
+use client::{ClientError, Completion, Outcome, RequestId};
 use io::Rng;
 use serde_json::Value;
 use sim::FaultCounts;
@@ -76,6 +78,8 @@ struct Run {
     pool: PoolId,
     /// Snapshots that are being made.
     making: Vec<RequestId>,
+    /// Others that are being removed.
+    removing: Vec<RequestId>,
     /// Unfound objects were given up.
     given_up: bool,
     loud: bool,
@@ -135,6 +139,7 @@ impl Run {
             rig,
             pool,
             making: Vec::new(),
+            removing: Vec::new(),
             given_up: false,
             loud,
         };
@@ -158,8 +163,12 @@ impl Run {
             self.replace_clients();
         }
         let is_whole = self.heal()?;
+        self.load.healed();
+        self.faults.rot_when_whole(&mut self.rig);
         self.read_everything(is_whole)?;
-        self.scrub(is_whole)
+        self.scrub(is_whole)?;
+        self.no_damage_by_itself()?;
+        self.no_clone_is_left(is_whole)
     }
 
     fn issue(&mut self) {
@@ -192,7 +201,9 @@ impl Run {
             if !snaps.is_empty() {
                 let snap = snaps[self.rng.usize(0..snaps.len())];
                 self.load.forget_snap(snap, self.rig.world.now());
-                self.rig.as_user(operator, |now, c| c.delete_own_snap(now, pool, SnapId(snap)));
+                let id =
+                    self.rig.as_user(operator, |now, c| c.delete_own_snap(now, pool, SnapId(snap)));
+                self.removing.push(id);
             }
         }
     }
@@ -209,21 +220,36 @@ impl Run {
         }
         let operator = self.rig.operator();
         for Completion { id, outcome } in self.rig.done(operator) {
-            let made = self.making.iter().position(|m| *m == id);
-            match (made, outcome) {
-                (Some(at), Outcome::PoolOp(result)) => {
-                    self.making.remove(at);
-                    if let Ok(Some(snap)) = result {
-                        self.load.snap_made(snap);
-                    }
-                }
-                (_, Outcome::Command(Ok(reply))) if self.loud && reply.status < 0 => {
+            match outcome {
+                Outcome::PoolOp(result) => self.pool_op_answered(id, result)?,
+                Outcome::Command(Ok(reply)) if self.loud && reply.status < 0 => {
                     eprintln!("a command failed: {} {}", reply.status, reply.outs);
                 }
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    fn pool_op_answered(
+        &mut self,
+        id: RequestId,
+        result: Result<Option<u64>, ClientError>,
+    ) -> Result<(), String> {
+        let is_making = self.making.contains(&id);
+        self.making.retain(|other| *other != id);
+        self.removing.retain(|other| *other != id);
+        match result {
+            Ok(Some(snap)) if is_making => self.load.snap_made(snap),
+            Err(why) if !is_making => return Err(format!("a snapshot is not removed: {why}")),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether snapshots are being made or removed.
+    fn awaits_mon(&self) -> bool {
+        !self.making.is_empty() || !self.removing.is_empty()
     }
 
     fn replace_clients(&mut self) {
@@ -243,6 +269,7 @@ impl Run {
         self.excused(Self::wait_answered)?;
         self.faults.settle_pg_num(&mut self.rig);
         self.excused(Self::wait_clean)?;
+        self.excused(Self::wait_trimmed)?;
         Ok(!self.given_up)
     }
 
@@ -251,7 +278,7 @@ impl Run {
     fn excused(&mut self, wait: impl Fn(&mut Self) -> Result<(), Unwell>) -> Result<(), String> {
         for _ in 0..GIVEN_UP_AT_MOST {
             match wait(self) {
-                Err(Unwell::Waits(_)) if self.making.is_empty() && self.only_bad_disk_had_it() => {
+                Err(Unwell::Waits(_)) if !self.awaits_mon() && self.only_bad_disk_had_it() => {
                     if !self.given_up {
                         self.load.check()?;
                     }
@@ -259,7 +286,7 @@ impl Run {
                     self.give_up_unfound()?;
                 }
                 // What was acknowledged is not among it: the histories go on being checked.
-                Err(Unwell::Waits(_)) if self.making.is_empty() && self.only_left_out() => {
+                Err(Unwell::Waits(_)) if !self.awaits_mon() && self.only_left_out() => {
                     self.give_up_unfound()?;
                 }
                 other => return Ok(other?),
@@ -270,7 +297,7 @@ impl Run {
 
     fn wait_answered(&mut self) -> Result<(), Unwell> {
         let end = self.rig.world.now() + ANSWERED_WITHIN;
-        while self.load.open() > 0 || !self.making.is_empty() {
+        while self.load.open() > 0 || self.awaits_mon() {
             if self.rig.world.now() > end {
                 let clients = 0..self.plan.clients;
                 let waits: Vec<_> =
@@ -452,7 +479,7 @@ impl Run {
 
     /// All copies of all PGs are compared, and found equal; after rot, once they were repaired.
     fn scrub(&mut self, is_whole: bool) -> Result<(), String> {
-        if self.plan.has(Kind::Rot) || self.plan.has(Kind::Misdirects) {
+        if self.plan.has_bad_blocks() {
             self.scrub_all("repair")?;
             self.wait_clean()?;
         }
@@ -480,6 +507,16 @@ impl Run {
         }
     }
 
+    /// Where no disk is bad nothing is ever found to be damaged, nor repaired.
+    fn no_damage_by_itself(&self) -> Result<(), String> {
+        let signs = [Probe::DamageFound, Probe::RestartForRepair, Probe::ScrubFoundError];
+        let seen: Vec<_> = signs.into_iter().filter(|sign| hits_of(*sign) > 0).collect();
+        if self.plan.has_bad_blocks() || seen.is_empty() {
+            return Ok(());
+        }
+        Err(format!("no disk is bad, and yet there was damage: {seen:?}"))
+    }
+
     fn scrub_all(&mut self, how: &str) -> Result<(), String> {
         let stamps = |stats: Vec<Value>| -> BTreeMap<String, String> {
             let one = |s: &Value| (s["pgid"].to_string(), s["last_deep_scrub_stamp"].to_string());
@@ -502,12 +539,12 @@ impl Run {
     }
 }
 
-/// Whether a PG's state says that objects of it are unfound.
 /// Whether objects of a PG are unfound, and nothing else keeps it.
 fn has_lost(stat: &Value) -> bool {
     has_unfound(stat) && (has_words(stat, &["active"]) || has_words(stat, &["peered"]))
 }
 
+/// Whether a PG's state says that objects of it are unfound.
 fn has_unfound(stat: &Value) -> bool {
     has_words(stat, &["recovery_unfound"]) || has_words(stat, &["backfill_unfound"])
 }
@@ -533,6 +570,23 @@ mod tests {
             assert_eq!((one.events, one.checked), (other.events, other.checked));
             assert_eq!((one.faults, one.probes), (other.faults, other.probes));
         }
+    }
+
+    /// Seeds with all that shows it are rare: only a disk that rots, and objects of many blocks.
+    #[test]
+    fn a_read_that_fails_when_all_is_whole_is_found() {
+        let rotten = |seed| {
+            let kinds = [Kind::Rot].into();
+            let plan =
+                Plan { osds: 3, size: 3, min_size: 2, slot_bytes: 20_000, ..Plan::new(seed) };
+            Plan { kinds, turns: 60, options: BTreeMap::new(), ..plan }
+        };
+        types::testing::plant(Some(types::testing::Bug::RepairAnsweredEio));
+        let found = (1..30).find_map(|seed| Some((seed, run(&rotten(seed), false).failure?)));
+        types::testing::plant(None);
+        let (seed, why) = found.expect("some seed shows it");
+        assert!(why.contains("cannot be read"), "{why}");
+        assert_eq!(run(&rotten(seed), false).failure, None);
     }
 
     /// A check that finds nothing is no check.

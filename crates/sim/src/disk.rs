@@ -1,9 +1,11 @@
-//! One simulated disk: what is durable, what is only visible, and what a crash makes of it.
+//! One simulated disk: what is durable, what is only visible, and what a crash makes of it. It keeps what
+//! `io::disk` promises, and no more.
 
 use crate::world::BadDisk;
 use bytes::Bytes;
 use io::disk::{DeviceInfo, DiskError};
 use io::{AlignedBuf, BLOCK_BYTES, Rng};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use types::HashMap;
 
@@ -22,6 +24,17 @@ fn block_of(bytes: &[u8]) -> Block {
     Box::<[u8]>::from(bytes).try_into().expect("it is a block")
 }
 
+/// What discarded blocks may read as.
+const JUNK: u8 = 0xdd;
+
+/// What a write that is not durable left in a block.
+#[derive(Clone, Debug)]
+struct Loose {
+    /// The write's number.
+    write: u64,
+    block: Block,
+}
+
 /// What a crash made of blocks that were not flushed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CrashLeft {
@@ -36,8 +49,8 @@ pub struct CrashLeft {
 pub struct SimDisk {
     bytes: u64,
     durable: BTreeMap<u64, Block>,
-    /// Blocks that were written and not flushed: what reads see.
-    visible: BTreeMap<u64, Block>,
+    /// What was written and is not durable, of each block the oldest first. Reads see the last.
+    loose: BTreeMap<u64, SmallVec<[Loose; 1]>>,
     /// Reads of these blocks fail.
     bad: BTreeMap<u64, i32>,
     /// Number of writes so far, and of the one that was last to write each block.
@@ -66,7 +79,8 @@ impl SimDisk {
     }
 
     fn block(&self, at: u64) -> Option<&Block> {
-        self.visible.get(&at).or_else(|| self.durable.get(&at))
+        let newest = self.loose.get(&at).and_then(|all| all.last());
+        newest.map(|loose| &loose.block).or_else(|| self.durable.get(&at))
     }
 
     /// Reads what is visible.
@@ -106,21 +120,57 @@ impl SimDisk {
             // Writing a bad block heals it, as disks do.
             self.bad.remove(&at);
             if durable {
-                self.visible.remove(&at);
-                self.durable.insert(at, block);
+                self.put(at, block);
             } else {
-                self.visible.insert(at, block);
+                self.loose.entry(at).or_default().push(Loose { write: self.writes, block });
             }
         }
         Ok(())
     }
 
-    /// Everything visible becomes durable.
-    pub fn flush(&mut self) {
-        self.durable.append(&mut self.visible);
+    /// What a block durably is: nothing that was written there before comes back.
+    fn put(&mut self, at: u64, block: Block) {
+        self.loose.remove(&at);
+        self.durable.insert(at, block);
     }
 
-    /// The power fails: of each block that was not flushed every sector is old or new. `in_flight`
+    /// How many writes have completed.
+    pub fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// A flush completes: the writes become durable that had completed when it was asked for, which are the
+    /// first so many.
+    pub fn flush(&mut self, writes: u64) {
+        for (at, all) in &mut self.loose {
+            let covered = all.iter().take_while(|loose| loose.write <= writes).count();
+            if let Some(newest) = all.drain(..covered).next_back() {
+                self.durable.insert(*at, newest.block);
+            }
+        }
+        self.loose.retain(|_, all| !all.is_empty());
+    }
+
+    /// These bytes are not needed any more: each block reads as before, as zeroes or as junk from now on. What lies
+    /// beyond the end is left out. Returns how many blocks are not as before.
+    pub fn discard(&mut self, offset: u64, bytes: u64, rng: &mut Rng) -> u64 {
+        let block = BLOCK_BYTES as u64;
+        let mut changed = 0;
+        for at in offset / block..(offset + bytes).min(self.bytes) / block {
+            if self.block(at).is_none() {
+                continue;
+            }
+            match rng.u32(..3) {
+                0 => continue,
+                1 => self.put(at, blank()),
+                _ => self.put(at, Box::new([JUNK; BLOCK_BYTES])),
+            }
+            changed += 1;
+        }
+        changed
+    }
+
+    /// The power fails: of each write that is not durable every sector is there or not. `in_flight`
     /// are writes that had not completed.
     pub fn crash(&mut self, in_flight: Vec<(u64, Bytes)>, rng: &mut Rng) -> CrashLeft {
         let mut left = CrashLeft::default();
@@ -130,13 +180,15 @@ impl SimDisk {
                 let _ = self.write(offset, &data, false);
             }
         }
-        for (at, new) in std::mem::take(&mut self.visible) {
-            match rng.u32(..3) {
-                0 => left.lost += 1,
-                1 => drop(self.durable.insert(at, new)),
-                _ => {
-                    left.torn += 1;
-                    self.tear(at, &new, rng);
+        for (at, all) in std::mem::take(&mut self.loose) {
+            for Loose { block, .. } in all {
+                match rng.u32(..3) {
+                    0 => left.lost += 1,
+                    1 => drop(self.durable.insert(at, block)),
+                    _ => {
+                        left.torn += 1;
+                        self.tear(at, &block, rng);
+                    }
                 }
             }
         }
@@ -151,15 +203,6 @@ impl SimDisk {
                 old[range.clone()].copy_from_slice(&new[range]);
             }
         }
-    }
-
-    /// Flips a bit of a durable block that was ever written. Returns where.
-    pub fn flip_bit(&mut self, rng: &mut Rng) -> Option<u64> {
-        let n = rng.usize(..self.durable.len().max(1));
-        let (at, block) = self.durable.iter_mut().nth(n)?;
-        let bit = rng.usize(..BLOCK_BYTES * 8);
-        block[bit / 8] ^= 1 << (bit % 8);
-        Some(at * BLOCK_BYTES as u64)
     }
 
     /// A block that was ever written, is on the disk, and that both accept.
@@ -187,10 +230,16 @@ impl SimDisk {
         let is_old = |at: &u64| written_by.get(at).is_none_or(|n| n + age_writes <= writes);
         let at = self.some_block(hits, is_old, rng)?;
         let bit = rng.usize(..BLOCK_BYTES * 8);
-        for block in [self.durable.get_mut(&at), self.visible.get_mut(&at)].into_iter().flatten() {
+        for block in self.all_of(at) {
             block[bit / 8] ^= 1 << (bit % 8);
         }
         Some(at * BLOCK_BYTES as u64)
+    }
+
+    /// All that may be in a block after a crash.
+    fn all_of(&mut self, at: u64) -> impl Iterator<Item = &mut Block> {
+        let loose = self.loose.get_mut(&at).into_iter().flatten().map(|loose| &mut loose.block);
+        self.durable.get_mut(&at).into_iter().chain(loose)
     }
 
     /// What a bad disk does instead of a write, if anything.
@@ -214,20 +263,22 @@ impl SimDisk {
             return None;
         }
         let to = self.some_block(bad.hits, |to| !places.contains(to), rng)?;
-        let block = block_of(&data[..BLOCK_BYTES]);
-        self.visible.remove(&to);
-        self.durable.insert(to, block);
+        self.put(to, block_of(&data[..BLOCK_BYTES]));
         Some("write misdirected")
     }
 
     /// Flips a bit in every block that begins so. Returns their offsets.
     pub fn damage(&mut self, beginning: &[u8]) -> Vec<u64> {
+        let loose = self
+            .loose
+            .iter_mut()
+            .flat_map(|(at, all)| all.iter_mut().map(move |l| (at, &mut l.block)));
+        let begin_so =
+            self.durable.iter_mut().chain(loose).filter(|(_, b)| b.starts_with(beginning));
         let mut hit = Vec::new();
-        for blocks in [&mut self.durable, &mut self.visible] {
-            for (at, block) in blocks.iter_mut().filter(|(_, b)| b.starts_with(beginning)) {
-                block[BLOCK_BYTES / 2] ^= 1;
-                hit.push(at * BLOCK_BYTES as u64);
-            }
+        for (at, block) in begin_so {
+            block[BLOCK_BYTES / 2] ^= 1;
+            hit.push(at * BLOCK_BYTES as u64);
         }
         hit
     }
@@ -254,7 +305,7 @@ mod tests {
             let mut disk = SimDisk::new(1 << 20);
             disk.write(0, &filled(1), true).unwrap();
             disk.write(4096, &filled(2), false).unwrap();
-            disk.flush();
+            disk.flush(disk.writes());
             disk.write(0, &filled(3), false).unwrap();
             assert_eq!(disk.read(0, 4096).unwrap()[9], 3);
             disk.crash(vec![(8192, filled(4).into())], &mut rng);
@@ -266,6 +317,48 @@ mod tests {
             torn += usize::from(sectors[..8].contains(&1) && sectors[..8].contains(&3));
         }
         assert!(torn > 10);
+    }
+
+    #[test]
+    fn a_flush_covers_what_was_written_when_it_was_asked_for() {
+        let (mut kept, mut lost) = (0, 0);
+        for seed in 0..200 {
+            let mut rng = Rng::with_seed(seed);
+            let mut disk = SimDisk::new(1 << 20);
+            disk.write(0, &filled(1), false).unwrap();
+            disk.write(4096, &filled(1), false).unwrap();
+            let writes = disk.writes();
+            disk.write(4096, &filled(2), false).unwrap();
+            disk.write(8192, &filled(2), false).unwrap();
+            disk.flush(writes);
+            assert_eq!(disk.read(4096, 4096).unwrap()[0], 2);
+            disk.crash(Vec::new(), &mut rng);
+            let data = disk.read(0, 3 * 4096).unwrap();
+            let sectors: Vec<u8> = data.chunks(SECTOR_BYTES).map(|s| s[0]).collect();
+            assert_eq!(sectors[..8], [1; 8]);
+            assert!(sectors[8..16].iter().all(|s| [1, 2].contains(s)), "the first one is durable");
+            kept += usize::from(sectors[16..] == [2; 8]);
+            lost += usize::from(sectors[16..] == [0; 8]);
+        }
+        assert!(kept > 10 && lost > 10);
+    }
+
+    #[test]
+    fn discarded_blocks_read_as_anything_and_others_as_they_were() {
+        let mut seen = [0; 256];
+        for seed in 0..50 {
+            let mut disk = SimDisk::new(1 << 20);
+            disk.write(0, &[filled(1), filled(1), filled(1)].concat(), true).unwrap();
+            disk.write(4096, &filled(2), false).unwrap();
+            let changed = disk.discard(4096, 4096, &mut Rng::with_seed(seed));
+            let now = disk.read(0, 3 * 4096).unwrap();
+            assert_eq!((now[0], now[8192]), (1, 1));
+            assert_eq!(now[4096] != 2, changed == 1);
+            seen[usize::from(now[4096])] += 1;
+        }
+        assert!([0, 2, JUNK].iter().all(|n| seen[usize::from(*n)] > 5));
+        let mut disk = SimDisk::new(1 << 20);
+        assert_eq!(disk.discard(0, 2 << 20, &mut Rng::with_seed(1)), 0, "nothing was there");
     }
 
     #[test]

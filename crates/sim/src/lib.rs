@@ -3,14 +3,16 @@
 //! The cores are the ones that run on the real machine; only the runner differs. Everything that the
 //! contracts of crate `io` leave open is drawn from the seed, within them and at their edges: in
 //! which order disk operations end, how bytes of a connection are cut and delayed, what of unflushed
-//! data a crash leaves (each 512-byte sector on its own), which connections break. The same seed
-//! gives the same run, event for event.
+//! data a crash leaves (each 512-byte sector on its own), what discarded blocks read as, which connections
+//! break. The same seed gives the same run, event for event.
 //!
 //! [`World`] is the machine room; [`SimDisk`] is one disk; [`SimOsd`] is an OSD with its store.
 
 #[cfg(test)]
 mod callers;
 mod disk;
+#[cfg(test)]
+mod flushes;
 #[cfg(test)]
 mod lives;
 mod options;

@@ -1,11 +1,12 @@
 //! The machine room: nodes, what runs on them, and time.
 
+mod disks;
 mod net;
 
 use crate::disk::SimDisk;
 use crate::work::Work;
 use bytes::Bytes;
-use io::disk::{DiskDone, DiskError, DiskOp, DiskToken, WriteMode};
+use disks::InFlight;
 use io::kv::ClusterStore;
 use io::net::{CloseReason, ConnId, ListenId, NetEvent};
 use io::{Core, Effects, Event, Exit, Now, Rng};
@@ -14,7 +15,7 @@ use net::End;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
-use types::{Errno, Mono, UTime};
+use types::{Mono, UTime};
 
 /// A machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,13 +73,6 @@ enum Due {
         addr: SocketAddr,
     },
     DiskDone(u64),
-}
-
-/// A disk operation in flight.
-struct InFlight {
-    device: usize,
-    token: DiskToken,
-    op: DiskOp,
 }
 
 struct Node {
@@ -381,24 +375,10 @@ impl World {
         n.ends.clear();
         n.listening.clear();
         n.timer = None;
-        let in_flight = std::mem::take(&mut n.in_flight);
-        let mut per_disk: Vec<Vec<(u64, Bytes)>> = vec![Vec::new(); n.disks.len()];
-        for op in in_flight.into_values() {
-            if let DiskOp::Write { offset, data, .. } = op.op {
-                per_disk[op.device].push((offset, data.concat().into()));
-            }
-        }
-        let (mut lost, mut torn) = (0, 0);
-        for (disk, writes) in n.disks.iter_mut().zip(per_disk) {
-            let left = disk.crash(writes, &mut self.rng);
-            lost += left.lost;
-            torn += left.torn;
-        }
         if let Some(kv) = &mut n.kv {
             kv.crash();
         }
-        self.count("unflushed block lost", lost);
-        self.count("unflushed block torn", torn);
+        self.crash_disks(node);
     }
 
     /// Asks the core of a machine for an orderly end.
@@ -573,54 +553,6 @@ impl World {
             return Vec::new();
         }
         answers
-    }
-
-    fn disk_op(&mut self, node: NodeId, token: DiskToken, op: DiskOp) {
-        self.disk_ops += 1;
-        let id = self.disk_ops;
-        let device = usize::from(match &op {
-            DiskOp::Read { dev, .. }
-            | DiskOp::Write { dev, .. }
-            | DiskOp::Flush { dev }
-            | DiskOp::Discard { dev, .. } => dev.0,
-        });
-        let mut micros = self.rng.u64(10..200) * self.nodes[node.0].slow;
-        if self.rng.u32(..1_000_000) < self.faults.slow_disk_ppm {
-            micros *= 100;
-            self.count("disk operation slow", 1);
-        }
-        self.nodes[node.0].in_flight.insert(id, InFlight { device, token, op });
-        self.at(node, Duration::from_micros(micros), Due::DiskDone(id));
-    }
-
-    fn disk_done(&mut self, node: NodeId, id: u64) {
-        let n = &mut self.nodes[node.0];
-        let Some(InFlight { device, token, op }) = n.in_flight.remove(&id) else { return };
-        let bad = n.bad_disk.filter(|_| device == 0);
-        let disk = &mut n.disks[device];
-        let mut went_wrong = None;
-        let result = match op {
-            DiskOp::Read { .. } if n.unreadable => Err(DiskError::Os(Errno::EIO.0)),
-            DiskOp::Read { offset, len, .. } => disk.read(offset, len),
-            DiskOp::Write { offset, data, mode, .. } => {
-                let durable = mode == WriteMode::Durable;
-                let data = data.concat();
-                went_wrong = bad.and_then(|b| disk.mistreat(&b, offset, &data, &mut self.rng));
-                match went_wrong {
-                    Some(_) => Ok(Bytes::new()),
-                    None => disk.write(offset, &data, durable).map(|()| Bytes::new()),
-                }
-            }
-            DiskOp::Flush { .. } => {
-                disk.flush();
-                Ok(Bytes::new())
-            }
-            DiskOp::Discard { .. } => Ok(Bytes::new()),
-        };
-        if let Some(what) = went_wrong {
-            self.count(what, 1);
-        }
-        self.give(node, vec![Event::Disk(DiskDone { token, result })]);
     }
 }
 

@@ -216,6 +216,16 @@ named! {
         BackfillMissesWrite,
         /// a log entry does not know all bytes that its write put
         ChangeForgotten,
+        /// a superblock counts as in place what was written while its flush was under way
+        UnflushedCounted,
+        /// a discard takes a block more than was freed
+        DiscardTooLong,
+        /// a read that met damage is answered with EIO though another copy mends it
+        RepairAnsweredEio,
+        /// a PG that has trimmed a few clones trims no more
+        TrimStops,
+        /// a clone that recovery brings stands in no snapshot index
+        CloneUnindexed,
     }
 }
 

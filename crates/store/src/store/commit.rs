@@ -13,6 +13,7 @@ use bytes::Bytes;
 use io::Effects;
 use io::disk::{DiskError, WriteMode};
 use smallvec::smallvec;
+use types::testing::{Bug, planted};
 
 /// Batches of the log that are given up in one turn. A large log has a hundred thousand, which takes tens of
 /// milliseconds.
@@ -77,6 +78,9 @@ impl Store {
             return;
         }
         let commit = self.commit.as_mut().expect("a commit is running");
+        if planted(Bug::UnflushedCounted) {
+            commit.next.blocks = self.wal.blocks_pos();
+        }
         for index in places_of(commit.next.generation) {
             commit.writes_left += 1;
             let at = (DATA, place(index, commit.next.total_blocks));

@@ -144,6 +144,7 @@ impl<T> Io<T> {
     pub fn discard(&mut self, fx: &mut Effects, block: u64, blocks: u64, what: T) {
         self.writes.insert(block, blocks, self.next);
         let token = self.start(what, Some((block, true)));
+        let blocks = blocks + u64::from(planted(Bug::DiscardTooLong));
         let (offset, len) = (block * BLOCK_BYTES as u64, blocks * BLOCK_BYTES as u64);
         fx.disk.push((token, DiskOp::Discard { dev: DATA, offset, len }));
     }
