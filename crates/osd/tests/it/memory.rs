@@ -131,7 +131,7 @@ fn set_memory(c: &mut Cluster, bytes: u64) {
     c.on_mon(|m| m.set_option("osd_memory_target", &bytes.to_string()));
     let get = json!({ "prefix": "config get", "var": "osd_memory_target" });
     c.run_until(Duration::from_secs(1), |c| {
-        tell(c, 0, &get).2["osd_memory_target"] == bytes.to_string()
+        tell(c, 0, &get).2["osd_memory_target"] == *bytes.to_string()
     });
 }
 
