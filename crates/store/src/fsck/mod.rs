@@ -213,10 +213,12 @@ impl Fsck {
         if *left > 0 {
             return None;
         }
-        let Some(newest) = self.supers.newest().cloned() else {
-            let why = self.supers.why_none(&self.devices.data.path);
-            self.report.damage(&self.devices.data.path, why.to_string());
-            return self.finish();
+        let newest = match self.supers.newest(&self.devices.data.path) {
+            Ok(newest) => newest.clone(),
+            Err(why) => {
+                self.report.damage(&self.devices.data.path, why.to_string());
+                return self.finish();
+            }
         };
         if newest.total_blocks < device_blocks(self.devices.data.bytes) && self.sb.is_none() {
             self.phase = Phase::Supers { left: 2 };
@@ -259,7 +261,7 @@ impl Fsck {
                 Err(why) => {
                     let what = match why {
                         NotSuper::NoMagic => "it is gone",
-                        NotSuper::Newer(_) => "it is of a newer format",
+                        NotSuper::Newer { .. } => "it is another store's, of a newer format",
                         NotSuper::Damaged(what) => what,
                     };
                     let what = format!("{what}; another copy is good, a mount will repair it");
