@@ -32,7 +32,7 @@ use crate::rows::Shard;
 use crate::store::inflight::{DATA, Io};
 use crate::superblock::{NotSuper, PLACES, Superblock, place, places_of};
 use crate::tree::node::Node;
-use crate::wal::scan::Scan;
+use crate::wal::scan::{LostBlock, Scan};
 use blobs::BlobChecks;
 use bytes::Bytes;
 use extents::queue_extents;
@@ -84,6 +84,8 @@ pub struct Fsck {
     sb: Option<Superblock>,
     bitmaps: Walk,
     scan: Option<Scan>,
+    /// Blocks of the log that could not be read.
+    unreadable: Vec<LostBlock>,
     replay: Option<Replay>,
     verify: Verify,
     walk: OrderedWalk,
@@ -117,6 +119,7 @@ impl Fsck {
             sb: None,
             bitmaps: Walk::default(),
             scan: None,
+            unreadable: Vec::new(),
             replay: None,
             verify: Verify::default(),
             walk: OrderedWalk::default(),
@@ -396,6 +399,7 @@ impl Fsck {
         {
             self.log_damaged(format!("log batch {seq}"), what);
         }
+        self.judge_unreadable();
         self.rows.set_blocks(self.root().2);
         self.phase = Phase::Rows;
         self.begin_keys();
