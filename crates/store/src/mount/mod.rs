@@ -89,6 +89,7 @@ pub struct Mount {
     verify: Verify,
     stale: Option<u64>,
     news: bool,
+    warning: Option<String>,
     /// What was passed over, when the store is only to be read.
     problems: Option<Vec<String>>,
 }
@@ -113,6 +114,7 @@ impl Mount {
             verify: Verify::default(),
             stale: None,
             news: false,
+            warning: None,
             problems: None,
         }
     }

@@ -4,6 +4,9 @@
 //! superblock is written over the older slot, as ever: twice at most. An older program takes the newest of the
 //! copies that it can read: if there were one, it would find a log behind it that it cannot read, or take what the
 //! log says of newer superblocks for the loss of them.
+//!
+//! *The label of the log's device.* It only guards from the wrong device: that it cannot be written keeps nobody
+//! from mounting.
 
 use super::supers::label_of;
 use super::{Mount, Phase, Tag};
@@ -23,6 +26,11 @@ pub(super) enum Repair {
 }
 
 impl Mount {
+    /// What is not as it should be, and kept nobody from mounting.
+    pub fn warning(&self) -> Option<&str> {
+        self.warning.as_deref()
+    }
+
     pub(super) fn begin_repair(&mut self, fx: &mut Effects) -> Result<(), MountError> {
         self.phase = Phase::Repair;
         if self.bad_label {
@@ -63,11 +71,19 @@ impl Mount {
         result: Result<Bytes, DiskError>,
         fx: &mut Effects,
     ) -> Result<(), MountError> {
-        let (dev, block) = match what {
-            Repair::Super { block } => (DATA, block),
-            Repair::Label => (DevId(1), 0),
-        };
-        result.map_err(|error| self.failed(dev, format!("writing block {block}"), error))?;
+        match (what, result) {
+            (_, Ok(_)) => {}
+            (Repair::Super { block }, Err(error)) => {
+                return Err(self.failed(DATA, format!("writing block {block}"), error));
+            }
+            (Repair::Label, Err(error)) => {
+                let path = self.path_of(DevId(1));
+                self.warning = Some(format!(
+                    "{path}: the label of the log's device is bad, and writing block 0 to repair it failed: \
+                     {error}; nothing else is lost by that, but the device may not last"
+                ));
+            }
+        }
         self.step_repair(fx)
     }
 }

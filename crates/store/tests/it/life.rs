@@ -7,10 +7,11 @@ use crate::rig::{
 };
 use bytes::Bytes;
 use io::disk::{DevId, DiskOp, WriteMode};
-use io::{AlignedBuf, BLOCK_BYTES};
+use io::{AlignedBuf, BLOCK_BYTES, Effects};
 use std::sync::Arc;
 use store::{
-    Config, Expect, Format, MkfsError, MountError, OmapRange, ReadSet, Severity, Store, Transaction,
+    Config, Expect, Format, MkfsError, Mount, MountError, OmapRange, ReadSet, Severity, Store,
+    Transaction,
 };
 use types::{OsdId, Uuid};
 
@@ -240,6 +241,37 @@ fn a_bad_label_of_the_logs_device_is_noted_and_repaired() {
     }
     assert!(fsck(&mut gone.clone(), &config).is_damaged());
     assert!(matches!(expect_error(&mut gone, Expect::default()), MountError::LogDevice { .. }));
+}
+
+/// Nothing stands in its block but what guards from the wrong device.
+#[test]
+fn a_label_that_cannot_be_written_again_keeps_no_store_from_being_used() {
+    let config = tiny_config();
+    let log = DevId(1);
+    let mut rig = Rig::new(1, &[8 << 20, 1 << 20], &config);
+    let mut txn = Transaction::new(0);
+    rig.commit(txn.set_attr(&key(1), bytes(b"a"), bytes(b"v")));
+    let mut disk = rig.disk;
+    disk.crash(|_, _, _| true);
+    disk.unreadable.insert((log, 0));
+    disk.unwritable.insert((log, 0));
+    let (mut fx, mut mount) =
+        (Effects::new(), Mount::new(disk.devices(), Expect::default(), config));
+    mount.start(&mut fx);
+    let store = loop {
+        fx.disk.drain(..).for_each(|(token, op)| disk.submit(token, op));
+        let done = disk.complete().expect("a mount waits for nothing but the disk");
+        if let Some(outcome) = mount.handle(done, &mut fx) {
+            break outcome.unwrap();
+        }
+    };
+    let warning = mount.warning().unwrap();
+    assert!(warning.starts_with("/sim/1: the label of the log's device"), "{warning}");
+    let mut rig = Rig::with(disk, store);
+    assert_eq!(rig.object(&key(1)).unwrap().unwrap().attrs.len(), 1);
+    let mut txn = Transaction::new(0);
+    rig.commit(txn.touch(&key(2)));
+    rig.unmount();
 }
 
 #[test]
