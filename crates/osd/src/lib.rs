@@ -136,6 +136,9 @@ impl Core for Osd {
                 self.0 = Stage::Over;
             }
             Some(Ok(store)) => {
+                if let Some(what) = mount.warning() {
+                    tracing::warn!("osd.{}: {what}", cfg.id);
+                }
                 let mut daemon = Box::new(Daemon::new((**cfg).clone(), store, now, rng.fork()));
                 let stop = *stop;
                 daemon.start(now, fx);

@@ -2,6 +2,7 @@
 
 use crate::txn::Invalid;
 use io::disk::DiskError;
+use std::fmt;
 use types::{ObjectKey, OsdId, Uuid};
 
 /// A read failed. Only what was asked for is affected.
@@ -115,6 +116,22 @@ pub enum MkfsError {
     },
 }
 
+/// What it takes to read a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// How its superblock is laid out.
+    pub number: u16,
+    /// A bit for each thing that came later.
+    pub features: u32,
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "format {}", self.number)?;
+        if self.features > 0 { write!(f, " with features {}", self.features) } else { Ok(()) }
+    }
+}
+
 /// A store cannot be mounted. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MountError {
@@ -172,15 +189,15 @@ pub enum MountError {
         /// The store's.
         min: u64,
     },
-    /// A newer program made it.
-    #[error("{path} holds a store of format {found}, this program knows {known}; use a newer one")]
+    /// A newer program made it, or has had it since.
+    #[error("{path} holds a store of {found}, this program knows {known}; use a newer one")]
     Newer {
         /// The device.
         path: String,
-        /// Its format.
-        found: u16,
+        /// What it takes to read it.
+        found: Format,
         /// Ours.
-        known: u16,
+        known: Format,
     },
     /// Something is damaged that must not be.
     #[error(

@@ -37,11 +37,16 @@
 //! | 184 | 8 | blocks that several extents share |
 //! | 4092 | 4 | crc32c of all before |
 //!
+//! Magic, format, features, store and crc32c stand where they do in every format: an older program that finds
+//! any copy of a newer one leaves the store alone, since the log may hold what it does not know. Before the log
+//! does, no copy lacks a feature any more.
+//!
 //! Ids, transactions and counts are as of the first batch that is not in the tree.
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
 use crate::codec::{Decoded, Malformed, Reader, put_at};
 use crate::config::{HEAD_BLOCKS, Identity, MIN_WAL_BYTES, TAIL_BLOCKS, WAL_HEAD_BLOCKS, WalPlace};
+use crate::error::Format;
 use crate::tree::node::{MAX_LEVEL, MAX_NODE_BLOCKS, PagePtr};
 use crate::wal::format::Delta;
 use bytes::Bytes;
@@ -51,11 +56,12 @@ use types::{OsdId, Uuid};
 const MAGIC: [u8; 8] = *b"LoligoSB";
 const LABEL_MAGIC: [u8; 8] = *b"LoligoWL";
 /// The newest format this code knows.
-pub(crate) const FORMAT: u16 = 1;
+const FORMAT: u16 = 1;
 /// The features this code knows: compressed extents, filters, patches in the log, checksums of each block beside
-/// the log. Every superblock that it writes says so, and a mount writes one before it writes to the log of a store
-/// whose superblock does not.
+/// the log. Every superblock that it writes says so, and a mount sees to it that all do before it writes to the log.
 pub(crate) const FEATURES: u32 = 15;
+/// What this code can read.
+pub(crate) const KNOWN: Format = Format { number: FORMAT, features: FEATURES };
 const CRC_AT: usize = BLOCK_BYTES - 4;
 const MIN_WAL_BLOCKS: u64 = MIN_WAL_BYTES / BLOCK_BYTES as u64;
 /// Copies of superblocks on a device.
@@ -116,8 +122,8 @@ pub(crate) struct Superblock {
 pub(crate) enum NotSuper {
     /// Something else, or nothing.
     NoMagic,
-    /// Written by a newer program.
-    Newer(u16),
+    /// Written by a newer program, for this store.
+    Newer { found: Format, store: Uuid },
     /// It was one, but is damaged.
     Damaged(&'static str),
 }
@@ -204,20 +210,20 @@ impl Superblock {
         if !sealed(bytes) {
             return Err(NotSuper::Damaged("its checksum is wrong"));
         }
-        let format = r.u16()?;
+        let number = r.u16()?;
         let place = usize::from(r.u16()?);
         let features = r.u32()?;
-        if format != FORMAT || features & !FEATURES != 0 {
-            return Err(NotSuper::Newer(format));
+        let store = Uuid(r.array()?);
+        if number != FORMAT || features & !FEATURES != 0 {
+            return Err(NotSuper::Newer { found: Format { number, features }, store });
         }
         if place != index {
             return Err(NotSuper::Damaged("it belongs to another place"));
         }
-        Ok(Self::decode_fields(r, features)?)
+        Ok(Self::decode_fields(r, features, store)?)
     }
 
-    fn decode_fields(mut r: Reader<'_>, features: u32) -> Decoded<Superblock> {
-        let store = Uuid(r.array()?);
+    fn decode_fields(mut r: Reader<'_>, features: u32, store: Uuid) -> Decoded<Superblock> {
         let cluster = Uuid(r.array()?);
         let osd = OsdId(r.u32()? as i32);
         let [dev, clean, root_level, _] = r.array()?;
@@ -320,12 +326,12 @@ impl WalLabel {
         if !sealed(bytes) {
             return Err(NotSuper::Damaged("its checksum is wrong"));
         }
-        let format = r.u16()?;
-        if format != FORMAT {
-            return Err(NotSuper::Newer(format));
-        }
+        let number = r.u16()?;
         r.take(6)?;
         let store = Uuid(r.array()?);
+        if number != FORMAT {
+            return Err(NotSuper::Newer { found: Format { number, features: 0 }, store });
+        }
         let cluster = Uuid(r.array()?);
         let osd = OsdId(r.u32()? as i32);
         r.take(4)?;

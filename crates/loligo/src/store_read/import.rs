@@ -134,6 +134,9 @@ impl Import {
         }
         match self.mount.handle(done, fx) {
             Some(Ok(store)) => {
+                if let Some(what) = self.mount.warning() {
+                    tracing::warn!("{what}");
+                }
                 self.store = Some(store);
                 self.phase = Phase::Look;
                 Ok(())

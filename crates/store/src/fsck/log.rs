@@ -2,7 +2,7 @@
 
 use super::{Fsck, FsckReport, Tag};
 use crate::wal::format::BadRecords;
-use crate::wal::scan::{Scan, Scanned};
+use crate::wal::scan::{LostBlock, Scanned};
 use bytes::Bytes;
 use io::Effects;
 use io::disk::{DevId, DiskError};
@@ -34,11 +34,14 @@ impl Fsck {
                     }
                 }
                 Scanned::End { .. } => {
-                    self.note_unreadable();
+                    self.unreadable = scan.unreadable().collect();
                     return self.begin_verify(fx);
                 }
                 Scanned::Wait => break,
                 cut_off => {
+                    // What stands behind all batches that were found is not known.
+                    let end = replay.wal.end().at;
+                    self.unreadable = scan.unreadable().filter(|lost| lost.at < end).collect();
                     self.log_cut_off(&cut_off);
                     return self.begin_verify(fx);
                 }
@@ -53,12 +56,23 @@ impl Fsck {
         None
     }
 
-    /// All of the log that is needed could be read.
-    fn note_unreadable(&mut self) {
-        for (block, error) in self.scan.iter().flat_map(Scan::unreadable) {
+    /// It is known what the log says: what it means that some blocks of it cannot be read.
+    pub(super) fn judge_unreadable(&mut self) {
+        for LostBlock { at, block, error } in std::mem::take(&mut self.unreadable) {
             let place = format!("block {block} of the log's device");
-            let what = format!("it cannot be read ({error}), but nothing in it is needed");
-            self.report.note(place, what);
+            match self.replay.as_ref().and_then(|replay| replay.wal.wanted_at(at)) {
+                None => {
+                    let what = format!("it cannot be read ({error}), but nothing in it is needed");
+                    self.report.note(place, what);
+                }
+                Some(to) => {
+                    let what = format!(
+                        "it cannot be read ({error}), and nothing else has what is to be put into block {to}: the \
+                         object must be fetched from another OSD"
+                    );
+                    self.report.damage(place, what);
+                }
+            }
         }
     }
 

@@ -32,7 +32,7 @@ use crate::rows::Shard;
 use crate::store::inflight::{DATA, Io};
 use crate::superblock::{NotSuper, PLACES, Superblock, place, places_of};
 use crate::tree::node::Node;
-use crate::wal::scan::Scan;
+use crate::wal::scan::{LostBlock, Scan};
 use blobs::BlobChecks;
 use bytes::Bytes;
 use extents::queue_extents;
@@ -84,6 +84,8 @@ pub struct Fsck {
     sb: Option<Superblock>,
     bitmaps: Walk,
     scan: Option<Scan>,
+    /// Blocks of the log that could not be read.
+    unreadable: Vec<LostBlock>,
     replay: Option<Replay>,
     verify: Verify,
     walk: OrderedWalk,
@@ -117,6 +119,7 @@ impl Fsck {
             sb: None,
             bitmaps: Walk::default(),
             scan: None,
+            unreadable: Vec::new(),
             replay: None,
             verify: Verify::default(),
             walk: OrderedWalk::default(),
@@ -213,10 +216,12 @@ impl Fsck {
         if *left > 0 {
             return None;
         }
-        let Some(newest) = self.supers.newest().cloned() else {
-            let why = self.supers.why_none(&self.devices.data.path);
-            self.report.damage(&self.devices.data.path, why.to_string());
-            return self.finish();
+        let newest = match self.supers.newest(&self.devices.data.path) {
+            Ok(newest) => newest.clone(),
+            Err(why) => {
+                self.report.damage(&self.devices.data.path, why.to_string());
+                return self.finish();
+            }
         };
         if newest.total_blocks < device_blocks(self.devices.data.bytes) && self.sb.is_none() {
             self.phase = Phase::Supers { left: 2 };
@@ -259,7 +264,7 @@ impl Fsck {
                 Err(why) => {
                     let what = match why {
                         NotSuper::NoMagic => "it is gone",
-                        NotSuper::Newer(_) => "it is of a newer format",
+                        NotSuper::Newer { .. } => "it is another store's, of a newer format",
                         NotSuper::Damaged(what) => what,
                     };
                     let what = format!("{what}; another copy is good, a mount will repair it");
@@ -394,6 +399,7 @@ impl Fsck {
         {
             self.log_damaged(format!("log batch {seq}"), what);
         }
+        self.judge_unreadable();
         self.rows.set_blocks(self.root().2);
         self.phase = Phase::Rows;
         self.begin_keys();

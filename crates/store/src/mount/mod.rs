@@ -5,13 +5,14 @@
 //! 2. Read all copies of the superblock; the newest good one counts.
 //! 3. Walk the inner nodes of the tree: its blocks, and the bitmaps.
 //! 4. Read the log and replay it ([`replay`]); verify the data of the last big writes.
-//! 5. Repair a bad copy of the superblock and a bad label of the log's device, or write a superblock that says
-//!    what this program may write; then write a batch that makes the decisions permanent.
+//! 5. Repair bad copies of the superblock and a bad label of the log's device, and see to it that all copies say
+//!    what this program may write ([`repair`]); then write a batch that makes the decisions permanent.
 //!
 //! Until step 5 nothing is written, so a failed mount changes nothing. A mount for reading only
 //! ([`MountReadOnly`]) leaves out the first and the last step, and passes over what is damaged.
 
 mod read_only;
+mod repair;
 pub(crate) mod replay;
 pub(crate) mod supers;
 pub(crate) mod verify;
@@ -26,7 +27,7 @@ use crate::gaps::Gaps;
 use crate::plan::Rows;
 use crate::store::inflight::{DATA, Io};
 use crate::store::{Parts, Store};
-use crate::superblock::{FEATURES, PLACES, Superblock, place, places_of};
+use crate::superblock::{PLACES, Superblock};
 use crate::tree::cache::PageCache;
 use crate::wal::Wal;
 use crate::wal::format::BadRecords;
@@ -34,11 +35,11 @@ use crate::wal::scan::{Scan, Scanned, Witness};
 use bytes::Bytes;
 use io::Effects;
 use io::disk::{DevId, DiskDone, DiskError, WriteMode};
+use repair::Repair;
 use replay::Replay;
-use smallvec::smallvec;
 use supers::{
     Label, Supers, check_identity, check_label, device_blocks, first_batch_block, first_needed,
-    is_first_batch, label_of, no_label, tail_places,
+    is_first_batch, no_label, tail_places,
 };
 use verify::{VERIFIES_IN_FLIGHT, Verify};
 use walk::{Visit, Walk, is_possible_root};
@@ -55,7 +56,7 @@ enum Tag {
     Node(Visit),
     Log { at: u64, blocks: u64 },
     Verify(verify::Part),
-    Repair { dev: DevId, block: u64 },
+    Repair(Repair),
     Write { seq: u64 },
 }
 
@@ -66,7 +67,7 @@ enum Phase {
     Walk,
     Log,
     Verify,
-    Repair { left: usize },
+    Repair,
     Write { left: usize },
     Over,
 }
@@ -88,6 +89,7 @@ pub struct Mount {
     verify: Verify,
     stale: Option<u64>,
     news: bool,
+    warning: Option<String>,
     /// What was passed over, when the store is only to be read.
     problems: Option<Vec<String>>,
 }
@@ -112,6 +114,7 @@ impl Mount {
             verify: Verify::default(),
             stale: None,
             news: false,
+            warning: None,
             problems: None,
         }
     }
@@ -183,14 +186,7 @@ impl Mount {
                 }
                 self.step_verify(fx)?;
             }
-            Tag::Repair { dev, block } => {
-                let what = || format!("writing block {block}");
-                result.map_err(|error| self.failed(dev, what(), error))?;
-                if let Phase::Repair { left } = &mut self.phase {
-                    *left -= 1;
-                }
-                self.decide_if_repaired(fx)?;
-            }
+            Tag::Repair(what) => self.repair_written(what, result, fx)?,
             Tag::Write { seq } => self.written(seq, result)?,
         }
         self.finish_if_written()
@@ -244,8 +240,7 @@ impl Mount {
         if *left > 0 {
             return Ok(());
         }
-        let path = self.path();
-        let newest = self.supers.newest().cloned().ok_or_else(|| self.supers.why_none(&path))?;
+        let newest = self.supers.newest(&self.devices.data.path)?.clone();
         let blocks = device_blocks(self.devices.data.bytes);
         if newest.total_blocks < blocks && self.sb.is_none() {
             // The device grew: the copies at the end of the store are further in.
@@ -431,7 +426,7 @@ impl Mount {
         if self.io.in_flight() == 0 { self.begin_write(fx) } else { Ok(()) }
     }
 
-    /// Decides, and makes the decisions permanent.
+    /// Decides what the last transactions come to, and begins to make that permanent.
     fn begin_write(&mut self, fx: &mut Effects) -> Result<(), MountError> {
         let missing = std::mem::take(&mut self.verify).missing();
         let Some(mut replay) = self.replay.take() else { return Ok(()) };
@@ -445,37 +440,24 @@ impl Mount {
         }
         self.check_space(&mut replay)?;
         self.replay = Some(replay);
-        self.phase = Phase::Repair { left: self.repair(fx) };
-        self.decide_if_repaired(fx)
+        self.begin_repair(fx)
     }
 
-    /// Writes what is to be right before anything comes into the log; gives the number of writes.
-    ///
-    /// A superblock that lacks features is followed by one that has them, in the other slot as ever, so that no
-    /// older program finds a log that it cannot read.
-    fn repair(&mut self, fx: &mut Effects) -> usize {
-        let Some(sb) = &mut self.sb else { return 0 };
-        let places = if sb.features == FEATURES {
-            self.supers.stale_places(sb)
-        } else {
-            (sb.features, sb.generation) = (FEATURES, sb.generation + 1);
-            places_of(sb.generation).to_vec()
-        };
-        let supers = places.iter().map(|i| (DATA, place(*i, sb.total_blocks), sb.encode(*i)));
-        let label = self.bad_label.then(|| (DevId(1), 0, label_of(sb)));
-        let writes: Vec<_> = supers.chain(label).collect();
-        let count = writes.len();
-        for (dev, block, bytes) in writes {
-            let tag = Tag::Repair { dev, block };
-            self.io.write(fx, (dev, block), smallvec![bytes], WriteMode::Durable, tag);
+    fn check_space(&self, replay: &mut Replay) -> Result<(), MountError> {
+        if let Err(block) = replay.alloc.finish_load() {
+            return Err(self.damaged(format!("block {block}"), "data stands in a fixed area"));
         }
-        count
+        for ptr in &self.walk.pages {
+            if !replay.alloc.adopt_page(ptr.block, ptr.blocks) {
+                let place = format!("block {}", ptr.block);
+                return Err(self.damaged(place, "two things stand in the same place"));
+            }
+        }
+        Ok(())
     }
 
-    fn decide_if_repaired(&mut self, fx: &mut Effects) -> Result<(), MountError> {
-        if !matches!(self.phase, Phase::Repair { left: 0 }) {
-            return Ok(());
-        }
+    /// Goes on in a life of its own, unless the last one says all that this one would.
+    fn decide(&mut self, fx: &mut Effects) -> Result<(), MountError> {
         let Some(mut replay) = self.replay.take() else { return Ok(()) };
         let sb = self.sb().clone();
         let life = replay.life(&sb, self.stale, self.news);
@@ -489,19 +471,6 @@ impl Mount {
         }
         self.replay = Some(replay);
         self.phase = Phase::Write { left };
-        Ok(())
-    }
-
-    fn check_space(&self, replay: &mut Replay) -> Result<(), MountError> {
-        if let Err(block) = replay.alloc.finish_load() {
-            return Err(self.damaged(format!("block {block}"), "data stands in a fixed area"));
-        }
-        for ptr in &self.walk.pages {
-            if !replay.alloc.adopt_page(ptr.block, ptr.blocks) {
-                let place = format!("block {}", ptr.block);
-                return Err(self.damaged(place, "two things stand in the same place"));
-            }
-        }
         Ok(())
     }
 

@@ -38,7 +38,7 @@ impl MountReadOnly {
     }
 
     /// Takes in the end of an operation. `Some` is the outcome: an error only when not even a
-    /// superblock, or the right devices, are there.
+    /// superblock, or the right devices, are there, or when a newer program has had the store.
     pub fn handle(
         &mut self,
         done: DiskDone,

@@ -2,11 +2,14 @@
 
 use crate::config::{Devices, Expect};
 use crate::error::MountError;
-use crate::superblock::{FORMAT, LogPos, NotSuper, PLACES, Superblock, WalLabel, place, places_of};
+use crate::superblock::{
+    FEATURES, KNOWN, LogPos, NotSuper, PLACES, Superblock, WalLabel, place, places_of,
+};
 use crate::wal::format::Header;
 use bytes::Bytes;
 use io::BLOCK_BYTES;
 use io::disk::DiskError;
+use types::Uuid;
 
 /// The copies of the superblocks as they were read.
 #[derive(Debug, Default)]
@@ -18,6 +21,11 @@ impl Supers {
     /// The copy at place `index`.
     pub fn put(&mut self, index: usize, block: &[u8]) {
         self.copies[index] = Some(Superblock::decode(block, index));
+    }
+
+    /// The copy at place `index` is this from now on.
+    pub fn replace(&mut self, index: usize, sb: &Superblock) {
+        self.copies[index] = Some(Ok(sb.clone()));
     }
 
     /// A copy that could not be read.
@@ -36,10 +44,33 @@ impl Supers {
 
     /// The newest good copy. Copies of different stores (an old one's at the end of the device)
     /// are told apart by the generation as well: the first places decide.
-    pub fn newest(&self) -> Option<&Superblock> {
-        let all = || (0..PLACES).filter_map(|i| self.copy(i).ok());
-        let store = all().next()?.identity.store;
-        all().filter(|sb| sb.identity.store == store).max_by_key(|sb| sb.generation)
+    ///
+    /// # Errors
+    /// When there is none, or a newer program has written another copy: the log may hold what this one cannot read.
+    pub fn newest(&self, path: &str) -> Result<&Superblock, MountError> {
+        let store = self.all().find_map(store_of).ok_or_else(|| self.why_none(path))?;
+        let newer = self.all().find_map(|copy| match copy {
+            Err(NotSuper::Newer { found, store: of }) if *of == store => Some(*found),
+            _ => None,
+        });
+        if let Some(found) = newer {
+            return Err(MountError::Newer { path: path.into(), found, known: KNOWN });
+        }
+        let newest = self.good_of(store).max_by_key(|sb| sb.generation);
+        newest.ok_or_else(|| self.why_none(path))
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Result<Superblock, NotSuper>> {
+        self.copies.iter().flatten()
+    }
+
+    fn good_of(&self, store: Uuid) -> impl Iterator<Item = &Superblock> {
+        self.all().flatten().filter(move |sb| sb.identity.store == store)
+    }
+
+    /// Whether some copy lacks features: an older program would take it for the newest.
+    pub fn lack_features(&self, store: Uuid) -> bool {
+        self.good_of(store).any(|sb| sb.features != FEATURES)
     }
 
     /// Places of the newest superblock whose copy is bad or old.
@@ -48,21 +79,14 @@ impl Supers {
         places_of(newest.generation).into_iter().filter(|i| !good(i)).collect()
     }
 
-    /// Why there is no good copy.
-    pub fn why_none(&self, path: &str) -> MountError {
-        let whys = || self.copies.iter().flatten().filter_map(|c| c.as_ref().err().copied());
+    /// Why there is no copy of any store.
+    fn why_none(&self, path: &str) -> MountError {
         let path = path.to_string();
-        let newer = whys().find_map(|w| match w {
-            NotSuper::Newer(found) => Some(found),
+        let damage = self.all().find_map(|copy| match copy {
+            Err(NotSuper::Damaged(what)) => Some(*what),
             _ => None,
         });
-        if let Some(found) = newer {
-            return MountError::Newer { path, found, known: FORMAT };
-        }
-        match whys().find_map(|w| match w {
-            NotSuper::Damaged(what) => Some(what),
-            _ => None,
-        }) {
+        match damage {
             Some(what) => MountError::Damaged {
                 path,
                 place: "all copies of the superblock".into(),
@@ -70,6 +94,15 @@ impl Supers {
             },
             None => MountError::NoStore { path },
         }
+    }
+}
+
+/// Whose copy it is, if that can be told.
+fn store_of(copy: &Result<Superblock, NotSuper>) -> Option<Uuid> {
+    match copy {
+        Ok(sb) => Some(sb.identity.store),
+        Err(NotSuper::Newer { store, .. }) => Some(*store),
+        Err(NotSuper::NoMagic | NotSuper::Damaged(_)) => None,
     }
 }
 
@@ -185,7 +218,7 @@ pub(crate) fn check_label(
         }),
         Ok(_) => Ok(Label::Good),
         Err(NotSuper::NoMagic) => Ok(Label::Gone),
-        Err(NotSuper::Newer(found)) => Err(MountError::Newer { path, found, known: FORMAT }),
+        Err(NotSuper::Newer { found, .. }) => Err(MountError::Newer { path, found, known: KNOWN }),
         Err(NotSuper::Damaged(what)) => Ok(Label::Bad(what)),
     }
 }

@@ -216,6 +216,22 @@ mod tests {
     }
 
     #[test]
+    fn a_logged_block_is_wanted_until_something_newer_is_there() {
+        let mut wal = log();
+        // The first block is the header's.
+        let wanted = |wal: &Wal| (0..=BLOCKS + 2).filter_map(|at| wal.wanted_at(at)).collect();
+        let all: Vec<u64> = wanted(&wal);
+        assert_eq!(all, (100..100 + BLOCKS).collect::<Vec<_>>());
+        wal.in_place(&[(101, 1)]);
+        let mut blocks = LoggedBlocks::default();
+        blocks.insert(100, 0, Bytes::from(vec![9; BLOCK_BYTES]));
+        wal.append(8, b"record", blocks);
+        wal.seal();
+        let rest: Vec<u64> = wanted(&wal);
+        assert_eq!(rest, (102..100 + BLOCKS).chain([100]).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn a_long_part_of_the_log_is_given_up_bit_by_bit_and_nothing_that_is_read() {
         let place = WalPlace { dev: 0, base: 16, blocks: 1024 };
         let mut wal = Wal::new(Uuid::default(), place, 1, LogPos { seq: 1, at: 0 }, 1 << 20);

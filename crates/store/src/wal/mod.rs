@@ -284,6 +284,17 @@ impl Wal {
         }
     }
 
+    /// Where the block at this place of the endless log is to be put, if its content is that of a logged block and
+    /// nothing newer is there.
+    pub fn wanted_at(&self, at: u64) -> Option<u64> {
+        let after = self.batches.partition_point(|b| b.state != State::Open && b.at <= at);
+        let batch = self.batches.get(after.checked_sub(1)?)?;
+        let index = usize::try_from(at.checked_sub(batch.at + batch.head_blocks)?).ok()?;
+        let place = *batch.blocks.get(index)?;
+        let newest = self.pending(place)?;
+        (newest.seq == batch.seq && newest.index as usize == index).then_some(place)
+    }
+
     /// Whether the open batch has transactions.
     pub fn has_open(&self) -> bool {
         self.batches.back().is_some_and(|b| !b.is_empty())

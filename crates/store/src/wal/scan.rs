@@ -48,6 +48,16 @@ pub(crate) struct ScanRead {
     pub blocks: u64,
 }
 
+/// A block of the log that cannot be read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LostBlock {
+    /// Place in the endless log.
+    pub at: u64,
+    /// Block of the device.
+    pub block: u64,
+    pub error: DiskError,
+}
+
 /// A good batch.
 #[derive(Debug)]
 pub(crate) struct ScannedBatch {
@@ -229,9 +239,14 @@ impl Scan {
         self.unreadable.len() > MOST_UNREADABLE
     }
 
-    /// The blocks of the device that could not be read.
-    pub fn unreadable(&self) -> impl Iterator<Item = (u64, DiskError)> {
-        self.unreadable.iter().map(|(at, error)| (self.ring_block(*at), *error))
+    /// The blocks that could not be read.
+    pub fn unreadable(&self) -> impl Iterator<Item = LostBlock> {
+        let lost = |(at, error): (&u64, &DiskError)| LostBlock {
+            at: *at,
+            block: self.ring_block(*at),
+            error: *error,
+        };
+        self.unreadable.iter().map(lost)
     }
 
     /// The first of these blocks that cannot be read.

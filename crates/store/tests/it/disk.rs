@@ -92,6 +92,8 @@ pub struct Disk {
     serial: u64,
     /// Blocks whose reading fails.
     pub unreadable: BTreeSet<(DevId, u64)>,
+    /// Blocks whose writing fails.
+    pub unwritable: BTreeSet<(DevId, u64)>,
     /// All writes and flushes fail from now on.
     pub writes_fail: bool,
     /// The operation that completes after so many others fails, and only that. Of a write, anything
@@ -149,6 +151,7 @@ impl Disk {
             flying: BTreeMap::new(),
             serial: 0,
             unreadable: BTreeSet::new(),
+            unwritable: BTreeSet::new(),
             writes_fail: false,
             fail_after: None,
             fail_write_after: None,
@@ -344,6 +347,7 @@ impl Disk {
                 })
             }
             _ if self.writes_fail => eio,
+            Op::Write { serial, .. } if self.is_unwritable(serial) => eio,
             Op::Write { serial, durable } => {
                 self.finish_write(serial, durable);
                 Ok(Bytes::new())
@@ -361,6 +365,12 @@ impl Disk {
                 Ok(Bytes::new())
             }
         }
+    }
+
+    fn is_unwritable(&self, serial: u64) -> bool {
+        let Some(w) = self.loose.iter().find(|w| w.serial == serial) else { return false };
+        let blocks = (w.dev, w.block)..(w.dev, w.block + w.data.len() as u64);
+        self.unwritable.range(blocks).next().is_some()
     }
 
     fn finish_write(&mut self, serial: u64, durable: bool) {

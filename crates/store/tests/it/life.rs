@@ -7,10 +7,11 @@ use crate::rig::{
 };
 use bytes::Bytes;
 use io::disk::{DevId, DiskOp, WriteMode};
-use io::{AlignedBuf, BLOCK_BYTES};
+use io::{AlignedBuf, BLOCK_BYTES, Effects};
 use std::sync::Arc;
 use store::{
-    Config, Expect, MkfsError, MountError, OmapRange, ReadSet, Severity, Store, Transaction,
+    Config, Expect, Format, MkfsError, Mount, MountError, OmapRange, ReadSet, Severity, Store,
+    Transaction,
 };
 use types::{OsdId, Uuid};
 
@@ -111,40 +112,51 @@ fn forge(disk: &mut Disk, block: u64, at: usize, value: u8) {
     disk.poke(DATA, block, data);
 }
 
+/// Blocks of the copies of the superblock.
+fn supers() -> [u64; 4] {
+    let end = (8 << 20) / 4096;
+    [0, 1, end - 2, end - 1]
+}
+
 #[test]
 fn a_newer_format_is_not_touched() {
     let mut disk = made(&[8 << 20]);
-    let end = (8 << 20) / 4096;
-    for block in [1, end - 1] {
+    let [.., last] = supers();
+    for block in [1, last] {
         forge(&mut disk, block, 8, 2);
     }
     let why = expect_error(&mut disk, Expect::default());
-    assert!(matches!(why, MountError::Newer { found: 2, known: 1, .. }), "{why:?}");
+    assert!(matches!(why, MountError::Newer { found: Format { number: 2, .. }, .. }), "{why:?}");
 }
 
-fn features(disk: &Disk) -> u8 {
-    let end = (8 << 20) / 4096;
-    let copies = [0, 1, end - 2, end - 1].map(|block| disk.block(DATA, block));
-    let generation = |b: &[u8]| u64::from_le_bytes(b[80..88].try_into().unwrap());
-    copies.iter().max_by_key(|copy| generation(&copy[..])).unwrap()[12]
+/// The features that each copy tells of.
+fn features(disk: &Disk) -> Vec<u8> {
+    let copies = supers().map(|block| disk.block(DATA, block));
+    copies.iter().filter(|copy| copy[..] != [0; BLOCK_BYTES]).map(|copy| copy[12]).collect()
 }
 
-/// An older program must not come to a log that has records which it does not know.
-#[test]
-fn a_superblock_has_all_features_before_anything_comes_into_the_log() {
-    let config = tiny_config();
-    let mut rig = Rig::new(1, &[8 << 20], &config);
+/// A store as a program of before left it: with a log, and fewer features.
+fn of_an_older_program() -> Disk {
+    let mut rig = Rig::new(1, &[8 << 20], &tiny_config());
     let mut txn = Transaction::new(0);
     rig.commit(txn.set_attr(&key(1), bytes(b"a"), bytes(b"v")));
-    let mut old = rig.disk;
-    old.crash(|_, _, _| true);
-    let end = (8 << 20) / 4096;
-    for block in [0, 1, end - 2, end - 1] {
-        if old.block(DATA, block) != [0; BLOCK_BYTES] {
-            forge(&mut old, block, 12, 7);
+    let mut disk = rig.disk;
+    disk.crash(|_, _, _| true);
+    for block in supers() {
+        if disk.block(DATA, block) != [0; BLOCK_BYTES] {
+            forge(&mut disk, block, 12, 7);
         }
     }
-    assert_eq!(features(&old), 7);
+    assert_eq!(features(&disk), [7; 2]);
+    disk
+}
+
+/// An older program must not come to a log that has records which it does not know, nor to one that knows of newer
+/// superblocks than it can read.
+#[test]
+fn all_superblocks_have_all_features_before_anything_comes_into_the_log() {
+    let config = tiny_config();
+    let old = of_an_older_program();
     let batches =
         |disk: &Disk| (16..144).filter(|b| disk.block(DATA, *b).starts_with(b"LoligoWA")).count();
     let mut wrote = false;
@@ -157,9 +169,10 @@ fn a_superblock_has_all_features_before_anything_comes_into_the_log() {
             disk.crash(|_, _, _| keeps);
             if batches(&disk) > batches(&old) {
                 wrote = true;
-                assert_eq!(features(&disk), 15, "after {steps} steps");
+                assert!(features(&disk).iter().all(|f| *f == 15), "after {steps} steps");
             }
             let mut rig = Rig::open(disk, &config).unwrap();
+            assert!(features(&rig.disk).iter().all(|f| *f == 15), "again after {steps} steps");
             assert_eq!(rig.object(&key(1)).unwrap().unwrap().attrs.len(), 1);
             assert_clean(&mut rig.unmount(), &config, "after the crash");
         }
@@ -168,6 +181,36 @@ fn a_superblock_has_all_features_before_anything_comes_into_the_log() {
         }
     }
     assert!(wrote, "nothing came into the log");
+}
+
+/// One copy that a newer program has written is enough: what it logged since is not for this one, and nothing is lost.
+#[test]
+fn a_store_that_a_newer_program_has_had_is_not_taken_for_a_damaged_one() {
+    let rig = Rig::open(of_an_older_program(), &tiny_config()).unwrap();
+    let mut disk = rig.disk;
+    disk.crash(|_, _, _| true);
+    // The log knows of their generation.
+    let newest = [1, supers()[3]];
+    newest.into_iter().for_each(|block| forge(&mut disk, block, 12, 31));
+    let one_left = {
+        let mut disk = disk.clone();
+        disk.poke(DATA, newest[0], [0xee; BLOCK_BYTES]);
+        disk
+    };
+    for mut disk in [disk, one_left] {
+        let why = expect_error(&mut disk, Expect::default());
+        let (found, known) =
+            (Format { number: 1, features: 31 }, Format { number: 1, features: 15 });
+        assert_eq!(why, MountError::Newer { path: "/sim/0".into(), found, known });
+        let text = why.to_string();
+        assert!(
+            text.contains("format 1 with features 31") && text.contains("a newer one"),
+            "{text}"
+        );
+        let report = fsck(&mut disk, &tiny_config());
+        let found: Vec<_> = report.findings.iter().map(|f| f.what.clone()).collect();
+        assert_eq!((found, report.identity), (vec![text], None));
+    }
 }
 
 /// The label of the log's device guards from the wrong device, and no more.
@@ -198,6 +241,37 @@ fn a_bad_label_of_the_logs_device_is_noted_and_repaired() {
     }
     assert!(fsck(&mut gone.clone(), &config).is_damaged());
     assert!(matches!(expect_error(&mut gone, Expect::default()), MountError::LogDevice { .. }));
+}
+
+/// Nothing stands in its block but what guards from the wrong device.
+#[test]
+fn a_label_that_cannot_be_written_again_keeps_no_store_from_being_used() {
+    let config = tiny_config();
+    let log = DevId(1);
+    let mut rig = Rig::new(1, &[8 << 20, 1 << 20], &config);
+    let mut txn = Transaction::new(0);
+    rig.commit(txn.set_attr(&key(1), bytes(b"a"), bytes(b"v")));
+    let mut disk = rig.disk;
+    disk.crash(|_, _, _| true);
+    disk.unreadable.insert((log, 0));
+    disk.unwritable.insert((log, 0));
+    let (mut fx, mut mount) =
+        (Effects::new(), Mount::new(disk.devices(), Expect::default(), config));
+    mount.start(&mut fx);
+    let store = loop {
+        fx.disk.drain(..).for_each(|(token, op)| disk.submit(token, op));
+        let done = disk.complete().expect("a mount waits for nothing but the disk");
+        if let Some(outcome) = mount.handle(done, &mut fx) {
+            break outcome.unwrap();
+        }
+    };
+    let warning = mount.warning().unwrap();
+    assert!(warning.starts_with("/sim/1: the label of the log's device"), "{warning}");
+    let mut rig = Rig::with(disk, store);
+    assert_eq!(rig.object(&key(1)).unwrap().unwrap().attrs.len(), 1);
+    let mut txn = Transaction::new(0);
+    rig.commit(txn.touch(&key(2)));
+    rig.unmount();
 }
 
 #[test]
