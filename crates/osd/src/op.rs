@@ -3,7 +3,7 @@
 //! Order: requests on one object run in the order they came. Reads of an object run together; a
 //! write waits for reads that wait for the disk, and a read waits until earlier writes of the object
 //! are committed on every copy, so that nobody sees what might be lost. Writes that read nothing
-//! follow each other without waiting.
+//! follow each other without waiting. A read of a clone that is missing stands aside ([`crate::aside`]).
 
 use crate::daemon::Daemon;
 use crate::host::OpId;
@@ -77,6 +77,11 @@ impl ClientOp {
     /// The object whose queue it stands in.
     pub fn head(&self) -> HObject {
         self.request.object.head()
+    }
+
+    /// Whether it reads an object for COPY_FROM.
+    pub fn is_for_copy(&self) -> bool {
+        matches!(self.origin, Origin::Peer(_) | Origin::Own)
     }
 
     /// The PG it is for.
@@ -327,7 +332,7 @@ impl Daemon {
             self.run_pg_op(id, pgid, fx);
             return;
         }
-        let urgent = matches!(op.origin, Origin::Peer(_) | Origin::Own);
+        let urgent = op.is_for_copy();
         let head = op.head();
         let queue = host.objects.entry(head.clone()).or_default();
         if urgent {
@@ -371,7 +376,7 @@ impl Daemon {
     }
 
     /// Forgets a request without an answer: the client sends it again.
-    fn drop_op(&mut self, id: OpId) {
+    pub(crate) fn drop_op(&mut self, id: OpId) {
         self.take_op(id);
     }
 

@@ -521,6 +521,7 @@ impl Daemon {
     pub(crate) fn release_object(&mut self, pgid: PgId, object: &HObject, fx: &mut Effects) {
         let head = object.head();
         self.unstall(pgid, &head, false);
+        self.call_back(pgid, &head, fx);
         self.pump_object(pgid, &head, fx);
     }
 

@@ -421,8 +421,15 @@ impl Daemon {
 
     /// All copies know that an object is given up: `head`, or a clone of it, which requests of the head may
     /// wait for.
-    pub(crate) fn give_up_committed(&mut self, pgid: PgId, version: Eversion, head: &HObject) {
+    pub(crate) fn give_up_committed(
+        &mut self,
+        pgid: PgId,
+        version: Eversion,
+        head: &HObject,
+        fx: &mut Effects,
+    ) {
         self.unstall(pgid, head, false);
+        self.call_back(pgid, head, fx);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         host.giving_up.is_logged(version);
         self.note_recovering(pgid);

@@ -311,7 +311,7 @@ impl Daemon {
             Source::Op(id) => id,
             Source::Watch => return,
             Source::Trimmer => return self.trim_committed(pgid),
-            Source::GiveUp => return self.give_up_committed(pgid, version, &write.object),
+            Source::GiveUp => return self.give_up_committed(pgid, version, &write.object, fx),
         };
         let Some(op) = self.ops.get_mut(&id) else { return };
         op.trace.mark(self.now.mono, Mark::Committed);

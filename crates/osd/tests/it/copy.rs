@@ -4,6 +4,7 @@ use crate::basic::{read, with_pool, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, output};
 use crate::repair;
+use crate::unfound::{give_up_clone, lose_clone};
 use maps::OsdMapFlags;
 use pg::StateBits;
 use std::time::Duration;
@@ -122,6 +123,21 @@ fn a_source_that_is_being_repaired_holds_nobody_up() {
         repair::assert_reads(&mut c, &object(1, target), &repair::content(1));
     }
     assert_eq!(c.mon.borrow().map.epoch, epoch, "a new map made it be asked for again");
+}
+
+/// The source's other requests stood behind the one that copies.
+#[test]
+fn a_source_that_is_unfound_holds_nobody_up() {
+    let (mut c, clone) = lose_clone(0);
+    let head = clone.head();
+    let source = copy_from(1, "a", clone.snap);
+    let copied = c.on_client(|cl| cl.request(object(1, "t"), vec![source], true));
+    c.pass(Duration::from_secs(1));
+    assert_eq!(c.call(head.clone(), vec![write_full(b"third")], true).result, 0);
+    assert_eq!(output(&c.call(head, vec![read(0, 0)], false), 0), b"third"[..]);
+    assert!(!c.client.borrow().done.contains_key(&copied), "nobody has what is to be copied");
+    give_up_clone(&mut c, &clone);
+    assert_eq!(c.wait_for(copied).result, -Errno::ENOENT.0);
 }
 
 #[test]
