@@ -89,9 +89,17 @@ impl GivingUp {
     }
 
     /// The next object that something can be done for, and what. One may always be on its way.
-    fn next(&self, may_fetch: bool, more: bool) -> Option<(HObject, Step)> {
+    fn next(
+        &self,
+        may_fetch: bool,
+        more: bool,
+        fits: impl Fn(&HObject) -> bool,
+    ) -> Option<(HObject, Step)> {
         let may_fetch = may_fetch && (more || self.fetching_older.is_empty());
-        let fetch = || self.to_fetch.first().filter(|_| may_fetch);
+        let fetch = || match may_fetch {
+            true => self.to_fetch.iter().find(|object| fits(object)),
+            false => None,
+        };
         let object = self.ready.first().or_else(fetch)?;
         Some((object.clone(), *self.steps.get(object)?))
     }
@@ -255,7 +263,7 @@ impl Daemon {
     /// Goes on with what is given up, a bounded number of objects a turn.
     pub(crate) fn go_on_giving_up(&mut self, fx: &mut Effects) {
         let mut left = AT_ONCE;
-        let may_fetch = self.may_pull();
+        let may_fetch = self.pulls_in_turn();
         for pgid in self.giving_up.iter().copied().collect::<Vec<_>>() {
             if self.pgs.get_mut(&pgid).is_some_and(|h| std::mem::take(&mut h.giving_up.asks)) {
                 self.run_pg(pgid, fx, |pg, ctx, out| pg.ask_for_unfound(ctx.map, out));
@@ -289,7 +297,8 @@ impl Daemon {
 
     fn next_given_up(&self, pgid: PgId, may_fetch: bool) -> Option<(HObject, Step)> {
         let host = self.pgs.get(&pgid)?;
-        host.giving_up.next(may_fetch, self.may_move_more())
+        let fits = |object: &HObject| !host.pg.is_unfitting(object);
+        host.giving_up.next(may_fetch, self.may_move_more(), fits)
     }
 
     /// Somebody has what is on its way in an older state, or who was asked for that is gone. Then another one that has
@@ -489,16 +498,17 @@ mod tests {
         giving_up.set(&bad, Some(Step::Stamp(at(1))));
         giving_up.set(&good, Some(Step::Stamp(at(2))));
         let later = Mono(7);
+        let next = |giving_up: &GivingUp| giving_up.next(true, true, |_| true);
         giving_up.is_unreadable(&bad, later);
         assert_eq!(giving_up.steps[&good], Step::Stamp(at(2)));
         assert_eq!(giving_up.steps[&bad], Step::Delete);
         giving_up.is_unreadable(&bad, later);
-        assert_eq!(giving_up.next(true, true), Some((good.clone(), Step::Stamp(at(2)))));
+        assert_eq!(next(&giving_up), Some((good.clone(), Step::Stamp(at(2)))));
         giving_up.set(&good, None);
         giving_up.try_again(Mono(6));
-        assert_eq!(giving_up.next(true, true), None);
+        assert_eq!(next(&giving_up), None);
         giving_up.try_again(later);
-        assert_eq!(giving_up.next(true, true), Some((bad, Step::Delete)));
+        assert_eq!(next(&giving_up), Some((bad, Step::Delete)));
     }
 
     /// All of them were asked for at once, and each step looked at all that were on their way.
@@ -515,7 +525,7 @@ mod tests {
         let mut steps = 0;
         for round in 0.. {
             while let Some((object, step)) =
-                giving_up.next(true, giving_up.fetching_count() < AT_ONCE)
+                giving_up.next(true, giving_up.fetching_count() < AT_ONCE, |_| true)
             {
                 steps += 1;
                 let next = match step {
@@ -526,7 +536,7 @@ mod tests {
                 giving_up.set(&object, next);
                 assert!(giving_up.fetching_count() <= AT_ONCE);
             }
-            assert!(giving_up.next(false, true).is_none(), "all wait");
+            assert!(giving_up.next(false, true, |_| true).is_none(), "all wait");
             assert!(round > 0 || giving_up.fetching_count() == AT_ONCE);
             // One object comes at a time.
             let come = giving_up.fetching_older.first().cloned();

@@ -340,14 +340,15 @@ fn what_a_full_primary_misses_waits_for_space_and_deletions_do_not() {
     assert_whole(&mut c, &[1, 2, 100, 101, 102, 103]);
 }
 
-/// A part of it always had room, which the parts before it took: it was pulled again and again.
-#[test]
-fn a_full_primary_does_not_pull_again_and_again_what_comes_in_parts() {
-    const OBJECT_BYTES: usize = 4 * MIB as usize;
+const LONG_BYTES: usize = 4 * MIB as usize;
+
+/// osd.1, which leads all PGs, has room for 2.5 MiB and is away. How many objects it has: those of [`name`].
+fn nearly_full_and_away(pg_num: u32) -> (Cluster, usize) {
     let options = [("osd_failsafe_full_ratio", "1"), ("osd_recovery_max_chunk", "524288")];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let mut c = Cluster::with_disks(3, &[256 * MIB, 64 * MIB, 256 * MIB], &Options::from(options));
     c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 1));
+    c.on_mon(|m| m.create_pool(2, "other", 3, 2, pg_num));
     [0, 2].iter().for_each(|osd| c.on_mon(|m| m.set_affinity(OsdId(*osd), 0)));
     c.wait_clean();
     // What is pulled may take a quarter of the reserve.
@@ -365,17 +366,42 @@ fn a_full_primary_does_not_pull_again_and_again_what_comes_in_parts() {
     c.off[1] = true;
     c.crash(1);
     c.run_until(PATIENCE, |c| c.mon.borrow().map.is_down(OsdId(1)));
-    let missed = object(1, "missed");
-    let done = c.call(missed.clone(), vec![write_full(&[2; OBJECT_BYTES])], true);
-    assert_eq!(done.result, 0);
-    take_hits();
+    (c, objects)
+}
+
+fn start_to_lead(c: &mut Cluster) {
     c.start(1);
     c.run_until(PATIENCE, |c| {
         let mon = c.mon.borrow();
         let leads = |s: &peer::PgStat| s.acting.first() == Some(&OsdId(1));
         mon.stats.values().all(|s| StateBits(s.state).has(StateBits::ACTIVE) && leads(s))
     });
-    let asked = c.on_client(|cl| cl.request(missed, vec![read(0, 0)], false));
+}
+
+/// A part of it always had room, which the parts before it took: it was pulled again and again. Then nothing else was
+/// pulled any more.
+#[test]
+fn a_full_primary_does_not_pull_again_and_again_what_comes_in_parts() {
+    let (mut c, objects) = nearly_full_and_away(1);
+    let put = |c: &mut Cluster, o: &HObject, bytes: usize| {
+        assert_eq!(c.call(o.clone(), vec![write_full(&vec![2; bytes])], true).result, 0);
+    };
+    let [long, short, in_turn] = ["long", "short", "in turn"].map(|name| object(1, name));
+    put(&mut c, &long, LONG_BYTES);
+    put(&mut c, &short, SMALL_BYTES);
+    put(&mut c, &in_turn, SMALL_BYTES);
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
+    take_hits();
+    start_to_lead(&mut c);
+    let asked = c.on_client(|cl| cl.request(long, vec![read(0, 0)], false));
+    c.run_until(PATIENCE, |_| hits_of(Probe::PullRefused) > 0);
+    assert!(output(&c.call(short, vec![read(0, 0)], false), 0)[..] == [2; SMALL_BYTES]);
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NONE));
+    let pgid = c.client.borrow().pg_of(&in_turn);
+    c.run_until(PATIENCE, |c| {
+        let stat = &c.mon.borrow().stats[&pgid];
+        stat.degraded == 1 && StateBits(stat.state).has(StateBits::RECOVERY_TOOFULL)
+    });
     c.pass(STANDSTILL);
     assert!(!c.client.borrow().done.contains_key(&asked), "there is no space for it");
     let refused = hits_of(Probe::PullRefused);
@@ -384,7 +410,41 @@ fn a_full_primary_does_not_pull_again_and_again_what_comes_in_parts() {
         assert_eq!(c.call(name(i), vec![remove()], true).result, 0);
     }
     let got = c.wait_for(asked);
-    assert!(got.result == 0 && output(&got, 0)[..] == [2; OBJECT_BYTES]);
+    assert!(got.result == 0 && output(&got, 0)[..] == [2; LONG_BYTES]);
+    c.wait_clean();
+}
+
+/// So many do not fit that nothing else is tried; then nobody wants them any more.
+#[test]
+fn what_did_not_fit_is_forgotten_with_its_pool() {
+    const LONG_OF_EACH_PG: usize = 5;
+    let (mut c, _) = nearly_full_and_away(4);
+    let mut of_pg: BTreeMap<_, usize> = BTreeMap::new();
+    for long in (0..).map(|i| object(2, &format!("long-{i}"))) {
+        // A copy that misses more than ten does not lead.
+        let count = of_pg.entry(c.client.borrow().pg_of(&long)).or_default();
+        *count += 1;
+        if *count <= LONG_OF_EACH_PG {
+            assert_eq!(c.call(long, vec![write_full(&[2; LONG_BYTES])], true).result, 0);
+        } else if of_pg.len() == 4 && of_pg.values().all(|count| *count >= LONG_OF_EACH_PG) {
+            break;
+        }
+    }
+    let short = object(1, "short");
+    let done = c.call(short.clone(), vec![write_full(&[2; SMALL_BYTES])], true);
+    assert_eq!(done.result, 0);
+    let pgid = c.client.borrow().pg_of(&short);
+    c.on_mon(|m| m.set_pool_options(1, &[("recovery_priority", "-5")]));
+    take_hits();
+    start_to_lead(&mut c);
+    c.run_until(PATIENCE, |_| hits_of(Probe::PullRefused) >= 16);
+    // How long they are shows little by little.
+    c.pass(4 * STANDSTILL);
+    let refused = hits_of(Probe::PullRefused);
+    c.pass(STANDSTILL);
+    assert_eq!(hits_of(Probe::PullRefused), refused, "again and again");
+    assert_eq!(c.mon.borrow().stats[&pgid].degraded, 1);
+    c.on_mon(|m| m.delete_pool(2));
     c.wait_clean();
 }
 
