@@ -6,11 +6,19 @@
 //! rollback, keeps its place.
 
 use crate::daemon::Daemon;
-use crate::host::OpId;
-use crate::op::{ClientOp, Origin};
+use crate::host::{ObjectQueue, OpId};
+use crate::op::{ClientOp, Ops, Origin};
 use io::Effects;
 use types::testing::{Probe, hit};
 use types::{HObject, PgId};
+
+impl ObjectQueue {
+    /// Reads for copies that wait, aside or not.
+    pub(crate) fn waiting_copies(&self, ops: &Ops) -> usize {
+        let is_for_copy = |id: &&OpId| ops.get(*id).is_some_and(|op| op.is_for_copy());
+        self.urgent.len() + self.aside.values().flatten().filter(is_for_copy).count()
+    }
+}
 
 impl Daemon {
     /// A read waits for a clone; those behind it go on.

@@ -332,10 +332,13 @@ impl Daemon {
             self.run_pg_op(id, pgid, fx);
             return;
         }
-        let urgent = op.is_for_copy();
         let head = op.head();
         let queue = host.objects.entry(head.clone()).or_default();
-        if urgent {
+        if op.is_for_copy() {
+            if queue.waiting_copies(&self.ops) >= crate::config::WAITING_COPIES_PER_OBJECT {
+                self.send_back(id, fx);
+                return;
+            }
             queue.urgent.push_back(id);
             self.pump_urgent(pgid, &head, fx);
         } else {

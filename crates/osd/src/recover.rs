@@ -658,6 +658,6 @@ impl Daemon {
         for pgid in shared {
             self.restart_pg(pgid, fx);
         }
-        self.resend_copies();
+        self.resend_copies_to(osd);
     }
 }
