@@ -446,7 +446,7 @@ impl Daemon {
             }
             Waiter::Listing(pgid, target) => self.listing_fetched(pgid, target, result, fx),
             Waiter::Removal(pgid) => self.removal_fetched(pgid, result, fx),
-            Waiter::GiveUp(pgid) => self.give_up_fetched(pgid, result),
+            Waiter::GiveUp(pgid) => self.give_up_fetched(pgid, id, result),
             Waiter::Trim(pgid) => self.trim_fetched(pgid, result),
             Waiter::Watch(pgid, watch) => self.watch_fetched(pgid, watch, result, fx),
             Waiter::Scrub(pgid, id) => self.scrub_fetched(pgid, id, result, fx),

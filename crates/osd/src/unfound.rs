@@ -58,8 +58,8 @@ pub struct GivingUp {
     never_acknowledged: BTreeMap<HObject, Vec<(HObject, Eversion)>>,
     /// Those that cannot be read, and when they are tried again.
     later: BTreeMap<HObject, Mono>,
-    /// Something is being fetched from the store for this object.
-    fetching: Option<HObject>,
+    /// The number of what is being fetched from the store, and the object that it is for.
+    fetching: Option<(u64, HObject)>,
     /// What was fetched, for the next step.
     reads: ReadSet,
     /// Whoever might have what is unfound and was never heard of is to be asked.
@@ -114,6 +114,12 @@ impl GivingUp {
     /// There was no space for it.
     pub(crate) fn fetch_later(&mut self, object: &HObject, from: OsdId, version: Eversion) {
         self.set(object, Some(Step::Fetch(from, version)));
+    }
+
+    /// A fetch has ended: the object that it was for. Nobody waits for one that began before a new interval.
+    fn fetched(&mut self, fetch: u64) -> Option<HObject> {
+        let (_, object) = self.fetching.take_if(|(awaited, _)| *awaited == fetch)?;
+        Some(object)
     }
 
     /// The next step for an object; `None`: that was the last one, and nothing of it is remembered.
@@ -381,9 +387,9 @@ impl Daemon {
     }
 
     fn fetch_for_giving_up(&mut self, pgid: PgId, object: HObject, miss: Miss, fx: &mut Effects) {
+        self.fetch(miss, Waiter::GiveUp(pgid), fx);
         if let Some(host) = self.pgs.get_mut(&pgid) {
-            host.giving_up.fetching = Some(object);
-            self.fetch(miss, Waiter::GiveUp(pgid), fx);
+            host.giving_up.fetching = Some((self.last_fetch, object));
         }
     }
 
@@ -454,10 +460,15 @@ impl Daemon {
         self.set_step(pgid, object, Some(step));
     }
 
-    pub(crate) fn give_up_fetched(&mut self, pgid: PgId, result: Result<ReadSet, StoreError>) {
+    pub(crate) fn give_up_fetched(
+        &mut self,
+        pgid: PgId,
+        fetch: u64,
+        result: Result<ReadSet, StoreError>,
+    ) {
         let later = self.now.mono.after(Duration::from_secs(UNREADABLE_S));
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let Some(object) = host.giving_up.fetching.take() else { return };
+        let Some(object) = host.giving_up.fetched(fetch) else { return };
         match result {
             Ok(reads) => host.giving_up.reads.merge(reads),
             Err(why) => {
@@ -509,6 +520,19 @@ mod tests {
         assert_eq!(next(&giving_up), None);
         giving_up.try_again(later);
         assert_eq!(next(&giving_up), Some((bad, Step::Delete)));
+    }
+
+    /// The disk was slow to say that it cannot read one object; meanwhile there was a new interval. The older state of
+    /// another one, which was being fetched by then, was deleted for that.
+    #[test]
+    fn a_fetch_of_an_earlier_interval_says_nothing_of_what_is_fetched_now() {
+        let [first, second] = [1, 2].map(|hash| HObject { hash, ..HObject::min().head() });
+        let mut giving_up = GivingUp { fetching: Some((7, first)), ..GivingUp::default() };
+        assert_eq!(giving_up.fetched(6), None);
+        giving_up = GivingUp { fetching: Some((8, second.clone())), ..GivingUp::default() };
+        assert_eq!(giving_up.fetched(7), None);
+        assert_eq!(giving_up.fetched(8), Some(second));
+        assert_eq!(giving_up.fetched(8), None);
     }
 
     /// All of them were asked for at once, and each step looked at all that were on their way.
