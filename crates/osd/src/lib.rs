@@ -69,6 +69,7 @@ mod scrub;
 mod share;
 mod space;
 mod split;
+mod takes;
 mod tracker;
 mod trim;
 mod unfound;

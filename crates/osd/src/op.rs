@@ -9,6 +9,7 @@ use crate::daemon::Daemon;
 use crate::host::OpId;
 use crate::memory::REQUEST_BYTES;
 use crate::ops::{Class, CopiedObject, CopySource, Sender, check_request, classify};
+use crate::takes::Takes;
 use crate::tracker::{Mark, Trace, Tracked};
 use crate::write::Answer;
 use io::Effects;
@@ -17,7 +18,7 @@ use peer::mapping;
 use store::ReadSet;
 use types::{Errno, HObject, HashMap, ObjectKey, OsdId, PgId, ReqId};
 use wire::LinkId;
-use wire::msg::{MOsdOp, MOsdOpReply, Message, OpCode, Payload, flags};
+use wire::msg::{MOsdOp, MOsdOpReply, Message, Payload, flags};
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub struct ClientOp {
     pub reqid: ReqId,
     /// What it does.
     pub class: Class,
+    /// What it takes of the disk, as far as is known.
+    pub takes: Takes,
     /// Its life.
     pub trace: Trace,
     /// What was fetched for it.
@@ -149,6 +152,7 @@ impl Daemon {
             tid,
             sender,
             class: classify(&request),
+            takes: Takes::by_ops(&request),
             request,
             reqid,
             trace: Trace::begin(self.now),
@@ -286,7 +290,7 @@ impl Daemon {
         let quota = pool.flags.contains(PoolFlags::FULL_QUOTA);
         let full =
             quota || pool.flags.contains(PoolFlags::FULL) || map.flags.contains(OsdMapFlags::FULL);
-        if !full || !self.needs_space(id) {
+        if !full || !self.needs_space(id, Takes::More) {
             return false;
         }
         if op.request.has_flag(flags::FULL_TRY) {
@@ -298,10 +302,10 @@ impl Daemon {
         true
     }
 
-    /// Whether a request is a write that is to be held when there is no space.
-    pub(crate) fn needs_space(&self, id: OpId) -> bool {
+    /// Whether a request is a write that is to be held when there is no space, if it takes so much.
+    pub(crate) fn needs_space(&self, id: OpId, least: Takes) -> bool {
         let Some(op) = self.ops.get(&id) else { return false };
-        op.class.writes && !op.request.has_flag(flags::FULL_FORCE) && !only_frees(&op.request)
+        op.class.writes && !op.request.has_flag(flags::FULL_FORCE) && op.takes >= least
     }
 
     /// A request waits until its PG as a whole serves.
@@ -451,21 +455,4 @@ impl Daemon {
             host.waiting = ids.into();
         }
     }
-}
-
-/// Whether a request can only make things smaller: it is let through when the cluster is full, and taken
-/// from the store's reserve.
-pub(crate) fn only_frees(request: &MOsdOp) -> bool {
-    let frees = |code: OpCode| {
-        matches!(
-            code,
-            OpCode::DELETE
-                | OpCode::OMAPCLEAR
-                | OpCode::OMAPRMKEYS
-                | OpCode::OMAPRMKEYRANGE
-                | OpCode::RMXATTR
-                | OpCode::WATCH
-        ) || !code.is_write()
-    };
-    request.ops.iter().all(|op| frees(op.code))
 }

@@ -21,6 +21,7 @@
 
 use crate::daemon::Daemon;
 use crate::host::{OpId, PgHost};
+use crate::takes::Takes;
 use admin::{Answer, Args, CommandError};
 use io::Effects;
 use types::testing::{Probe, hit};
@@ -33,7 +34,7 @@ const LARGE_LEAVE_PERCENT: u64 = 75;
 /// The same for small ones. The rest is for log entries of what is left out, maps, and deletions.
 const SMALL_LEAVE_PERCENT: u64 = 50;
 /// What frees space is no larger than this, with its records.
-const SMALL_BYTES: u64 = 4096;
+pub(crate) const SMALL_BYTES: u64 = 4096;
 /// What a write takes beside its data, at most mostly.
 const SLACK_BYTES: u64 = 64 << 10;
 /// The same for a small one.
@@ -217,7 +218,7 @@ impl Daemon {
     /// Whether a write must wait for space here, or with another member of its PG, though our store has some.
     pub(crate) fn must_wait_for_space(&mut self, id: OpId, pgid: PgId) -> bool {
         let injected = self.injected.fullness >= Fullness::Full;
-        if !(injected || self.has_full_member(pgid)) || !self.needs_space(id) {
+        if !(injected || self.has_full_member(pgid)) || !self.needs_space(id, Takes::AsBefore) {
             return false;
         }
         if injected {

@@ -190,6 +190,86 @@ fn when_all_are_full_writes_wait_or_fail_as_they_asked() {
     }
 }
 
+fn call(class: &str, method: &str, input: Vec<u8>) -> OsdOp {
+    CallIn { class: class.to_owned(), method: method.to_owned(), input: input.into() }.into_op()
+}
+
+/// Fills an object of a clone, if it is not there.
+fn copy_up() -> OsdOp {
+    call("rbd", "copyup", vec![5; LARGE_BYTES])
+}
+
+fn lock(cookie: u8, description: usize) -> OsdOp {
+    let mut input = denc::Encoder::new();
+    input.section(1, 1, |e| {
+        const SHARED: u8 = 2;
+        e.put_bytes(b"name");
+        e.put(&SHARED);
+        [&[cookie][..], b"tag", &vec![b'd'; description]].into_iter().for_each(|b| e.put_bytes(b));
+        e.put(&UTime::ZERO).put(&0u8);
+    });
+    call("lock", "lock", input.into_bytes().to_vec())
+}
+
+/// What methods write took the reserve, which is for deletions and records.
+#[test]
+fn methods_that_write_wait_for_space_and_removals_do_not() {
+    let mut c = cluster(7, &[32 * MIB; 3]);
+    let (done, flying) = fill(&mut c, |c, _| (0..3).any(|osd| is_full(c, osd)));
+    c.pass(STANDSTILL);
+    let clone = |i: usize| object(1, &format!("clone-{i}"));
+    let copied: Vec<u64> = (0..IN_FLIGHT)
+        .map(|i| c.on_client(|cl| cl.request(clone(i), vec![copy_up()], true)))
+        .collect();
+    c.pass(STANDSTILL);
+    let waits = |c: &Cluster| {
+        let client = c.client.borrow();
+        copied.iter().filter(|tid| !client.done.contains_key(tid)).count()
+    };
+    assert_eq!(waits(&c), IN_FLIGHT, "there is no space");
+    let tries = |c: &mut Cluster, o: HObject, op: OsdOp| {
+        Errno(-c.write_under(o, vec![op], SnapContext::default(), flags::FULL_TRY).result)
+    };
+    assert_eq!(tries(&mut c, clone(IN_FLIGHT), copy_up()), Errno::ENOSPC);
+    // What removes an image locks its header, and the like.
+    assert_eq!(tries(&mut c, object(1, "header"), lock(1, 100)), Errno(0));
+    assert_eq!(tries(&mut c, object(1, "header"), lock(2, 10_000)), Errno::ENOSPC);
+    make_room(&mut c, &done, flying);
+    for tid in copied {
+        assert_eq!(c.wait_for(tid).result, 0);
+    }
+    c.wait_clean();
+    let got = c.call(clone(0), vec![read(0, 0)], false);
+    assert!(output(&got, 0)[..] == [5; LARGE_BYTES]);
+}
+
+/// Where the cluster is to take no more, though the disks have some space left.
+#[test]
+fn methods_that_add_data_are_refused_when_the_cluster_is_full() {
+    let mut c = cluster(8, &[64 * MIB; 3]);
+    assert_eq!(c.call(name(0), vec![write_full(&[b'a'; LARGE_BYTES])], true).result, 0);
+    let resize = |objects: u64| {
+        let mut input = denc::Encoder::new();
+        input.put(&objects).put(&0u8);
+        call("rbd", "object_map_resize", input.into_bytes().to_vec())
+    };
+    let map = object(1, "object map");
+    assert_eq!(c.call(map.clone(), vec![resize(1 << 16)], true).result, 0);
+    c.on_mon(|m| m.set_flags(OsdMapFlags::FULL));
+    c.pass(Duration::from_secs(1));
+    let tries = |c: &mut Cluster, o: HObject, op: OsdOp| {
+        Errno(-c.write_under(o, vec![op], SnapContext::default(), flags::FULL_TRY).result)
+    };
+    assert_eq!(tries(&mut c, name(1), copy_up()), Errno::ENOSPC);
+    // It is there: nothing is to be copied.
+    assert_eq!(tries(&mut c, name(0), copy_up()), Errno(0));
+    // An object map of the same length is as large as it was.
+    assert_eq!(tries(&mut c, map.clone(), resize(1 << 16)), Errno(0));
+    assert_eq!(tries(&mut c, map, resize(1 << 17)), Errno::ENOSPC);
+    assert_eq!(tries(&mut c, object(1, "header"), lock(1, 100)), Errno(0));
+    assert_eq!(tries(&mut c, name(0), remove()), Errno(0));
+}
+
 /// Replicas leave out what their primary has; it goes away before it could bring it to them. What nobody was
 /// told is done does not stand in anybody's way, and is done when its client asks again. In some there is a snapshot:
 /// what replaces something makes a clone of it.
@@ -514,21 +594,9 @@ fn no_value_is_longer_than_what_every_log_takes() {
 #[test]
 fn no_method_makes_a_value_longer_than_every_log_takes() {
     let mut c = cluster(46, &[64 * MIB; 3]);
-    let lock = |cookie: u8| {
-        let mut input = denc::Encoder::new();
-        input.section(1, 1, |e| {
-            const SHARED: u8 = 2;
-            e.put_bytes(b"name");
-            e.put(&SHARED);
-            [&[cookie][..], b"tag", &[b'd'; 100 << 10]].into_iter().for_each(|b| e.put_bytes(b));
-            e.put(&UTime::ZERO).put(&0u8);
-        });
-        let (class, method) = ("lock".to_owned(), "lock".to_owned());
-        CallIn { class, method, input: input.into_bytes() }.into_op()
-    };
     let mut locked = 0;
     let refused = loop {
-        match c.call(name(0), vec![lock(locked)], true).result {
+        match c.call(name(0), vec![lock(locked, 100 << 10)], true).result {
             0 => locked += 1,
             why => break Errno(-why),
         }
