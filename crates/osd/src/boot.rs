@@ -297,8 +297,10 @@ impl Daemon {
         for (i, map) in taken.maps.iter().enumerate() {
             if i == 0 && taken.gap {
                 self.skip_to(map, fx);
+                self.resend_copies();
             } else {
                 self.advance(&old, map, fx);
+                self.redirect_copies(map);
             }
             old = map.clone();
             self.after_map(map, fx);
@@ -307,7 +309,6 @@ impl Daemon {
         // Clients may have heard that they are to hold their writes: those are not kept here, then.
         self.retry_blocked |= !self.blocked.is_empty();
         self.release_waiting(fx);
-        self.resend_copies();
         self.retry_reads(fx);
     }
 

@@ -74,3 +74,5 @@ pub const ASK_AGAIN_MS: u64 = 2_000;
 /// Requests that wait for a PG to go active, at most; whoever sends more is disconnected, and sends
 /// again.
 pub const WAITING_OPS_PER_PG: usize = 8192;
+/// Reads of an object for copies that wait at it, at most; who asks for more is told to ask again.
+pub const WAITING_COPIES_PER_OBJECT: usize = 1024;

@@ -10,11 +10,12 @@ use crate::op::Origin;
 use crate::ops::{CopiedObject, CopySource, MAX_COPY_BYTES, MAX_MADE_BYTES, Sender, entry_bytes};
 use bytes::Bytes;
 use io::Effects;
+use maps::OsdMap;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 use types::testing::{Probe, hit};
-use types::{EntityName, Errno, HObject, Mono, OsdId};
+use types::{EntityName, Epoch, Errno, HObject, Mono, OsdId, PgId};
 use wire::LinkId;
 use wire::msg::op::{AssertVer, Extent};
 use wire::msg::op_data::{OmapGetValsIn, OmapGetValsOut, SparseReadOut, StatOut, Values, output};
@@ -35,6 +36,8 @@ struct Fetching {
     /// The attempt that waits for it.
     attempt: u32,
     source: CopySource,
+    /// Whom it was asked of last, if it was.
+    target: Option<Target>,
     /// What the request has made before it, in bytes.
     made: usize,
     /// `None` while not even the size is known.
@@ -42,6 +45,26 @@ struct Fetching {
     restarts: u32,
     /// Since when what is asked for now has had no answer, however often it was asked for.
     asked_at: Mono,
+}
+
+/// Who is asked for a source. As long as that is the same by all maps, it keeps the request: it would have as many of
+/// them as there are maps while the source cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Target {
+    pgid: PgId,
+    primary: Option<OsdId>,
+    /// Which life of it.
+    up_from: Epoch,
+}
+
+impl Target {
+    /// `None`: there is no such pool.
+    fn of(source: &CopySource, map: &OsdMap) -> Option<Target> {
+        let pgid = map.raw_pg_to_pg(source.raw_pg(map)?)?;
+        let primary = map.pg_to_up_acting(pgid).acting_primary;
+        let up_from = primary.and_then(|osd| map.osd(osd)).map_or(Epoch::ZERO, |o| o.info.up_from);
+        Some(Target { pgid, primary, up_from })
+    }
 }
 
 /// What is here of a source.
@@ -91,6 +114,12 @@ impl Copies {
         !self.answers.is_empty() || !self.to_ask.is_empty()
     }
 
+    /// What was asked for is asked for once more.
+    fn ask_again(&mut self, which: impl Fn(&Fetching) -> bool) {
+        let again = self.asked.extract_if(.., |_, f| which(f)).map(|(_, f)| f);
+        self.to_ask.extend(again);
+    }
+
     /// Takes out those that have room for a source that has not come for too long: it does not answer, or
     /// its PG refuses to be asked again and again.
     fn take_slow(&mut self, now: Mono) -> Vec<Fetching> {
@@ -108,15 +137,25 @@ impl Daemon {
     pub(crate) fn begin_copy(&mut self, op: OpId, source: CopySource, made: usize) {
         let Some(attempt) = self.ops.get(&op).map(|op| op.attempt) else { return };
         let asked_at = self.now.mono;
-        let fetching = Fetching { op, attempt, source, made, so_far: None, restarts: 0, asked_at };
+        let (target, so_far, restarts) = (None, None, 0);
+        let fetching = Fetching { op, attempt, source, target, made, so_far, restarts, asked_at };
         self.copies.to_ask.push_back(fetching);
     }
 
-    /// A map is new, or a session was lost: requests for sources may have got lost, so they are sent
-    /// again.
+    /// A map is new: what was asked of who does not lead the source's PG by it, or for the first time again, is asked
+    /// for anew. Each map counts: who did not lead by one of them has dropped the request.
+    pub(crate) fn redirect_copies(&mut self, map: &OsdMap) {
+        self.copies.ask_again(|f| f.target != Target::of(&f.source, map));
+    }
+
+    /// All requests may have got lost with maps that are not there.
     pub(crate) fn resend_copies(&mut self) {
-        let asked = std::mem::take(&mut self.copies.asked);
-        self.copies.to_ask.extend(asked.into_values());
+        self.copies.ask_again(|_| true);
+    }
+
+    /// Requests to an OSD may have got lost.
+    pub(crate) fn resend_copies_to(&mut self, osd: OsdId) {
+        self.copies.ask_again(|f| f.target.is_some_and(|t| t.primary == Some(osd)));
     }
 
     /// Asks again for what was refused, and takes room from sources that do not answer.
@@ -130,19 +169,20 @@ impl Daemon {
         self.write_room.look_again();
     }
 
-    fn send_copy_request(&mut self, f: Fetching, fx: &mut Effects) {
+    fn send_copy_request(&mut self, mut f: Fetching, fx: &mut Effects) {
         // Its request is over, or has begun anew.
         if self.ops.get(&f.op).is_none_or(|op| op.attempt != f.attempt) {
             return;
         }
-        let Some((primary, request)) = self.copy_request(&f) else {
+        let Some((target, request)) = self.copy_request(&f) else {
             self.copy_fetched(f, Err(Errno::ENOENT), fx);
             return;
         };
         self.copies.last_tid += 1;
         let tid = self.copies.last_tid;
+        f.target = Some(target);
         self.copies.asked.insert(tid, f);
-        match primary {
+        match target.primary {
             None => {}
             Some(primary) if primary == self.cfg.id => {
                 self.new_own_op(Origin::Own, tid, request, fx);
@@ -152,14 +192,11 @@ impl Daemon {
     }
 
     /// The next request for a source, and whom to ask. `None` when there is no such pool.
-    fn copy_request(&self, f: &Fetching) -> Option<(Option<OsdId>, MOsdOp)> {
+    fn copy_request(&self, f: &Fetching) -> Option<(Target, MOsdOp)> {
         let map = self.maps.current();
-        let ObjectLocator { pool, key, nspace, hash } = &f.source.locator;
-        let raw = match u32::try_from(*hash) {
-            Ok(hash) => types::PgId::new(*pool, hash),
-            Err(_) => map.object_to_pg(*pool, nspace, key, &f.source.name)?,
-        };
-        let pgid = map.raw_pg_to_pg(raw)?;
+        let ObjectLocator { pool, key, nspace, .. } = &f.source.locator;
+        let raw = f.source.raw_pg(map)?;
+        let target = Target::of(&f.source, map)?;
         let same_key = *key == f.source.name;
         let object = HObject {
             pool: *pool,
@@ -171,7 +208,7 @@ impl Daemon {
             max: false,
         };
         let request = MOsdOp {
-            pgid: types::SpgId { pgid, shard: types::ShardId::NONE },
+            pgid: types::SpgId { pgid: target.pgid, shard: types::ShardId::NONE },
             object,
             locator_pool: *pool,
             epoch: map.epoch,
@@ -179,7 +216,7 @@ impl Daemon {
             ops: copy_ops(f.so_far.as_ref()).into_iter().collect(),
             ..MOsdOp::default()
         };
-        Some((map.pg_to_up_acting(pgid).acting_primary, request))
+        Some((target, request))
     }
 
     /// What is asked for and not yet answered. The other lists of Ceph's are those of a client.

@@ -159,8 +159,8 @@ pub struct Daemon {
     /// Who waits for space is to try again: there is a new map.
     pub(crate) retry_blocked: bool,
     pub(crate) space: Space,
-    /// Data and all of what was pulled and did not fit, in bytes.
-    pub(crate) unfitting_pull: Option<(u64, u64)>,
+    /// PGs we lead of which objects were pulled that did not fit.
+    pub(crate) unfitting: BTreeSet<PgId>,
     pub(crate) injected: Injected,
     pub(crate) map_queue: VecDeque<crate::host::Queued>,
     pub(crate) map_queue_stalled: bool,
@@ -254,7 +254,7 @@ impl Daemon {
             peer_space_changed: false,
             retry_blocked: false,
             space: Space::default(),
-            unfitting_pull: None,
+            unfitting: BTreeSet::new(),
             injected: Injected::default(),
             map_queue: VecDeque::new(),
             map_queue_stalled: false,
@@ -446,7 +446,7 @@ impl Daemon {
             }
             Waiter::Listing(pgid, target) => self.listing_fetched(pgid, target, result, fx),
             Waiter::Removal(pgid) => self.removal_fetched(pgid, result, fx),
-            Waiter::GiveUp(pgid) => self.give_up_fetched(pgid, result),
+            Waiter::GiveUp(pgid) => self.give_up_fetched(pgid, id, result),
             Waiter::Trim(pgid) => self.trim_fetched(pgid, result),
             Waiter::Watch(pgid, watch) => self.watch_fetched(pgid, watch, result, fx),
             Waiter::Scrub(pgid, id) => self.scrub_fetched(pgid, id, result, fx),

@@ -18,7 +18,7 @@ use pg::{InFlight, MetaOp, Need, Pg, PgMsg};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use store::{ReadSet, Transaction, TxnId};
-use types::{Epoch, Eversion, HObject, HashMap, Mono, ObjectKey, OsdId, PgId, UTime};
+use types::{Epoch, Eversion, HObject, HashMap, Mono, ObjectKey, OsdId, PgId, SnapId, UTime};
 
 const _: () = assert!(size_of::<Then>() <= 128, "there is one for each write in flight");
 
@@ -135,6 +135,8 @@ pub struct ObjectQueue {
     pub waiting: VecDeque<OpId>,
     /// Reads for COPY_FROM: they pass what waits, so that two objects can be copied to each other.
     pub urgent: VecDeque<OpId>,
+    /// Reads of clones that are missing, by the clone's snapshot: nobody waits behind them ([`crate::aside`]).
+    pub aside: BTreeMap<SnapId, Vec<OpId>>,
     /// Reads that wait for the disk, or for room ([`crate::read_room`]).
     pub reading: u32,
     /// Those of them that wait for room, and that writes may pass.
@@ -148,10 +150,14 @@ pub struct ObjectQueue {
 }
 
 impl ObjectQueue {
+    /// Whether no request is in it that has not started.
+    pub fn awaits_nothing(&self) -> bool {
+        self.waiting.is_empty() && self.urgent.is_empty() && self.aside.is_empty()
+    }
+
     /// Whether nothing happens on the object.
     pub fn is_idle(&self) -> bool {
-        let nobody = self.waiting.is_empty() && self.urgent.is_empty();
-        nobody && self.reading == 0 && self.writing == 0
+        self.awaits_nothing() && self.reading == 0 && self.writing == 0
     }
 }
 

@@ -7,7 +7,8 @@
 //! * [`daemon`]: the state, and how events find their way;
 //! * `links`, `mon_link`: sessions with clients and other OSDs, and with the mon;
 //! * `op`, `object_queue`, `pg_op`, `ops`, `write`, `replica`: a client's request from the socket to the answer;
-//! * `memory`, `read_room`, `write_room`: what requests may take of it; `copy`: the sources of copies;
+//! * `memory`, `read_room`, `write_room`: what requests may take of it; `copy`: the sources of copies; `aside`: reads of
+//!   clones that are missing;
 //! * `queue`: the stored writes of each PG, in order;
 //! * `peering`, `recover`, `part`, `remove`: what becomes of PGs when maps change;
 //! * `split`, `merge`: PGs become more or fewer, when their pool's `pg_num` changes; `recount`: their sums, counted anew;
@@ -22,6 +23,7 @@
 mod admin;
 mod alive;
 mod arriving;
+mod aside;
 mod boot;
 mod compress;
 mod config;
@@ -67,6 +69,7 @@ mod scrub;
 mod share;
 mod space;
 mod split;
+mod takes;
 mod tracker;
 mod trim;
 mod unfound;

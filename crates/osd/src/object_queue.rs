@@ -17,7 +17,7 @@ use wire::msg::{MOsdOp, MOsdOpReply};
 
 /// What became of an attempt to run a request.
 enum Ran {
-    /// It was answered, or is a write on its way.
+    /// It was answered, is a write on its way, or stands aside.
     Done,
     /// It waits for the disk, and others may pass that do not conflict.
     Fetching,
@@ -56,7 +56,6 @@ impl Daemon {
                 Ran::Done => {}
                 Ran::Fetching => queue.reading += 1,
                 Ran::Stalled => {
-                    // A clone is missing: it goes on when that has come.
                     queue.urgent.push_front(id);
                     return;
                 }
@@ -176,9 +175,9 @@ impl Daemon {
                 return;
             }
             match self.attempt(id, pgid, fx) {
-                Ran::Done => self.leave_queue(pgid, head),
+                Ran::Done => self.leave_queue(id, pgid, head),
                 Ran::Fetching => {
-                    self.leave_queue(pgid, head);
+                    self.leave_queue(id, pgid, head);
                     if let Some(q) = self.queue_of(pgid, head) {
                         q.reading += 1;
                     }
@@ -201,9 +200,11 @@ impl Daemon {
         self.pgs.get_mut(&pgid)?.objects.get_mut(head)
     }
 
-    fn leave_queue(&mut self, pgid: PgId, head: &HObject) {
-        if let Some(queue) = self.queue_of(pgid, head) {
-            queue.waiting.pop_front();
+    fn leave_queue(&mut self, id: OpId, pgid: PgId, head: &HObject) {
+        let Some(queue) = self.queue_of(pgid, head) else { return };
+        // Others may have been put before it while it waited for the disk.
+        if let Some(at) = queue.waiting.iter().position(|other| *other == id) {
+            queue.waiting.remove(at);
         }
     }
 
@@ -311,10 +312,15 @@ impl Daemon {
                 }
                 if write { Ran::Stalled } else { Ran::Fetching }
             }
-            Stop::NotReady(object) => {
+            Stop::NotReady(clone) => {
                 op.trace.mark(now, Mark::WaitingForRecovery);
-                self.want_object(pgid, &object, fx);
-                Ran::Stalled
+                let writes = op.class.writes;
+                self.want_object(pgid, &clone, fx);
+                if writes {
+                    return Ran::Stalled;
+                }
+                self.stand_aside(id, pgid, &clone);
+                Ran::Done
             }
             Stop::Copy(source, made) => {
                 self.begin_copy(id, source, made);
@@ -336,7 +342,7 @@ impl Daemon {
 
     /// A request waits for an object that we lack, or another copy. The latter is not brought it where
     /// there is no space ([`Daemon::look_at_space`]).
-    fn want_object(&mut self, pgid: PgId, object: &HObject, fx: &mut Effects) {
+    pub(crate) fn want_object(&mut self, pgid: PgId, object: &HObject, fx: &mut Effects) {
         let Some(host) = self.pgs.get(&pgid) else { return };
         if host.pg.readiness(object) == Readiness::Missing || !self.has_full_member(pgid) {
             // Before a head its clones are brought.
@@ -453,7 +459,7 @@ impl Daemon {
             self.unstall(pgid, &head, was_reading);
             self.op_failed(id, pgid, Errno::EIO.wire(), fx);
             if !was_reading {
-                self.leave_queue(pgid, &head);
+                self.leave_queue(id, pgid, &head);
             }
         } else if was_reading {
             self.rerun_read(id, pgid, &head, fx);
@@ -519,6 +525,7 @@ impl Daemon {
         let pgs: Vec<PgId> = self.pgs.iter().filter(|(_, h)| waiting(h)).map(|(p, _)| *p).collect();
         for pgid in pgs {
             for head in self.awaited(pgid) {
+                self.call_back(pgid, &head, fx);
                 self.pump_object(pgid, &head, fx);
             }
         }
@@ -528,7 +535,7 @@ impl Daemon {
     fn awaited(&self, pgid: PgId) -> Vec<HObject> {
         let Some(host) = self.pgs.get(&pgid) else { return Vec::new() };
         let waits = host.objects.iter();
-        let waits = waits.filter(|(_, q)| !q.waiting.is_empty() || !q.urgent.is_empty());
+        let waits = waits.filter(|(_, q)| !q.awaits_nothing());
         let mut heads: Vec<_> = waits.map(|(o, _)| o.clone()).collect();
         heads.sort_unstable();
         heads

@@ -3,12 +3,13 @@
 //! Order: requests on one object run in the order they came. Reads of an object run together; a
 //! write waits for reads that wait for the disk, and a read waits until earlier writes of the object
 //! are committed on every copy, so that nobody sees what might be lost. Writes that read nothing
-//! follow each other without waiting.
+//! follow each other without waiting. A read of a clone that is missing stands aside ([`crate::aside`]).
 
 use crate::daemon::Daemon;
 use crate::host::OpId;
 use crate::memory::REQUEST_BYTES;
 use crate::ops::{Class, CopiedObject, CopySource, Sender, check_request, classify};
+use crate::takes::Takes;
 use crate::tracker::{Mark, Trace, Tracked};
 use crate::write::Answer;
 use io::Effects;
@@ -17,7 +18,7 @@ use peer::mapping;
 use store::ReadSet;
 use types::{Errno, HObject, HashMap, ObjectKey, OsdId, PgId, ReqId};
 use wire::LinkId;
-use wire::msg::{MOsdOp, MOsdOpReply, Message, OpCode, Payload, flags};
+use wire::msg::{MOsdOp, MOsdOpReply, Message, Payload, flags};
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub struct ClientOp {
     pub reqid: ReqId,
     /// What it does.
     pub class: Class,
+    /// What it takes of the disk, as far as is known.
+    pub takes: Takes,
     /// Its life.
     pub trace: Trace,
     /// What was fetched for it.
@@ -77,6 +80,11 @@ impl ClientOp {
     /// The object whose queue it stands in.
     pub fn head(&self) -> HObject {
         self.request.object.head()
+    }
+
+    /// Whether it reads an object for COPY_FROM.
+    pub fn is_for_copy(&self) -> bool {
+        matches!(self.origin, Origin::Peer(_) | Origin::Own)
     }
 
     /// The PG it is for.
@@ -144,6 +152,7 @@ impl Daemon {
             tid,
             sender,
             class: classify(&request),
+            takes: Takes::by_ops(&request),
             request,
             reqid,
             trace: Trace::begin(self.now),
@@ -281,7 +290,7 @@ impl Daemon {
         let quota = pool.flags.contains(PoolFlags::FULL_QUOTA);
         let full =
             quota || pool.flags.contains(PoolFlags::FULL) || map.flags.contains(OsdMapFlags::FULL);
-        if !full || !self.needs_space(id) {
+        if !full || !self.needs_space(id, Takes::More) {
             return false;
         }
         if op.request.has_flag(flags::FULL_TRY) {
@@ -293,10 +302,10 @@ impl Daemon {
         true
     }
 
-    /// Whether a request is a write that is to be held when there is no space.
-    pub(crate) fn needs_space(&self, id: OpId) -> bool {
+    /// Whether a request is a write that is to be held when there is no space, if it takes so much.
+    pub(crate) fn needs_space(&self, id: OpId, least: Takes) -> bool {
         let Some(op) = self.ops.get(&id) else { return false };
-        op.class.writes && !op.request.has_flag(flags::FULL_FORCE) && !only_frees(&op.request)
+        op.class.writes && !op.request.has_flag(flags::FULL_FORCE) && op.takes >= least
     }
 
     /// A request waits until its PG as a whole serves.
@@ -327,10 +336,13 @@ impl Daemon {
             self.run_pg_op(id, pgid, fx);
             return;
         }
-        let urgent = matches!(op.origin, Origin::Peer(_) | Origin::Own);
         let head = op.head();
         let queue = host.objects.entry(head.clone()).or_default();
-        if urgent {
+        if op.is_for_copy() {
+            if queue.waiting_copies(&self.ops) >= crate::config::WAITING_COPIES_PER_OBJECT {
+                self.send_back(id, fx);
+                return;
+            }
             queue.urgent.push_back(id);
             self.pump_urgent(pgid, &head, fx);
         } else {
@@ -371,7 +383,7 @@ impl Daemon {
     }
 
     /// Forgets a request without an answer: the client sends it again.
-    fn drop_op(&mut self, id: OpId) {
+    pub(crate) fn drop_op(&mut self, id: OpId) {
         self.take_op(id);
     }
 
@@ -443,21 +455,4 @@ impl Daemon {
             host.waiting = ids.into();
         }
     }
-}
-
-/// Whether a request can only make things smaller: it is let through when the cluster is full, and taken
-/// from the store's reserve.
-pub(crate) fn only_frees(request: &MOsdOp) -> bool {
-    let frees = |code: OpCode| {
-        matches!(
-            code,
-            OpCode::DELETE
-                | OpCode::OMAPCLEAR
-                | OpCode::OMAPRMKEYS
-                | OpCode::OMAPRMKEYRANGE
-                | OpCode::RMXATTR
-                | OpCode::WATCH
-        ) || !code.is_write()
-    };
-    request.ops.iter().all(|op| frees(op.code))
 }

@@ -16,7 +16,7 @@ use peer::{
     BackfillProgress, BackfillProgressAck, PartFate, Pull, Push, PushAck, PushCursor, Scan,
     ScanReply,
 };
-use pg::{BackfillWork, Fx, Gate, Listing, Need, Work};
+use pg::{BackfillWork, Fx, Gate, Listing, Need, PullSize, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use store::{ReadSet, StoreError};
@@ -175,16 +175,16 @@ impl Daemon {
         let room = self.limits.recovery_objects.min(most);
         let count = |p| self.pgs.get(p).map_or(0, |h: &PgHost| h.pg.moving_count());
         let mut moving: usize = working.iter().map(count).sum();
-        let may_pull = self.may_pull();
+        let pulls_in_turn = self.pulls_in_turn();
         for pgid in working {
             loop {
                 let now = self.now.mono;
                 let Some(host) = self.pgs.get(&pgid).filter(|h| h.only_removes()) else { break };
                 let (more_pulls, more_pushes) = self.may_hurry(host);
                 let Some(host) = self.pgs.get_mut(&pgid) else { break };
-                let urgent = host.pg.next_urgent(may_pull && more_pulls, more_pushes);
+                let urgent = host.pg.next_urgent(more_pulls, more_pushes);
                 let is_urgent = urgent.is_some();
-                if !is_urgent && !may_pull && !host.pg.missing().is_empty() {
+                if !is_urgent && !pulls_in_turn && !host.pg.missing().is_empty() {
                     break;
                 }
                 if !is_urgent && host.pg.gate() == Gate::Open && !self.pacer.may_begin(now) {
@@ -479,22 +479,19 @@ impl Daemon {
 
     /// The same where we asked for it: what waits for the object waits for space.
     fn pull_later(&mut self, from: OsdId, m: &Push, goes_back: bool) {
+        self.lacks_space(m.bytes());
         let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
         // What had come goes again: there must be room for all of that, and for the next part, or it would be pulled
         // again and again.
         let (data, bytes) = host.transfers.gathered_before(from, m);
         let parts = if m.next.done { 1 } else { 2 };
-        self.pull_did_not_fit(data + parts * m.data.len() as u64, bytes + parts * m.bytes());
-        let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
+        let data = data + parts * m.data.len() as u64;
+        host.dirty = true;
+        host.pg.did_not_fit(&m.object, PullSize { data, all: bytes + parts * m.bytes() });
         if goes_back {
             host.giving_up.fetch_later(&m.object, from, m.version);
-            return;
         }
-        let urgent = host.transfers.is_urgent(from, &m.object);
-        host.pg.give_up(&m.object, None);
-        if urgent {
-            self.hurry(m.pgid, &m.object);
-        }
+        self.unfitting.insert(m.pgid);
         self.note_recovering(m.pgid);
     }
 
@@ -521,6 +518,7 @@ impl Daemon {
     pub(crate) fn release_object(&mut self, pgid: PgId, object: &HObject, fx: &mut Effects) {
         let head = object.head();
         self.unstall(pgid, &head, false);
+        self.call_back(pgid, &head, fx);
         self.pump_object(pgid, &head, fx);
     }
 
@@ -660,6 +658,6 @@ impl Daemon {
         for pgid in shared {
             self.restart_pg(pgid, fx);
         }
-        self.resend_copies();
+        self.resend_copies_to(osd);
     }
 }

@@ -161,6 +161,7 @@ impl Daemon {
             &mut self.recovered,
             &mut self.urgent,
             &mut self.giving_up,
+            &mut self.unfitting,
             &mut self.recounting,
         ] {
             pgs.remove(&pgid);

@@ -155,7 +155,7 @@ impl Daemon {
     /// Looks what a PG needs, and lets it go on or wait.
     pub(crate) fn set_gate(&mut self, pgid: PgId, fx: &mut Effects) {
         let map = self.maps.current().clone();
-        let now = self.now.mono;
+        let (now, pulls_in_turn) = (self.now.mono, self.pulls_in_turn());
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let need = if is_held(map.flags, host) { Need::Nothing } else { host.need };
         if let Stand::Full { until } = host.course.stand
@@ -163,7 +163,8 @@ impl Daemon {
         {
             host.course.stand = Stand::Idle;
         }
-        if need == Need::Recovery && host.pg.degraded_count() > 0 && some_full(&map, host) {
+        let is_full = some_full(&map, host) || (!pulls_in_turn && !host.pg.missing().is_empty());
+        if need == Need::Recovery && host.pg.degraded_count() > 0 && is_full {
             self.give_back(pgid, fx);
             self.stand_full(pgid, need);
         } else if need == Need::Nothing {

@@ -15,15 +15,17 @@
 //!   those they hold writes as if the space was lacking with them, whether or not there is a mon.
 //!   That ends when there is room for what was refused, and [`AGAIN_PERCENT`] more.
 //! * Nor is it brought objects that it misses. Writes of these wait, but for deletions.
-//! * What a primary misses itself it pulls as long as there is room for it as for a replica's writes. Then
-//!   requests of these objects wait.
+//! * What a primary misses itself it pulls as long as there is room for it as for a replica's writes. What did not
+//!   fit waits, with its requests, until there is room for just that ([`pg::PullSize`]); others that clients want
+//!   are pulled, and what nobody waits for as long as few did not fit.
 
 use crate::daemon::Daemon;
 use crate::host::{OpId, PgHost};
+use crate::takes::Takes;
 use admin::{Answer, Args, CommandError};
 use io::Effects;
 use types::testing::{Probe, hit};
-use types::{OsdId, PgId};
+use types::{HObject, OsdId, PgId};
 
 /// Space that must be there before more data is taken again, as a part of the disk.
 const AGAIN_PERCENT: u64 = 1;
@@ -32,11 +34,15 @@ const LARGE_LEAVE_PERCENT: u64 = 75;
 /// The same for small ones. The rest is for log entries of what is left out, maps, and deletions.
 const SMALL_LEAVE_PERCENT: u64 = 50;
 /// What frees space is no larger than this, with its records.
-const SMALL_BYTES: u64 = 4096;
+pub(crate) const SMALL_BYTES: u64 = 4096;
 /// What a write takes beside its data, at most mostly.
 const SLACK_BYTES: u64 = 64 << 10;
 /// The same for a small one.
 const SMALL_SLACK_BYTES: u64 = 4096;
+
+/// When so many objects were pulled that did not fit, only what somebody waits for is tried. (What each takes shows
+/// when it has come.)
+const UNFITTING_AT_MOST: usize = 16;
 
 /// Transactions that the store was too busy for take less than this of the disk: they stand in memory.
 const QUEUED_AT_MOST_BYTES: u64 = 1 << 30;
@@ -168,18 +174,36 @@ impl Daemon {
         !is_full && (is_plenty || spare >= wanted + self.queued_bytes())
     }
 
-    /// What a primary has pulled did not fit. Nothing is pulled before there is room for it.
-    pub(crate) fn pull_did_not_fit(&mut self, data: u64, bytes: u64) {
-        hit(Probe::PullRefused);
-        self.lacks_space(bytes);
-        self.unfitting_pull = Some((data, bytes));
+    /// Whether objects are pulled that nobody waits for.
+    pub(crate) fn pulls_in_turn(&self) -> bool {
+        let counts = self.unfitting.iter().filter_map(|p| self.pgs.get(p));
+        counts.map(|h| h.pg.unfitting().len()).sum::<usize>() < UNFITTING_AT_MOST
     }
 
-    /// Whether objects may be pulled.
-    pub(crate) fn may_pull(&mut self) -> bool {
-        self.unfitting_pull =
-            self.unfitting_pull.filter(|(data, bytes)| !self.has_room_for(*data, *bytes));
-        self.unfitting_pull.is_none()
+    /// What did not fit is pulled again as far as there is room for it.
+    fn retry_unfitting(&mut self) {
+        let mut granted = 0;
+        for pgid in self.unfitting.iter().copied().collect::<Vec<_>>() {
+            let Some(host) = self.pgs.get(&pgid) else { continue };
+            let mut again: Vec<HObject> = Vec::new();
+            for (object, size) in host.pg.unfitting() {
+                if !host.pg.missing().contains(object) {
+                    again.push(object.clone());
+                } else if self.has_room_for(size.data, granted + size.all) {
+                    granted += size.all;
+                    again.push(object.clone());
+                }
+            }
+            if again.len() == host.pg.unfitting().len() {
+                self.unfitting.remove(&pgid);
+            }
+            let Some(host) = self.pgs.get_mut(&pgid).filter(|_| !again.is_empty()) else {
+                continue;
+            };
+            host.dirty = true;
+            again.iter().for_each(|object| host.pg.may_pull_again(object));
+            self.note_recovering(pgid);
+        }
     }
 
     /// What transactions will take for which the store was too busy yet.
@@ -194,7 +218,7 @@ impl Daemon {
     /// Whether a write must wait for space here, or with another member of its PG, though our store has some.
     pub(crate) fn must_wait_for_space(&mut self, id: OpId, pgid: PgId) -> bool {
         let injected = self.injected.fullness >= Fullness::Full;
-        if !(injected || self.has_full_member(pgid)) || !self.needs_space(id) {
+        if !(injected || self.has_full_member(pgid)) || !self.needs_space(id, Takes::AsBefore) {
             return false;
         }
         if injected {
@@ -236,6 +260,7 @@ impl Daemon {
         if peer_space_changed {
             self.release_all(fx);
         }
+        self.retry_unfitting();
         let over = self.uses(self.limits.failsafe_full_ratio);
         match self.space {
             Space::Enough if over => self.lacks_space(0),

@@ -58,8 +58,8 @@ pub struct GivingUp {
     never_acknowledged: BTreeMap<HObject, Vec<(HObject, Eversion)>>,
     /// Those that cannot be read, and when they are tried again.
     later: BTreeMap<HObject, Mono>,
-    /// Something is being fetched from the store for this object.
-    fetching: Option<HObject>,
+    /// The number of what is being fetched from the store, and the object that it is for.
+    fetching: Option<(u64, HObject)>,
     /// What was fetched, for the next step.
     reads: ReadSet,
     /// Whoever might have what is unfound and was never heard of is to be asked.
@@ -89,9 +89,17 @@ impl GivingUp {
     }
 
     /// The next object that something can be done for, and what. One may always be on its way.
-    fn next(&self, may_fetch: bool, more: bool) -> Option<(HObject, Step)> {
+    fn next(
+        &self,
+        may_fetch: bool,
+        more: bool,
+        fits: impl Fn(&HObject) -> bool,
+    ) -> Option<(HObject, Step)> {
         let may_fetch = may_fetch && (more || self.fetching_older.is_empty());
-        let fetch = || self.to_fetch.first().filter(|_| may_fetch);
+        let fetch = || match may_fetch {
+            true => self.to_fetch.iter().find(|object| fits(object)),
+            false => None,
+        };
         let object = self.ready.first().or_else(fetch)?;
         Some((object.clone(), *self.steps.get(object)?))
     }
@@ -106,6 +114,12 @@ impl GivingUp {
     /// There was no space for it.
     pub(crate) fn fetch_later(&mut self, object: &HObject, from: OsdId, version: Eversion) {
         self.set(object, Some(Step::Fetch(from, version)));
+    }
+
+    /// A fetch has ended: the object that it was for. Nobody waits for one that began before a new interval.
+    fn fetched(&mut self, fetch: u64) -> Option<HObject> {
+        let (_, object) = self.fetching.take_if(|(awaited, _)| *awaited == fetch)?;
+        Some(object)
     }
 
     /// The next step for an object; `None`: that was the last one, and nothing of it is remembered.
@@ -255,7 +269,7 @@ impl Daemon {
     /// Goes on with what is given up, a bounded number of objects a turn.
     pub(crate) fn go_on_giving_up(&mut self, fx: &mut Effects) {
         let mut left = AT_ONCE;
-        let may_fetch = self.may_pull();
+        let may_fetch = self.pulls_in_turn();
         for pgid in self.giving_up.iter().copied().collect::<Vec<_>>() {
             if self.pgs.get_mut(&pgid).is_some_and(|h| std::mem::take(&mut h.giving_up.asks)) {
                 self.run_pg(pgid, fx, |pg, ctx, out| pg.ask_for_unfound(ctx.map, out));
@@ -289,7 +303,8 @@ impl Daemon {
 
     fn next_given_up(&self, pgid: PgId, may_fetch: bool) -> Option<(HObject, Step)> {
         let host = self.pgs.get(&pgid)?;
-        host.giving_up.next(may_fetch, self.may_move_more())
+        let fits = |object: &HObject| !host.pg.is_unfitting(object);
+        host.giving_up.next(may_fetch, self.may_move_more(), fits)
     }
 
     /// Somebody has what is on its way in an older state, or who was asked for that is gone. Then another one that has
@@ -372,9 +387,9 @@ impl Daemon {
     }
 
     fn fetch_for_giving_up(&mut self, pgid: PgId, object: HObject, miss: Miss, fx: &mut Effects) {
+        self.fetch(miss, Waiter::GiveUp(pgid), fx);
         if let Some(host) = self.pgs.get_mut(&pgid) {
-            host.giving_up.fetching = Some(object);
-            self.fetch(miss, Waiter::GiveUp(pgid), fx);
+            host.giving_up.fetching = Some((self.last_fetch, object));
         }
     }
 
@@ -421,8 +436,15 @@ impl Daemon {
 
     /// All copies know that an object is given up: `head`, or a clone of it, which requests of the head may
     /// wait for.
-    pub(crate) fn give_up_committed(&mut self, pgid: PgId, version: Eversion, head: &HObject) {
+    pub(crate) fn give_up_committed(
+        &mut self,
+        pgid: PgId,
+        version: Eversion,
+        head: &HObject,
+        fx: &mut Effects,
+    ) {
         self.unstall(pgid, head, false);
+        self.call_back(pgid, head, fx);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         host.giving_up.is_logged(version);
         self.note_recovering(pgid);
@@ -438,10 +460,15 @@ impl Daemon {
         self.set_step(pgid, object, Some(step));
     }
 
-    pub(crate) fn give_up_fetched(&mut self, pgid: PgId, result: Result<ReadSet, StoreError>) {
+    pub(crate) fn give_up_fetched(
+        &mut self,
+        pgid: PgId,
+        fetch: u64,
+        result: Result<ReadSet, StoreError>,
+    ) {
         let later = self.now.mono.after(Duration::from_secs(UNREADABLE_S));
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let Some(object) = host.giving_up.fetching.take() else { return };
+        let Some(object) = host.giving_up.fetched(fetch) else { return };
         match result {
             Ok(reads) => host.giving_up.reads.merge(reads),
             Err(why) => {
@@ -482,16 +509,30 @@ mod tests {
         giving_up.set(&bad, Some(Step::Stamp(at(1))));
         giving_up.set(&good, Some(Step::Stamp(at(2))));
         let later = Mono(7);
+        let next = |giving_up: &GivingUp| giving_up.next(true, true, |_| true);
         giving_up.is_unreadable(&bad, later);
         assert_eq!(giving_up.steps[&good], Step::Stamp(at(2)));
         assert_eq!(giving_up.steps[&bad], Step::Delete);
         giving_up.is_unreadable(&bad, later);
-        assert_eq!(giving_up.next(true, true), Some((good.clone(), Step::Stamp(at(2)))));
+        assert_eq!(next(&giving_up), Some((good.clone(), Step::Stamp(at(2)))));
         giving_up.set(&good, None);
         giving_up.try_again(Mono(6));
-        assert_eq!(giving_up.next(true, true), None);
+        assert_eq!(next(&giving_up), None);
         giving_up.try_again(later);
-        assert_eq!(giving_up.next(true, true), Some((bad, Step::Delete)));
+        assert_eq!(next(&giving_up), Some((bad, Step::Delete)));
+    }
+
+    /// The disk was slow to say that it cannot read one object; meanwhile there was a new interval. The older state of
+    /// another one, which was being fetched by then, was deleted for that.
+    #[test]
+    fn a_fetch_of_an_earlier_interval_says_nothing_of_what_is_fetched_now() {
+        let [first, second] = [1, 2].map(|hash| HObject { hash, ..HObject::min().head() });
+        let mut giving_up = GivingUp { fetching: Some((7, first)), ..GivingUp::default() };
+        assert_eq!(giving_up.fetched(6), None);
+        giving_up = GivingUp { fetching: Some((8, second.clone())), ..GivingUp::default() };
+        assert_eq!(giving_up.fetched(7), None);
+        assert_eq!(giving_up.fetched(8), Some(second));
+        assert_eq!(giving_up.fetched(8), None);
     }
 
     /// All of them were asked for at once, and each step looked at all that were on their way.
@@ -508,7 +549,7 @@ mod tests {
         let mut steps = 0;
         for round in 0.. {
             while let Some((object, step)) =
-                giving_up.next(true, giving_up.fetching_count() < AT_ONCE)
+                giving_up.next(true, giving_up.fetching_count() < AT_ONCE, |_| true)
             {
                 steps += 1;
                 let next = match step {
@@ -519,7 +560,7 @@ mod tests {
                 giving_up.set(&object, next);
                 assert!(giving_up.fetching_count() <= AT_ONCE);
             }
-            assert!(giving_up.next(false, true).is_none(), "all wait");
+            assert!(giving_up.next(false, true, |_| true).is_none(), "all wait");
             assert!(round > 0 || giving_up.fetching_count() == AT_ONCE);
             // One object comes at a time.
             let come = giving_up.fetching_older.first().cloned();

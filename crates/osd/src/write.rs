@@ -3,8 +3,8 @@
 
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{OpId, PgHost, Source, Then, Write, account, put_meta};
-use crate::op::only_frees;
 use crate::ops::{Change, Finished, MAX_WRITE_OUTPUT_BYTES, Versioned, WatchEffect};
+use crate::takes::Takes;
 use crate::tracker::Mark;
 use crate::trim::drop_left_rows;
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 use store::{Invalid, ReadSet, SubmitError, Transaction};
 use types::testing::{Probe, hit};
 use types::{Epoch, Errno, Eversion, HObject, OsdId, PgId, ReqId, UTime};
-use wire::msg::{MOsdOpReply, Payload, Pieces, ReplyOps, flags};
+use wire::msg::{MOsdOpReply, OpCode, Payload, Pieces, ReplyOps, flags};
 
 /// Of the largest transaction one part of so many is left to what goes with a value.
 const VALUE_SHARE: u64 = 4;
@@ -62,6 +62,9 @@ impl Daemon {
         mut finished: Finished,
         fx: &mut Effects,
     ) -> Result<(), ()> {
+        if self.is_held_by_change(id, &finished) {
+            return Ok(());
+        }
         if self.must_wait_for_space(id, pgid) {
             return self.wait_for_space(id);
         }
@@ -83,7 +86,7 @@ impl Daemon {
             return Ok(());
         }
         // Of what has no space for data, this is the way out.
-        ready.txn.may_use_reserve |= only_frees(&op.request);
+        ready.txn.may_use_reserve |= op.takes == Takes::Nothing;
         let (reads, attempt) = (op.reads.clone(), op.attempt);
         let answer = Answer {
             result: finished.result,
@@ -124,6 +127,17 @@ impl Daemon {
                 Ok(())
             }
         }
+    }
+
+    /// Notes what a write takes that calls methods. Whether it is held, or was refused, for that.
+    fn is_held_by_change(&mut self, id: OpId, finished: &Finished) -> bool {
+        let Some(op) = self.ops.get_mut(&id) else { return false };
+        let calls = || op.request.ops.iter().any(|o| o.code == OpCode::CALL);
+        let Some(change) = finished.change.as_ref().filter(|_| op.class.reads && calls()) else {
+            return false;
+        };
+        op.takes = Takes::by_ops(&op.request).max(Takes::by_change(&op.request, change));
+        self.must_hold_for_space(id)
     }
 
     /// There is no space for a write, here or with another member of the PG: it waits, unless it asked
@@ -311,7 +325,7 @@ impl Daemon {
             Source::Op(id) => id,
             Source::Watch => return,
             Source::Trimmer => return self.trim_committed(pgid),
-            Source::GiveUp => return self.give_up_committed(pgid, version, &write.object),
+            Source::GiveUp => return self.give_up_committed(pgid, version, &write.object, fx),
         };
         let Some(op) = self.ops.get_mut(&id) else { return };
         op.trace.mark(self.now.mono, Mark::Committed);
@@ -485,7 +499,7 @@ fn op_returns(ops: &ReplyOps) -> Vec<OpReturn> {
 }
 
 /// A transaction as it is sent: without its data, and the data beside.
-fn encode_txn(txn: &Transaction) -> (Bytes, Pieces, KnownCrc) {
+pub(crate) fn encode_txn(txn: &Transaction) -> (Bytes, Pieces, KnownCrc) {
     let mut data = Pieces::new();
     let meta = denc::encoded_briefly(|e| txn.encode_to(e, &mut data));
     (meta, data, txn.data_crc())

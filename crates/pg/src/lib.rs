@@ -35,6 +35,7 @@ pub mod scrub;
 mod split;
 mod status;
 mod todo;
+mod unfitting;
 mod unfound;
 
 pub use backfill::{BackfillWork, Listing};
@@ -59,4 +60,5 @@ pub use recovery::{Gate, Need, Readiness, Work};
 pub use replicate::{Behind, InFlight, LogLimits, Taken, Target};
 pub use reserve::{Forced, Reserver, Turn};
 pub use status::{PeerView, StateBits};
+pub use unfitting::PullSize;
 pub use unfound::{GiveUp, Probe};

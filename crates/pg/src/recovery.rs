@@ -11,6 +11,7 @@ use crate::missing::MissingItem;
 use crate::persist::{MetaOp, missing_key, put_missing};
 use crate::pg::{Fx, Peer, Pg, Stage};
 use crate::todo::{Todo, Urgent};
+use crate::unfitting::PullSize;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,8 +59,10 @@ pub(crate) struct Recovery {
     /// Pushes that were put off for writes of their object, and how often.
     put_off: BTreeMap<HObject, u8>,
     /// What is missing here because our copy is damaged.
-    damaged: BTreeSet<HObject>,
+    pub(crate) damaged: BTreeSet<HObject>,
     pub(crate) unreadable: Unreadable,
+    /// What was pulled and did not fit.
+    pub(crate) unfitting: BTreeMap<HObject, PullSize>,
 }
 
 /// What this copy cannot read, and no other copy has, in this version, which is the newest: there is
@@ -306,7 +309,7 @@ impl Pg {
         let object = first.as_ref().unwrap_or(object);
         if let Some(item) = self.missing.get(object).copied() {
             let from = self.source_of(object)?;
-            if self.recovery.pulling.contains_key(object) {
+            if self.recovery.pulling.contains_key(object) || self.is_unfitting(object) {
                 return None;
             }
             self.recovery.pulling.insert(object.clone(), from);

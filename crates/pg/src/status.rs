@@ -137,13 +137,16 @@ impl Pg {
         }
     }
 
-    /// Unfound objects show when they are all that is left, and so do those that nobody can read.
+    /// Unfound objects show when they are all that is left, and so do those that nobody can read, and those that do
+    /// not fit.
     fn recovery_bit(&self) -> StateBits {
         let none_comes = || self.unfound_count() > 0 || !self.recovery.unreadable.is_empty();
-        let unfound = self.need() == Need::Nothing && none_comes();
+        let nothing_to_do = self.need() == Need::Nothing;
+        let unfound = nothing_to_do && none_comes();
         match self.gate() {
             _ if unfound && self.is_backfilling() => StateBits::BACKFILL_UNFOUND,
             _ if unfound => StateBits::RECOVERY_UNFOUND,
+            _ if nothing_to_do && self.unfitting().len() > 0 => StateBits::RECOVERY_TOOFULL,
             _ if self.moving_count() > 0 => StateBits::RECOVERING,
             Gate::Open => StateBits::RECOVERING,
             Gate::Wait => StateBits::RECOVERY_WAIT,

@@ -150,7 +150,8 @@ impl Pg {
     fn next_pull_of(&self, head: &HObject) -> Option<HObject> {
         let mut missing = self.missing.versions_of(head).map(|(object, _)| object);
         let first = missing.find(|object| self.source_of(object).is_some())?;
-        (!self.recovery.pulling.contains_key(first)).then(|| first.clone())
+        let waits = self.recovery.pulling.contains_key(first) || self.is_unfitting(first);
+        (!waits).then(|| first.clone())
     }
 
     /// The same with the one that can be pushed.

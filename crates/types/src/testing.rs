@@ -88,6 +88,8 @@ named! {
         ObjectCounted,
         /// a request waited for an object that is missing here
         MissingWaited,
+        /// a read of a clone that is missing here stood aside
+        ReadStoodAside,
         /// an object was pulled from another copy
         Pulled,
         /// an object was pushed to another copy

@@ -4,7 +4,8 @@
 
 use super::{Run, Stop};
 use bytes::Bytes;
-use types::{ByteString, Errno, HObject, PoolId, SnapId, UTime};
+use maps::OsdMap;
+use types::{ByteString, Errno, HObject, PgId, PoolId, SnapId, UTime};
 use wire::msg::op_data::{CopyFrom2In, CopyFromIn, input};
 use wire::msg::{ObjectLocator, OpCode, OsdOp};
 
@@ -22,6 +23,17 @@ pub struct CopySource {
     pub locator: ObjectLocator,
     /// Which snapshot of it; [`SnapId::HEAD`] for the newest state.
     pub snap: SnapId,
+}
+
+impl CopySource {
+    /// Where its name, or its locator, puts it. `None`: there is no such pool.
+    pub fn raw_pg(&self, map: &OsdMap) -> Option<PgId> {
+        let ObjectLocator { pool, key, nspace, hash } = &self.locator;
+        match u32::try_from(*hash) {
+            Ok(hash) => Some(PgId::new(*pool, hash)),
+            Err(_) => map.object_to_pg(*pool, nspace, key, &self.name),
+        }
+    }
 }
 
 /// An object that was fetched.

@@ -166,6 +166,16 @@ impl Change {
         self.txn.may_use_reserve = true;
     }
 
+    /// The changes of the objects, as far as they do not depend on the version.
+    pub fn txn(&self) -> &Transaction {
+        &self.txn
+    }
+
+    /// Whether there is more data, or one more object, than before.
+    pub fn grows(&self) -> bool {
+        self.sums.bytes > 0 || self.sums.objects > 0
+    }
+
     /// Snapshots that a trimmed clone served and serves no more.
     pub fn trimmed_snaps(&self) -> &[SnapId] {
         &self.trimmed_snaps

@@ -66,7 +66,7 @@ pub enum Stop {
     Refuse(Errno),
     /// Bytes must be fetched first.
     Miss(Miss),
-    /// This object (the head or a clone) must be recovered first.
+    /// This clone must be recovered first.
     NotReady(HObject),
     /// Another object must be copied here first. The run has made so many bytes before.
     Copy(CopySource, usize),

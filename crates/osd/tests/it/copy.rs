@@ -1,11 +1,14 @@
 //! COPY_FROM where the source is near: the object itself, or nothing at all; or where it cannot be had now.
 
+use crate::admin::ask;
 use crate::basic::{read, with_pool, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, output};
 use crate::repair;
+use crate::unfound::{give_up_clone, lose_clone};
 use maps::OsdMapFlags;
 use pg::StateBits;
+use serde_json::Value;
 use std::time::Duration;
 use types::testing::{Probe, hits_of};
 use types::{ByteString, Errno, OsdId, PoolId, SnapId};
@@ -122,6 +125,38 @@ fn a_source_that_is_being_repaired_holds_nobody_up() {
         repair::assert_reads(&mut c, &object(1, target), &repair::content(1));
     }
     assert_eq!(c.mon.borrow().map.epoch, epoch, "a new map made it be asked for again");
+}
+
+/// The source's other requests stood behind the one that copies.
+#[test]
+fn a_source_that_is_unfound_holds_nobody_up() {
+    let (mut c, clone) = lose_clone(0);
+    let head = clone.head();
+    let source = copy_from(1, "a", clone.snap);
+    let copied = c.on_client(|cl| cl.request(object(1, "t"), vec![source], true));
+    let leads = c.client.borrow().primary_of(&head).0;
+    let waiting = |c: &mut Cluster| {
+        let shown = ask(c, leads, "dump_ops_in_flight");
+        let ops = shown["ops"].as_array().expect("a list").clone();
+        let is_read =
+            |op: &&Value| op["description"].as_str().is_some_and(|d| d.contains("[stat]"));
+        ops.iter().filter(is_read).count()
+    };
+    c.run_until(Duration::from_secs(10), |c| waiting(c) == 1);
+    // None of these maps says anything of its PG.
+    let epoch = c.mon.borrow().map.epoch.0;
+    for i in 0..50 {
+        c.on_mon(|m| m.set_flags([OsdMapFlags::NOSCRUB, OsdMapFlags::NONE][i % 2]));
+        c.pass(Duration::from_millis(20));
+    }
+    assert!(c.client.borrow().map.epoch.0 >= epoch + 50);
+    c.pass(Duration::from_secs(1));
+    assert_eq!(waiting(&mut c), 1);
+    assert_eq!(c.call(head.clone(), vec![write_full(b"third")], true).result, 0);
+    assert_eq!(output(&c.call(head, vec![read(0, 0)], false), 0), b"third"[..]);
+    assert!(!c.client.borrow().done.contains_key(&copied), "nobody has what is to be copied");
+    give_up_clone(&mut c, &clone);
+    assert_eq!(c.wait_for(copied).result, -Errno::ENOENT.0);
 }
 
 #[test]

@@ -190,6 +190,86 @@ fn when_all_are_full_writes_wait_or_fail_as_they_asked() {
     }
 }
 
+fn call(class: &str, method: &str, input: Vec<u8>) -> OsdOp {
+    CallIn { class: class.to_owned(), method: method.to_owned(), input: input.into() }.into_op()
+}
+
+/// Fills an object of a clone, if it is not there.
+fn copy_up() -> OsdOp {
+    call("rbd", "copyup", vec![5; LARGE_BYTES])
+}
+
+fn lock(cookie: u8, description: usize) -> OsdOp {
+    let mut input = denc::Encoder::new();
+    input.section(1, 1, |e| {
+        const SHARED: u8 = 2;
+        e.put_bytes(b"name");
+        e.put(&SHARED);
+        [&[cookie][..], b"tag", &vec![b'd'; description]].into_iter().for_each(|b| e.put_bytes(b));
+        e.put(&UTime::ZERO).put(&0u8);
+    });
+    call("lock", "lock", input.into_bytes().to_vec())
+}
+
+/// What methods write took the reserve, which is for deletions and records.
+#[test]
+fn methods_that_write_wait_for_space_and_removals_do_not() {
+    let mut c = cluster(7, &[32 * MIB; 3]);
+    let (done, flying) = fill(&mut c, |c, _| (0..3).any(|osd| is_full(c, osd)));
+    c.pass(STANDSTILL);
+    let clone = |i: usize| object(1, &format!("clone-{i}"));
+    let copied: Vec<u64> = (0..IN_FLIGHT)
+        .map(|i| c.on_client(|cl| cl.request(clone(i), vec![copy_up()], true)))
+        .collect();
+    c.pass(STANDSTILL);
+    let waits = |c: &Cluster| {
+        let client = c.client.borrow();
+        copied.iter().filter(|tid| !client.done.contains_key(tid)).count()
+    };
+    assert_eq!(waits(&c), IN_FLIGHT, "there is no space");
+    let tries = |c: &mut Cluster, o: HObject, op: OsdOp| {
+        Errno(-c.write_under(o, vec![op], SnapContext::default(), flags::FULL_TRY).result)
+    };
+    assert_eq!(tries(&mut c, clone(IN_FLIGHT), copy_up()), Errno::ENOSPC);
+    // What removes an image locks its header, and the like.
+    assert_eq!(tries(&mut c, object(1, "header"), lock(1, 100)), Errno(0));
+    assert_eq!(tries(&mut c, object(1, "header"), lock(2, 10_000)), Errno::ENOSPC);
+    make_room(&mut c, &done, flying);
+    for tid in copied {
+        assert_eq!(c.wait_for(tid).result, 0);
+    }
+    c.wait_clean();
+    let got = c.call(clone(0), vec![read(0, 0)], false);
+    assert!(output(&got, 0)[..] == [5; LARGE_BYTES]);
+}
+
+/// Where the cluster is to take no more, though the disks have some space left.
+#[test]
+fn methods_that_add_data_are_refused_when_the_cluster_is_full() {
+    let mut c = cluster(8, &[64 * MIB; 3]);
+    assert_eq!(c.call(name(0), vec![write_full(&[b'a'; LARGE_BYTES])], true).result, 0);
+    let resize = |objects: u64| {
+        let mut input = denc::Encoder::new();
+        input.put(&objects).put(&0u8);
+        call("rbd", "object_map_resize", input.into_bytes().to_vec())
+    };
+    let map = object(1, "object map");
+    assert_eq!(c.call(map.clone(), vec![resize(1 << 16)], true).result, 0);
+    c.on_mon(|m| m.set_flags(OsdMapFlags::FULL));
+    c.pass(Duration::from_secs(1));
+    let tries = |c: &mut Cluster, o: HObject, op: OsdOp| {
+        Errno(-c.write_under(o, vec![op], SnapContext::default(), flags::FULL_TRY).result)
+    };
+    assert_eq!(tries(&mut c, name(1), copy_up()), Errno::ENOSPC);
+    // It is there: nothing is to be copied.
+    assert_eq!(tries(&mut c, name(0), copy_up()), Errno(0));
+    // An object map of the same length is as large as it was.
+    assert_eq!(tries(&mut c, map.clone(), resize(1 << 16)), Errno(0));
+    assert_eq!(tries(&mut c, map, resize(1 << 17)), Errno::ENOSPC);
+    assert_eq!(tries(&mut c, object(1, "header"), lock(1, 100)), Errno(0));
+    assert_eq!(tries(&mut c, name(0), remove()), Errno(0));
+}
+
 /// Replicas leave out what their primary has; it goes away before it could bring it to them. What nobody was
 /// told is done does not stand in anybody's way, and is done when its client asks again. In some there is a snapshot:
 /// what replaces something makes a clone of it.
@@ -340,14 +420,15 @@ fn what_a_full_primary_misses_waits_for_space_and_deletions_do_not() {
     assert_whole(&mut c, &[1, 2, 100, 101, 102, 103]);
 }
 
-/// A part of it always had room, which the parts before it took: it was pulled again and again.
-#[test]
-fn a_full_primary_does_not_pull_again_and_again_what_comes_in_parts() {
-    const OBJECT_BYTES: usize = 4 * MIB as usize;
+const LONG_BYTES: usize = 4 * MIB as usize;
+
+/// osd.1, which leads all PGs, has room for 2.5 MiB and is away. How many objects it has: those of [`name`].
+fn nearly_full_and_away(pg_num: u32) -> (Cluster, usize) {
     let options = [("osd_failsafe_full_ratio", "1"), ("osd_recovery_max_chunk", "524288")];
     let options = options.map(|(name, value)| (name.to_owned(), value.to_owned()));
     let mut c = Cluster::with_disks(3, &[256 * MIB, 64 * MIB, 256 * MIB], &Options::from(options));
     c.on_mon(|m| m.create_pool(1, "rbd", 3, 2, 1));
+    c.on_mon(|m| m.create_pool(2, "other", 3, 2, pg_num));
     [0, 2].iter().for_each(|osd| c.on_mon(|m| m.set_affinity(OsdId(*osd), 0)));
     c.wait_clean();
     // What is pulled may take a quarter of the reserve.
@@ -365,17 +446,42 @@ fn a_full_primary_does_not_pull_again_and_again_what_comes_in_parts() {
     c.off[1] = true;
     c.crash(1);
     c.run_until(PATIENCE, |c| c.mon.borrow().map.is_down(OsdId(1)));
-    let missed = object(1, "missed");
-    let done = c.call(missed.clone(), vec![write_full(&[2; OBJECT_BYTES])], true);
-    assert_eq!(done.result, 0);
-    take_hits();
+    (c, objects)
+}
+
+fn start_to_lead(c: &mut Cluster) {
     c.start(1);
     c.run_until(PATIENCE, |c| {
         let mon = c.mon.borrow();
         let leads = |s: &peer::PgStat| s.acting.first() == Some(&OsdId(1));
         mon.stats.values().all(|s| StateBits(s.state).has(StateBits::ACTIVE) && leads(s))
     });
-    let asked = c.on_client(|cl| cl.request(missed, vec![read(0, 0)], false));
+}
+
+/// A part of it always had room, which the parts before it took: it was pulled again and again. Then nothing else was
+/// pulled any more.
+#[test]
+fn a_full_primary_does_not_pull_again_and_again_what_comes_in_parts() {
+    let (mut c, objects) = nearly_full_and_away(1);
+    let put = |c: &mut Cluster, o: &HObject, bytes: usize| {
+        assert_eq!(c.call(o.clone(), vec![write_full(&vec![2; bytes])], true).result, 0);
+    };
+    let [long, short, in_turn] = ["long", "short", "in turn"].map(|name| object(1, name));
+    put(&mut c, &long, LONG_BYTES);
+    put(&mut c, &short, SMALL_BYTES);
+    put(&mut c, &in_turn, SMALL_BYTES);
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
+    take_hits();
+    start_to_lead(&mut c);
+    let asked = c.on_client(|cl| cl.request(long, vec![read(0, 0)], false));
+    c.run_until(PATIENCE, |_| hits_of(Probe::PullRefused) > 0);
+    assert!(output(&c.call(short, vec![read(0, 0)], false), 0)[..] == [2; SMALL_BYTES]);
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NONE));
+    let pgid = c.client.borrow().pg_of(&in_turn);
+    c.run_until(PATIENCE, |c| {
+        let stat = &c.mon.borrow().stats[&pgid];
+        stat.degraded == 1 && StateBits(stat.state).has(StateBits::RECOVERY_TOOFULL)
+    });
     c.pass(STANDSTILL);
     assert!(!c.client.borrow().done.contains_key(&asked), "there is no space for it");
     let refused = hits_of(Probe::PullRefused);
@@ -384,7 +490,41 @@ fn a_full_primary_does_not_pull_again_and_again_what_comes_in_parts() {
         assert_eq!(c.call(name(i), vec![remove()], true).result, 0);
     }
     let got = c.wait_for(asked);
-    assert!(got.result == 0 && output(&got, 0)[..] == [2; OBJECT_BYTES]);
+    assert!(got.result == 0 && output(&got, 0)[..] == [2; LONG_BYTES]);
+    c.wait_clean();
+}
+
+/// So many do not fit that nothing else is tried; then nobody wants them any more.
+#[test]
+fn what_did_not_fit_is_forgotten_with_its_pool() {
+    const LONG_OF_EACH_PG: usize = 5;
+    let (mut c, _) = nearly_full_and_away(4);
+    let mut of_pg: BTreeMap<_, usize> = BTreeMap::new();
+    for long in (0..).map(|i| object(2, &format!("long-{i}"))) {
+        // A copy that misses more than ten does not lead.
+        let count = of_pg.entry(c.client.borrow().pg_of(&long)).or_default();
+        *count += 1;
+        if *count <= LONG_OF_EACH_PG {
+            assert_eq!(c.call(long, vec![write_full(&[2; LONG_BYTES])], true).result, 0);
+        } else if of_pg.len() == 4 && of_pg.values().all(|count| *count >= LONG_OF_EACH_PG) {
+            break;
+        }
+    }
+    let short = object(1, "short");
+    let done = c.call(short.clone(), vec![write_full(&[2; SMALL_BYTES])], true);
+    assert_eq!(done.result, 0);
+    let pgid = c.client.borrow().pg_of(&short);
+    c.on_mon(|m| m.set_pool_options(1, &[("recovery_priority", "-5")]));
+    take_hits();
+    start_to_lead(&mut c);
+    c.run_until(PATIENCE, |_| hits_of(Probe::PullRefused) >= 16);
+    // How long they are shows little by little.
+    c.pass(4 * STANDSTILL);
+    let refused = hits_of(Probe::PullRefused);
+    c.pass(STANDSTILL);
+    assert_eq!(hits_of(Probe::PullRefused), refused, "again and again");
+    assert_eq!(c.mon.borrow().stats[&pgid].degraded, 1);
+    c.on_mon(|m| m.delete_pool(2));
     c.wait_clean();
 }
 
@@ -454,21 +594,9 @@ fn no_value_is_longer_than_what_every_log_takes() {
 #[test]
 fn no_method_makes_a_value_longer_than_every_log_takes() {
     let mut c = cluster(46, &[64 * MIB; 3]);
-    let lock = |cookie: u8| {
-        let mut input = denc::Encoder::new();
-        input.section(1, 1, |e| {
-            const SHARED: u8 = 2;
-            e.put_bytes(b"name");
-            e.put(&SHARED);
-            [&[cookie][..], b"tag", &[b'd'; 100 << 10]].into_iter().for_each(|b| e.put_bytes(b));
-            e.put(&UTime::ZERO).put(&0u8);
-        });
-        let (class, method) = ("lock".to_owned(), "lock".to_owned());
-        CallIn { class, method, input: input.into_bytes() }.into_op()
-    };
     let mut locked = 0;
     let refused = loop {
-        match c.call(name(0), vec![lock(locked)], true).result {
+        match c.call(name(0), vec![lock(locked, 100 << 10)], true).result {
             0 => locked += 1,
             why => break Errno(-why),
         }

@@ -1,6 +1,7 @@
 //! Objects of which no reachable copy has the newest version: they wait, everything else goes on;
 //! they are found, or given up.
 
+use crate::admin::ask;
 use crate::basic::{read, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, Options, output};
@@ -11,7 +12,7 @@ use serde_json::Value;
 use std::time::Duration;
 use types::testing::{Probe, hits_of, take_hits};
 use types::{Errno, HObject, OsdId, PgId, SnapId};
-use wire::msg::op::{Extent, OpCode};
+use wire::msg::op::{Extent, OpCode, Snap};
 use wire::msg::{MCommandReply, OsdOp, SnapContext};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -285,37 +286,76 @@ fn unfound_objects_that_are_given_up_are_deleted_everywhere() {
     }
 }
 
-/// A request of an object may need a clone of it (proof, seed 60010919: they waited for ever). The only copy of the
-/// clone rots.
+/// The only copy of a clone rots; its head, which says "second", is whole on both OSDs. Gives the clone.
+pub fn lose_clone(seed: u64) -> (Cluster, HObject) {
+    let (old, new) = (seed as usize % 2, 1 - seed as usize % 2);
+    let mut c = Cluster::new(seed, 2, &Options::new());
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+    c.wait_clean();
+    let target = object(1, "a");
+    let pgid = c.client.borrow().pg_of(&target);
+    let full = |mark| vec![write_full(&repair::content(mark))];
+    assert_eq!(c.call(target.clone(), full(1), true).result, 0);
+    stop(&mut c, old);
+    // Else the clone could be made of the head that is there.
+    assert_eq!(c.call(target.clone(), full(3), true).result, 0);
+    let snapc = SnapContext { seq: SnapId(1), snaps: [SnapId(1)].into_iter().collect() };
+    let ops = vec![write_full(b"second")];
+    assert_eq!(c.write_under(target.clone(), ops, snapc, 0).result, 0);
+    repair::damage(&mut c, new, 3, 3);
+    start(&mut c, old);
+    c.run_until(20 * SECOND, |c| state(c, pgid).has(StateBits::RECOVERY_UNFOUND));
+    (c, target.at_snap(SnapId(1)))
+}
+
+/// The operator does not wait for it any more.
+pub fn give_up_clone(c: &mut Cluster, clone: &HObject) {
+    give_up(c, &[], &[clone.head()], "revert");
+}
+
+/// An image in use stood still as soon as a backup read what its snapshot shows and nobody has. Who waits for that
+/// goes on when it is given up (proof, seed 60010919: they waited for ever).
 #[test]
-fn who_waits_for_a_clone_that_is_given_up_goes_on() {
+fn who_waits_for_an_unfound_clone_is_in_nobodys_way() {
     for seed in 0..2 {
-        let (old, new) = (seed as usize, 1 - seed as usize);
-        let mut c = Cluster::new(seed, 2, &Options::new());
-        c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
-        c.wait_clean();
-        let target = object(1, "a");
-        let pgid = c.client.borrow().pg_of(&target);
-        let full = |mark| vec![write_full(&repair::content(mark))];
-        assert_eq!(c.call(target.clone(), full(1), true).result, 0);
-        stop(&mut c, old);
-        // Else the clone could be made of the head that is there.
-        assert_eq!(c.call(target.clone(), full(3), true).result, 0);
-        let snapc = SnapContext { seq: SnapId(1), snaps: [SnapId(1)].into_iter().collect() };
-        let ops = vec![write_full(b"second")];
-        assert_eq!(c.write_under(target.clone(), ops, snapc, 0).result, 0);
-        repair::damage(&mut c, new, 3, 3);
-        start(&mut c, old);
-        c.run_until(20 * SECOND, |c| state(c, pgid).has(StateBits::RECOVERY_UNFOUND));
-        let clone = HObject { snap: SnapId(1), ..target.clone() };
-        let before = c.on_client(|cl| cl.request(clone.clone(), vec![read(0, 100)], false));
-        let behind = c.on_client(|cl| cl.request(target.clone(), vec![read(0, 100)], false));
+        let (mut c, clone) = lose_clone(seed);
+        let backup = c.on_client(|cl| cl.request(clone.clone(), vec![read(0, 100)], false));
         c.pass(SECOND);
-        assert!(!c.client.borrow().done.contains_key(&before), "it is for the operator to decide");
-        give_up(&mut c, &[], std::slice::from_ref(&target), "revert");
-        assert_eq!(c.wait_for(before).result, -Errno::ENOENT.0);
-        assert_eq!(output(&c.wait_for(behind), 0), b"second"[..]);
+        write(&mut c, &clone.head(), "third");
+        assert_reads(&mut c, &clone.head(), "third");
+        assert!(!c.client.borrow().done.contains_key(&backup), "it is for the operator to decide");
+        give_up_clone(&mut c, &clone);
+        assert_eq!(c.wait_for(backup).result, -Errno::ENOENT.0);
     }
+}
+
+/// A rollback changes the head by what the clone shows: later writes come after it.
+#[test]
+fn a_rollback_to_an_unfound_clone_keeps_its_place() {
+    let (mut c, clone) = lose_clone(2);
+    let back = OsdOp::new(OpCode::ROLLBACK, Snap { snapid: 1 });
+    let rolled = c.on_client(|cl| cl.request(clone.head(), vec![back], true));
+    let ops = vec![write_full(b"later")];
+    let later = c.on_client(|cl| cl.request(clone.head(), ops, true));
+    c.pass(SECOND);
+    assert_eq!(c.client.borrow().outstanding(), 2);
+    give_up_clone(&mut c, &clone);
+    let results = (c.wait_for(rolled).result, c.wait_for(later).result);
+    assert_eq!(results, (-Errno::EIO.0, 0), "what it would go back to is lost");
+    assert_reads(&mut c, &clone.head(), "later");
+}
+
+/// Clones may be unfound for days, and who reads them asks again and again.
+#[test]
+fn who_has_left_waits_for_no_clone() {
+    let (mut c, clone) = lose_clone(3);
+    let leads = c.client.borrow().primary_of(&clone).0;
+    let waiting = |c: &mut Cluster| ask(c, leads, "dump_ops_in_flight")["num_ops"].clone();
+    c.on_client(|cl| cl.request(clone, vec![read(0, 100)], false));
+    c.run_until(10 * SECOND, |c| waiting(c) == 1);
+    let (gone, _) = c.change_client();
+    c.world.crash(gone);
+    c.run_until(60 * SECOND, |c| waiting(c) == 0);
 }
 
 /// Replicas are brought what a snapshot shows before the object's newer state, whatever somebody waits for: else the
