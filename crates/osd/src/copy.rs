@@ -400,3 +400,33 @@ fn stored_ranges(sparse: SparseReadOut) -> Result<Vec<(u64, Bytes)>, denc::Decod
     }
     Ok(data)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use types::SnapId;
+
+    /// Its PG may refuse it again and again.
+    #[test]
+    fn a_source_that_is_refused_for_long_keeps_no_room() {
+        let fetching = |so_far| Fetching {
+            op: OpId(1),
+            attempt: 1,
+            source: CopySource {
+                name: "s".into(),
+                locator: ObjectLocator::default(),
+                snap: SnapId::HEAD,
+            },
+            target: None,
+            made: 0,
+            so_far,
+            restarts: 0,
+            asked_at: Mono(0),
+        };
+        let mut copies = Copies::default();
+        copies.refused.extend([fetching(None), fetching(Some(SoFar::default()))]);
+        let at = |ms| Mono(0).after(Duration::from_millis(ms));
+        assert!(copies.take_slow(at(PATIENCE_MS - 1)).is_empty());
+        assert_eq!((copies.take_slow(at(PATIENCE_MS)).len(), copies.refused.len()), (1, 1));
+    }
+}

@@ -499,13 +499,14 @@ fn a_full_primary_does_not_pull_again_and_again_what_comes_in_parts() {
 fn what_did_not_fit_is_forgotten_with_its_pool() {
     const LONG_OF_EACH_PG: usize = 5;
     let (mut c, _) = nearly_full_and_away(4);
-    let mut of_pg: BTreeMap<_, usize> = BTreeMap::new();
+    let (mut long_ones, mut of_pg) = (Vec::new(), BTreeMap::<_, usize>::new());
     for long in (0..).map(|i| object(2, &format!("long-{i}"))) {
         // A copy that misses more than ten does not lead.
         let count = of_pg.entry(c.client.borrow().pg_of(&long)).or_default();
         *count += 1;
         if *count <= LONG_OF_EACH_PG {
-            assert_eq!(c.call(long, vec![write_full(&[2; LONG_BYTES])], true).result, 0);
+            assert_eq!(c.call(long.clone(), vec![write_full(&[2; LONG_BYTES])], true).result, 0);
+            long_ones.push(long);
         } else if of_pg.len() == 4 && of_pg.values().all(|count| *count >= LONG_OF_EACH_PG) {
             break;
         }
@@ -514,16 +515,25 @@ fn what_did_not_fit_is_forgotten_with_its_pool() {
     let done = c.call(short.clone(), vec![write_full(&[2; SMALL_BYTES])], true);
     assert_eq!(done.result, 0);
     let pgid = c.client.borrow().pg_of(&short);
-    c.on_mon(|m| m.set_pool_options(1, &[("recovery_priority", "-5")]));
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
     take_hits();
     start_to_lead(&mut c);
+    // What is waited for comes first.
+    for long in long_ones {
+        c.on_client(|cl| cl.request(long, vec![read(0, 0)], false));
+    }
     c.run_until(PATIENCE, |_| hits_of(Probe::PullRefused) >= 16);
-    // How long they are shows little by little.
-    c.pass(4 * STANDSTILL);
-    let refused = hits_of(Probe::PullRefused);
-    c.pass(STANDSTILL);
-    assert_eq!(hits_of(Probe::PullRefused), refused, "again and again");
-    assert_eq!(c.mon.borrow().stats[&pgid].degraded, 1);
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NONE));
+    // How long they are shows little by little; then nothing is pulled again.
+    let (mut refused, mut since) = (0, c.world.now());
+    c.run_until(2 * PATIENCE, |c| {
+        let (count, now) = (hits_of(Probe::PullRefused), c.world.now());
+        if refused != count {
+            (refused, since) = (count, now);
+        }
+        now - since > STANDSTILL
+    });
+    assert_eq!(c.mon.borrow().stats[&pgid].degraded, 1, "after {refused} that did not fit");
     c.on_mon(|m| m.delete_pool(2));
     c.wait_clean();
 }

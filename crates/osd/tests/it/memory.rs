@@ -633,15 +633,24 @@ fn copy_without_source(memory: &str, source_mib: u64, other_mib: u64, is_refused
     c.run_until(Duration::from_secs(20), |c| c.mon.borrow().map.is_down(OsdId(away)));
     c.world.set_slow_disks(slow, 1);
     if is_refused {
-        // So many wait for its PG that it takes no more of them, and a new map makes it be asked for again.
+        // Another one leads its PG for a while. When it does not any more, who copies hears of that last, and so many
+        // wait there that no more are taken.
+        const WHOLE: u32 = 1 << 16;
+        c.on_mon(|m| m.set_affinity(leader, 0));
+        c.run_until(Duration::from_secs(5), |c| !leads(c));
+        c.pass(Duration::from_secs(1));
+        let copies = c.osds[here.0 as usize];
+        c.world.set_paused(copies, true);
+        c.on_mon(|m| m.set_affinity(leader, WHOLE));
+        c.run_until(Duration::from_secs(5), |c| leads(c));
         c.on_client(|c| {
             for _ in 0..8192 {
                 c.request(source.clone(), vec![read(0, 1)], false);
             }
         });
-        c.pass(Duration::from_secs(1));
+        c.pass(Duration::from_millis(500));
         let refused = hits_of(Probe::CopyRefused);
-        c.on_mon(|m| m.set_flags(maps::OsdMapFlags::NODEEP_SCRUB));
+        c.world.set_paused(copies, false);
         c.run_until(Duration::from_secs(5), |_| hits_of(Probe::CopyRefused) > refused);
     }
     let args = WriteSame { offset: 0, length: other_mib * MIB, data_length: 512 };
