@@ -1,6 +1,6 @@
 //! `loligo store export`: a PG's objects, into a file.
 
-use super::format::{Begin, Section, Writer};
+use super::format::{self, Begin, Section, Writer};
 use super::{Job, complain, list, read};
 use crate::cli::StoreExport;
 use crate::failure::{Context, Exit, Failure};
@@ -13,7 +13,7 @@ use rustix::fs::{FlockOperation, flock};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::fs::{File, Metadata, OpenOptions};
-use std::io::{BufWriter, Error};
+use std::io::{BufWriter, Error, Read, Seek};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use store::{Miss, OmapRange, ReadSet, Store, StoreError};
@@ -316,8 +316,8 @@ fn begin_file(path: &Path) -> Result<(File, MadeFile), Failure> {
     beside.push(".unfinished");
     let beside = PathBuf::from(beside);
     // It may be that of an export under way.
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&beside);
-    let file = file.context(what)?;
+    let file = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(&beside);
+    let mut file = file.context(what)?;
     let is_ours = flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok();
     let id = |meta: Metadata| (meta.dev(), meta.ino());
     let own = file.metadata().map(id).context(what)?;
@@ -328,6 +328,15 @@ fn begin_file(path: &Path) -> Result<(File, MadeFile), Failure> {
             .advise("Wait for its end, or name another file by --file.")
             .exit(Exit::Refused));
     }
+    let mut start = Vec::new();
+    (&file).take(format::START_BYTES as u64).read_to_end(&mut start).context(what)?;
+    if !format::is_begun(&start) {
+        let why = format!("{} is in its way, and is no export", beside.display());
+        return Err(Failure::new(what(), why)
+            .advise("Remove that, or name another file by --file.")
+            .exit(Exit::Refused));
+    }
+    file.rewind().context(what)?;
     let unfinished = MadeFile::new(&beside, true);
     refuse_old(path)?;
     file.set_len(0).context(what)?;
@@ -398,6 +407,7 @@ pub(crate) fn run(args: &StoreExport) -> Result<Exit, Failure> {
 mod tests {
     use super::*;
     use std::io::Write;
+    use types::{OsdId, PoolId, Uuid};
 
     /// The second one would go on in the file that the first one has finished.
     #[test]
@@ -415,12 +425,35 @@ mod tests {
         let refused = begin_file(&path).unwrap_err();
         assert!(refused.why.contains("there is such a file"), "{refused}");
         std::fs::remove_file(&path).unwrap();
-        // What one that was killed has left is in nobody's way.
-        std::fs::write(dir.path().join("pg.unfinished"), b"left").unwrap();
-        let (file, unfinished) = begin_file(&path).unwrap();
-        assert_eq!(file.metadata().unwrap().len(), 0);
+    }
+
+    #[test]
+    fn only_what_an_export_has_left_is_written_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, beside) = (dir.path().join("pg"), dir.path().join("pg.unfinished"));
+        let (file, mut unfinished) = begin_file(&path).unwrap();
+        let begin = Begin {
+            pg_num: 8,
+            cluster: Uuid([1; 16]),
+            store: Uuid([2; 16]),
+            osd: OsdId(3),
+            pgid: PgId { pool: PoolId(4), seed: 5 },
+        };
+        let mut out = Writer::new(&file);
+        out.put(&Section::Begin(begin)).unwrap();
+        // It was killed.
+        unfinished.keep();
+        drop(file);
+        assert!(beside.metadata().unwrap().len() > 0);
+        let (mut file, unfinished) = begin_file(&path).unwrap();
+        file.write_all(b"anew").unwrap();
+        assert_eq!(std::fs::read(&beside).unwrap(), b"anew");
         drop((file, unfinished));
-        assert!(!dir.path().join("pg.unfinished").exists());
+        assert!(!beside.exists());
+        std::fs::write(&beside, b"somebody else's").unwrap();
+        let refused = begin_file(&path).unwrap_err();
+        assert!(refused.why.contains("pg.unfinished is in its way"), "{refused}");
+        assert_eq!(std::fs::read(&beside).unwrap(), b"somebody else's");
     }
 
     /// A PG whose OSD stopped before it was split has the objects of all its parts.

@@ -184,6 +184,14 @@ fn begin(body: &mut Cut) -> Result<Begin, &'static str> {
     Ok(Begin { pg_num, cluster, store, osd, pgid })
 }
 
+/// Bytes at the start of a file that tell whether an export was begun in it.
+pub(crate) const START_BYTES: usize = HEAD_BYTES + MAGIC.len();
+
+/// Whether a file that starts so is an export, or the beginning of one.
+pub(crate) fn is_begun(start: &[u8]) -> bool {
+    start.is_empty() || start.get(HEAD_BYTES..).is_some_and(|body| body.starts_with(&MAGIC))
+}
+
 /// A body that is cut into its parts.
 struct Cut(Bytes);
 
