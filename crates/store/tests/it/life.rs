@@ -213,16 +213,21 @@ fn a_store_that_a_newer_program_has_had_is_not_taken_for_a_damaged_one() {
     }
 }
 
-/// The label of the log's device guards from the wrong device, and no more.
-#[test]
-fn a_bad_label_of_the_logs_device_is_noted_and_repaired() {
-    let config = tiny_config();
-    let log = DevId(1);
-    let mut rig = Rig::new(1, &[8 << 20, 1 << 20], &config);
+/// An object, and the power went; the log has a device of its own.
+fn crashed_with_a_log() -> Disk {
+    let mut rig = Rig::new(1, &[8 << 20, 1 << 20], &tiny_config());
     let mut txn = Transaction::new(0);
     rig.commit(txn.set_attr(&key(1), bytes(b"a"), bytes(b"v")));
     let mut disk = rig.disk;
     disk.crash(|_, _, _| true);
+    disk
+}
+
+/// The label of the log's device guards from the wrong device, and no more.
+#[test]
+fn a_bad_label_of_the_logs_device_is_noted_and_repaired() {
+    let (config, log) = (tiny_config(), DevId(1));
+    let disk = crashed_with_a_log();
     let good = disk.block(log, 0);
     let (mut rotten, mut gone) = (disk.clone(), disk.clone());
     rotten.flip(log, 0, 8 * 100);
@@ -246,13 +251,8 @@ fn a_bad_label_of_the_logs_device_is_noted_and_repaired() {
 /// Nothing stands in its block but what guards from the wrong device.
 #[test]
 fn a_label_that_cannot_be_written_again_keeps_no_store_from_being_used() {
-    let config = tiny_config();
-    let log = DevId(1);
-    let mut rig = Rig::new(1, &[8 << 20, 1 << 20], &config);
-    let mut txn = Transaction::new(0);
-    rig.commit(txn.set_attr(&key(1), bytes(b"a"), bytes(b"v")));
-    let mut disk = rig.disk;
-    disk.crash(|_, _, _| true);
+    let (config, log) = (tiny_config(), DevId(1));
+    let mut disk = crashed_with_a_log();
     disk.unreadable.insert((log, 0));
     disk.unwritable.insert((log, 0));
     let (mut fx, mut mount) =
