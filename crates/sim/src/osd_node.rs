@@ -103,7 +103,8 @@ impl Booting {
             let identity = Identity { cluster: cfg.cluster, osd: cfg.id, store };
             let wal_bytes = WAL_BYTES.max(devices.data.bytes / WAL_SHARE);
             let config = Config { wal_bytes, ..Config::for_memory(cfg.store_bytes()) };
-            let mkfs = Mkfs::new(devices.clone(), identity, &config, false).expect("a store fits");
+            // The power may have gone while it was made: half of it is there then.
+            let mkfs = Mkfs::new(devices.clone(), identity, &config, true).expect("a store fits");
             Stage::Making(Box::new(mkfs))
         };
         Booting { stage, cfg, devices, seed, made }
