@@ -70,7 +70,7 @@ impl Pg {
 #[cfg(test)]
 mod tests {
     use crate::backfill::{Backfill, BackfillWork, Listing};
-    use crate::left_out::{at, copy, entry, object, peer};
+    use crate::left_out::{at, copy, entry, object, peer, pulled};
     use crate::missing::Missing;
     use crate::pg::{Fx, Pg, Stage};
     use crate::recovery::{Readiness, Work};
@@ -149,13 +149,6 @@ mod tests {
         match work? {
             Work::Push { object, .. } => Some(object),
             Work::Pull { object, .. } => panic!("{object} is pulled"),
-        }
-    }
-
-    fn pulled(work: Option<Work>) -> Option<HObject> {
-        match work? {
-            Work::Pull { object, .. } => Some(object),
-            Work::Push { object, .. } => panic!("{object} is pushed"),
         }
     }
 

@@ -10,6 +10,7 @@ use crate::merge::{LogSegment, merge_log};
 use crate::missing::{Lack, Missing};
 use crate::persist::LogRecord;
 use crate::pg::{Fx, Peer, Pg, Stage};
+use crate::recovery::Work;
 use crate::replicate::{InFlight, Taken};
 use crate::unfound::GiveUp;
 use types::{Epoch, Eversion, HObject, OsdId, PgId, PoolId, SnapId};
@@ -53,6 +54,14 @@ pub(crate) fn peer(pg: &mut Pg, osd: i32, missing: Missing) {
     let info = PgInfo { there_since: Epoch(1), ..pg.info.clone() };
     let peer = Peer { missing: Some(missing), ..Peer::new(info, Lack::default()) };
     pg.peers.insert(OsdId(osd), peer);
+}
+
+/// What is to be pulled next, if anything is to be done.
+pub(crate) fn pulled(work: Option<Work>) -> Option<HObject> {
+    match work? {
+        Work::Pull { object, .. } => Some(object),
+        Work::Push { object, .. } => panic!("{object} is pushed"),
+    }
 }
 
 /// osd.1 leads; osd.2 and osd.3 miss nothing.

@@ -48,19 +48,12 @@ impl Pg {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::left_out::{at, copy, object, peer};
+    use crate::left_out::{at, copy, object, peer, pulled};
     use crate::missing::Missing;
     use crate::pg::Stage;
-    use crate::recovery::{Need, Work};
+    use crate::recovery::Need;
     use crate::status::StateBits;
     use types::{Eversion, SnapId};
-
-    fn pulled(work: Option<Work>) -> Option<HObject> {
-        match work? {
-            Work::Pull { object, .. } => Some(object),
-            Work::Push { object, .. } => panic!("{object} is pushed"),
-        }
-    }
 
     /// Nothing at all was pulled any more, also when the object was deleted.
     #[test]

@@ -296,33 +296,19 @@ impl Shared {
 
 #[cfg(test)]
 mod tests {
-    use super::super::format::{ParentSpec, SnapInfo, SnapKind};
+    use super::super::format::SnapKind;
     use super::super::maintain::{Change, run};
     use super::super::stage::Stage;
     use super::*;
-    use types::{PoolId, SnapId, UTime};
 
     /// `rbd du` would count all of a flattened image as written since its last snapshot.
     #[test]
     fn an_object_that_was_only_filled_is_as_it_was_at_the_last_snapshot() {
         let mut stage = Stage::new();
-        let (id, size) = (SnapId(1), stage.header.size);
-        let (kind, timestamp) = (SnapKind::User, UTime::ZERO);
-        let snap = SnapInfo { id, kind, name: "s".to_owned(), size, timestamp, child_count: 0 };
-        stage.answers.push(("rbd.snapshot_get", denc::encode(&snap)));
-        stage.header.snapc = SnapContext { seq: id, snaps: [id].into_iter().collect() };
+        stage.has_snap(SnapKind::User, "s", 0);
         let slot = stage.locked();
-        let parent = stage.open();
-        let (pool, nspace) = (PoolId(1), Default::default());
-        let spec = ParentSpec { pool, nspace, image_id: "2".to_owned(), snap: id };
-        stage.answers.push(("rbd.parent_get", denc::encode(&spec)));
-        stage.answers.push(("rbd.parent_overlap_get", denc::encode(&Some(size))));
+        stage.be_clone(slot);
         stage.answers.push(("READ", Bytes::from_static(b"of the parent")));
-        stage.with(|s| {
-            let image = s.image_mut(slot);
-            image.head.overlap = size;
-            (image.parent, image.head.parent) = (Some(parent), Some(spec));
-        });
         stage.script(|desk| async move { run(&desk, slot, Change::Flatten).await });
         for (map, state) in
             [("rbd_object_map.1.", State::Exists), ("rbd_object_map.1: ", State::Clean)]

@@ -475,17 +475,13 @@ mod tests {
     use super::super::format::SnapKind;
     use super::super::stage::Stage;
     use super::*;
-    use types::UTime;
 
     /// A snapshot was made here while the header was read, say.
     #[test]
     fn a_parent_that_was_opened_for_nothing_is_closed() {
         let mut stage = Stage::new();
         let (id, size) = (SnapId(1), stage.header.size);
-        let (kind, timestamp) = (SnapKind::User, UTime::ZERO);
-        let snap = SnapInfo { id, kind, name: "s".to_owned(), size, timestamp, child_count: 1 };
-        stage.answers.push(("rbd.snapshot_get", denc::encode(&snap)));
-        stage.header.snapc = SnapContext { seq: id, snaps: [id].into_iter().collect() };
+        stage.has_snap(SnapKind::User, "s", 1);
         let slot = stage.open();
         let (pool, nspace) = (PoolId(1), Default::default());
         let parent = ParentSpec { pool, nspace, image_id: "2".to_owned(), snap: id };

@@ -243,7 +243,6 @@ pub fn thaw(desk: &Desk, slot: usize) {
 #[cfg(test)]
 mod tests {
     use super::super::feature;
-    use super::super::format::{ParentSpec, SnapInfo};
     use super::super::io::Kind;
     use super::super::notice::{AsyncId, Peer, Wish};
     use super::super::object_map::State;
@@ -252,8 +251,6 @@ mod tests {
     use super::*;
     use crate::outcome::Outcome;
     use std::time::Duration;
-    use types::{PoolId, UTime};
-    use wire::msg::SnapContext;
 
     #[test]
     fn a_header_that_cannot_be_read_ends_what_waits_for_it() {
@@ -280,20 +277,7 @@ mod tests {
         stage.header.size = OBJECTS << super::super::stage::ORDER;
         stage.map = vec![State::Nonexistent; OBJECTS as usize];
         let slot = stage.locked();
-        let parent = stage.open();
-        let spec = ParentSpec {
-            pool: PoolId(1),
-            nspace: Default::default(),
-            image_id: "2".to_owned(),
-            snap: SnapId(1),
-        };
-        stage.answers.push(("rbd.parent_get", denc::encode(&spec)));
-        stage.answers.push(("rbd.parent_overlap_get", denc::encode(&Some(stage.header.size))));
-        stage.with(|s| {
-            let image = s.image_mut(slot);
-            image.head.overlap = image.head.size;
-            (image.parent, image.head.parent) = (Some(parent), Some(spec));
-        });
+        stage.be_clone(slot);
         (stage, slot)
     }
 
@@ -445,13 +429,9 @@ mod tests {
     #[test]
     fn what_clones_left_of_a_snapshot_is_removed_also_where_there_is_a_journal() {
         let mut stage = Stage::new();
-        let (id, size) = (SnapId(1), stage.header.size);
-        let (kind, timestamp) = (SnapKind::Trash("s".to_owned()), UTime::ZERO);
-        let name = "formerly s".to_owned();
-        let change = Change::SnapRemove(name.clone(), kind.clone());
-        let snap = SnapInfo { id, kind, name, size, timestamp, child_count: 0 };
-        stage.answers.push(("rbd.snapshot_get", denc::encode(&snap)));
-        stage.header.snapc = SnapContext { seq: id, snaps: [id].into_iter().collect() };
+        let (kind, name) = (SnapKind::Trash("s".to_owned()), "formerly s");
+        stage.has_snap(kind.clone(), name, 0);
+        let change = Change::SnapRemove(name.to_owned(), kind);
         stage.header.features |= feature::JOURNALING;
         let slot = stage.open();
         let removed = stage.script(|desk| async move { run_here(&desk, slot, change).await });

@@ -494,22 +494,10 @@ mod tests {
     use super::super::stage::{ORDER, Stage};
     use super::*;
     use crate::outcome::Outcome;
-    use types::UTime;
 
     /// Adds a snapshot `s` of the whole image to its header.
     fn add_snap(stage: &mut Stage) {
-        let id = SnapId(1);
-        stage.header.snapc.seq = id;
-        stage.header.snapc.snaps.push(id);
-        let info = SnapInfo {
-            id,
-            kind: SnapKind::User,
-            name: "s".to_owned(),
-            size: stage.header.size,
-            timestamp: UTime::ZERO,
-            child_count: 0,
-        };
-        stage.answers.push(("rbd.snapshot_get", denc::encode(&info)));
+        stage.has_snap(SnapKind::User, "s", 0);
         stage.answers.push(("rbd.get_protection_status", denc::encode(&UNPROTECTED)));
     }
 

@@ -1,6 +1,9 @@
 //! Images without a cluster, for tests: what they ask for is listed, and answered as a test likes.
 
-use super::format::{COOKIE_PREFIX, LOCK_EXCLUSIVE, LOCK_TAG, LockInfo, Locker, LockerId};
+use super::format::{
+    COOKIE_PREFIX, LOCK_EXCLUSIVE, LOCK_TAG, LockInfo, Locker, LockerId, ParentSpec, SnapInfo,
+    SnapKind,
+};
 use super::header::{At, open};
 use super::io::{Io, Kind, Owner};
 use super::notice::response;
@@ -20,9 +23,9 @@ use std::future::Future;
 use std::rc::Rc;
 use std::task::{Context, Waker};
 use std::time::Duration;
-use types::{EntityAddr, EntityName, EntityType, Errno, PoolId, UTime};
+use types::{EntityAddr, EntityName, EntityType, Errno, PoolId, SnapId, UTime};
 use wire::msg::op_data::{CallIn, ListWatchersOut, WatchItem};
-use wire::msg::{OpCode, ReplyOp, flags};
+use wire::msg::{OpCode, ReplyOp, SnapContext, flags};
 
 /// Bits of an object's number in the image.
 pub const ORDER: u8 = 12;
@@ -299,6 +302,28 @@ impl Stage {
             asked.id,
             Outcome::NotifyDone(Ok(NotifyResult { replies, missed: Vec::new() })),
         );
+    }
+
+    /// The image found has this snapshot, number 1, of all of it.
+    pub fn has_snap(&mut self, kind: SnapKind, name: &str, child_count: u32) {
+        let (id, size, timestamp) = (SnapId(1), self.header.size, UTime::ZERO);
+        let info = SnapInfo { id, kind, name: name.to_owned(), size, timestamp, child_count };
+        self.answers.push(("rbd.snapshot_get", denc::encode(&info)));
+        self.header.snapc = SnapContext { seq: id, snaps: [id].into_iter().collect() };
+    }
+
+    /// An open image shows all of a parent, which is open as well.
+    pub fn be_clone(&mut self, slot: usize) {
+        let parent = self.open();
+        let (pool, nspace) = (PoolId(1), Default::default());
+        let spec = ParentSpec { pool, nspace, image_id: "2".to_owned(), snap: SnapId(1) };
+        self.answers.push(("rbd.parent_get", denc::encode(&spec)));
+        self.answers.push(("rbd.parent_overlap_get", denc::encode(&Some(self.header.size))));
+        self.with(|s| {
+            let image = s.image_mut(slot);
+            image.head.overlap = image.head.size;
+            (image.parent, image.head.parent) = (Some(parent), Some(spec));
+        });
     }
 
     /// Another client, which lives, has the lock.
