@@ -54,11 +54,11 @@
 //! | what | command |
 //! |---|---|
 //! | crashes, all sequences of up to three operations | `STORE_TEST_ONE_IN=1 STORE_TEST_JOBS=2 cargo test -p store --test it all_sequences` |
-//! | crashes, random loads of a thousand operations | `STORE_TEST_ROUNDS=20 cargo test -p store --test it thousand` |
+//! | crashes, random loads of a thousand operations | `STORE_TEST_TIMES=20 cargo test -p store --test it thousand` |
 //! | flips, lost and misdirected writes | `STORE_TEST_FLIPS=100000 cargo test -p store --test it rot::` |
 //! | random sequences against [`model`] | `STORE_TEST_SEQUENCES=100000 cargo test -p store --test it many_short` |
 //! | real files and devices | `STORE_TEST_PLACES=/mnt/disk:/dev/loop7 cargo test -p store --test it device` |
-//! | everything else, on more seeds | `STORE_TEST_ROUNDS=4000 cargo test -p store --test it` |
+//! | everything else, on more seeds | `STORE_TEST_TIMES=400 cargo test -p store --test it` |
 
 mod accounts;
 mod alloc;

@@ -1,8 +1,8 @@
 //! The store does what the model does.
 //!
 //! `STORE_TEST_SEQUENCES=100000 cargo test --release -p store --test it many_short_sequences --
-//! --nocapture` tries so many sequences; without it a bounded number. `STORE_TEST_ROUNDS` scales
-//! the other tests, whose sequences are longer.
+//! --nocapture` tries so many sequences; without it a bounded number. `STORE_TEST_TIMES=20` makes twenty times
+//! the rounds of the other tests, whose sequences are longer.
 
 use crate::r#gen::{Flavour, Gen};
 use crate::rig::{Rig, Taken, assert_clean, assert_same, key, outline_config, tiny_config};
@@ -13,7 +13,8 @@ use store::{Config, Invalid, Store};
 const BLOCK: u64 = io::BLOCK_BYTES as u64;
 
 pub fn rounds(default: u64) -> u64 {
-    std::env::var("STORE_TEST_ROUNDS").ok().and_then(|v| v.parse().ok()).unwrap_or(default)
+    let times = std::env::var("STORE_TEST_TIMES").ok().and_then(|v| v.parse().ok()).unwrap_or(1);
+    default.saturating_mul(times)
 }
 
 /// Transactions, and how often outlines were of use.

@@ -294,7 +294,7 @@ fn big_writes_beside_the_log_are_there_or_not() {
     println!("{points} crash points");
 }
 
-/// A thousand operations, with several crashes after each; `STORE_TEST_ROUNDS` makes more such.
+/// A thousand operations, with several crashes after each; `STORE_TEST_TIMES` makes more such.
 #[test]
 fn a_thousand_operations() {
     let generator = Gen { objects: 4, blocks: 24, write_blocks: 8, ops: 1, ..Gen::default() };
