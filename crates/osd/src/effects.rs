@@ -185,6 +185,7 @@ impl Daemon {
     ) {
         let (snaps, compression) =
             (self.maps.pool_snaps(pgid.pool), self.maps.pool_compression(pgid.pool));
+        self.remove_first(pgid, &expired.object, fx);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let (object, key) = (&expired.object, expired.key);
         // What its client has sent meanwhile stands in line, or is on its way to the other copies.
@@ -192,7 +193,7 @@ impl Daemon {
         let is_heard_of = requests.any(|op| op.sender.name == key.0 && op.head() == *object);
         let usable = host.pg.accepts_io()
             && host.pg.readiness(object) == pg::Readiness::Ready
-            && host.is_settled()
+            && host.is_settled_for(object)
             && !host.scrub.holds(object)
             && host.watches.is_expired(&expired)
             && !is_heard_of;

@@ -23,6 +23,9 @@ const BURST_PART: u64 = 4;
 /// What was too much is thought to be so again; a part of so many less with each second.
 const DECAY_PART: u64 = 8;
 
+/// Each second what there should be comes nearer to a lowered target by one part of so many.
+const FOLLOWED_PART: u64 = 16;
+
 /// Beside what is in hand, what clients are in the middle of sending may take so much, one part of so many of it.
 const RECEIVING_PART: usize = 4;
 
@@ -41,11 +44,16 @@ const NAME_BYTES: usize = 48;
 pub(crate) struct Beyond {
     /// Bytes more than there should be, of late.
     over: u64,
+    /// What there should be. It follows a lowered target slowly: what is freed for that stays with the process for
+    /// some seconds, and blocks are not to go for it.
+    target: u64,
 }
 
 impl Beyond {
     /// Bytes that blocks may take beyond the store's budget, or must leave of it.
     fn bytes(&mut self, memory: Memory, target: u64) -> i64 {
+        self.target = target.max(self.target - self.target / FOLLOWED_PART);
+        let target = self.target;
         let over = memory.resident.saturating_sub(target - target / BURST_PART);
         self.over = over.max(self.over - self.over.div_ceil(DECAY_PART));
         (target / BEYOND_PART) as i64 - self.over as i64
@@ -256,5 +264,20 @@ mod tests {
         assert_eq!(beyond(300), 64 - 70);
         assert_eq!(beyond(384 + 65), 64 - 65);
         assert_eq!((0..300).map(|_| beyond(300)).last(), Some(64));
+    }
+
+    /// The process has for some seconds what the store frees at once.
+    #[test]
+    fn blocks_do_not_go_for_what_a_lowered_target_frees() {
+        let mut beyond = Beyond::default();
+        let mut beyond = |resident: u64, target: u64| {
+            beyond.bytes(Memory { resident: resident * MIB, buffers: 0 }, target * MIB) / MIB as i64
+        };
+        assert_eq!(beyond(760, 1024), 128);
+        for _ in 0..4 {
+            assert!(beyond(570, 512) > 0);
+        }
+        assert_eq!((0..300).map(|_| beyond(380, 512)).last(), Some(64));
+        assert_eq!(beyond(700, 1024), 128);
     }
 }

@@ -182,12 +182,7 @@ impl Daemon {
                         q.reading += 1;
                     }
                 }
-                Ran::Stalled => {
-                    if let Some(q) = self.queue_of(pgid, head) {
-                        q.stalled = true;
-                    }
-                    return;
-                }
+                Ran::Stalled => return self.stall(pgid, head),
             }
         }
     }
@@ -457,9 +452,11 @@ impl Daemon {
         }
         if failed {
             self.unstall(pgid, &head, was_reading);
-            self.op_failed(id, pgid, Errno::EIO.wire(), fx);
-            if !was_reading {
-                self.leave_queue(id, pgid, &head);
+            match self.op_failed(id, pgid, Errno::EIO.wire(), fx) {
+                // The store does not even take the note of it in the log: it runs again later, and fails again.
+                Ran::Stalled => return self.stall(pgid, &head),
+                _ if was_reading => {}
+                _ => self.leave_queue(id, pgid, &head),
             }
         } else if was_reading {
             self.rerun_read(id, pgid, &head, fx);
@@ -504,6 +501,13 @@ impl Daemon {
                     queue.stalled = true;
                 }
             }
+        }
+    }
+
+    /// The first request of an object waits for the disk, the store, or the end of the lease.
+    fn stall(&mut self, pgid: PgId, head: &HObject) {
+        if let Some(queue) = self.queue_of(pgid, head) {
+            queue.stalled = true;
         }
     }
 

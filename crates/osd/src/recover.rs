@@ -391,7 +391,7 @@ impl Daemon {
     /// Whether a part may be put into the store; if not, the sender, or another one, is told.
     fn is_usable(&mut self, from: OsdId, m: &Push, goes_back: bool, fx: &mut Effects) -> bool {
         let pgid = m.pgid;
-        let no_room = self.must_leave_out(m.data.len() as u64, m.bytes());
+        let no_room = self.must_leave_out(m.data.len() as u64, m.bytes(), false);
         let Some(host) = self.pgs.get_mut(&pgid) else { return false };
         if goes_back && !host.giving_up.wants_version(&m.object, m.version, m.exists) {
             self.nothing_to_go_back_to(pgid, from, &m.object);

@@ -32,15 +32,15 @@ impl Daemon {
         let pgid = m.pgid;
         let data: usize = m.data.iter().map(bytes::Bytes::len).sum();
         let bytes = data + m.txn.len();
-        let no_room = self.must_leave_out(data as u64, bytes as u64);
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        if !host.started || !host.pg.accepts_write(from, m.interval) {
-            return;
-        }
         let (records, mut txn) = match parts(&m) {
             Ok(parts) => parts,
             Err(why) => return self.odd_write(from, pgid, &why),
         };
+        let no_room = self.must_leave_out(data as u64, bytes as u64, txn.may_use_reserve);
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        if !host.started || !host.pg.accepts_write(from, m.interval) {
+            return;
+        }
         let Some(version) = records.last().map(|r| r.entry.version) else { return };
         if version <= host.pg.last_update() {
             hit(Probe::RepOpAgain);

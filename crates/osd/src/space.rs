@@ -31,8 +31,11 @@ use types::{HObject, OsdId, PgId};
 const AGAIN_PERCENT: u64 = 1;
 /// Of the reserve a replica leaves so much to others when it takes a write.
 const LARGE_LEAVE_PERCENT: u64 = 75;
-/// The same for small ones. The rest is for log entries of what is left out, maps, and deletions.
+/// The same for small ones.
 const SMALL_LEAVE_PERCENT: u64 = 50;
+/// The same for what belongs to freeing space, as its primary says. The rest is for log entries of what is left out,
+/// maps, and deletions.
+const FREEING_LEAVE_PERCENT: u64 = 25;
 /// What frees space is no larger than this, with its records.
 pub(crate) const SMALL_BYTES: u64 = 4096;
 /// What a write takes beside its data, at most mostly.
@@ -151,8 +154,9 @@ impl Daemon {
     }
 
     /// Whether a write of so many bytes, with so many of data, that a primary has taken must be left out
-    /// here. What brings no data never is: it may be what frees space.
-    pub(crate) fn must_leave_out(&mut self, data: u64, bytes: u64) -> bool {
+    /// here. What brings no data never is: it may be what frees space, as may what [`frees`](Takes::Nothing) by what
+    /// its primary says, which finds more room than others.
+    pub(crate) fn must_leave_out(&mut self, data: u64, bytes: u64, frees: bool) -> bool {
         if data == 0 && bytes <= SMALL_BYTES {
             return false;
         }
@@ -160,11 +164,12 @@ impl Daemon {
             self.count_injected();
             return true;
         }
-        !self.has_room_for(data, bytes)
+        !self.has_room_for(data, bytes, frees)
     }
 
-    fn has_room_for(&self, data: u64, bytes: u64) -> bool {
+    fn has_room_for(&self, data: u64, bytes: u64, frees: bool) -> bool {
         let (kept_percent, slack) = match data <= SMALL_BYTES {
+            _ if frees => (FREEING_LEAVE_PERCENT, SMALL_SLACK_BYTES),
             true => (SMALL_LEAVE_PERCENT, SMALL_SLACK_BYTES),
             false => (LARGE_LEAVE_PERCENT, SLACK_BYTES),
         };
@@ -189,7 +194,7 @@ impl Daemon {
             for (object, size) in host.pg.unfitting() {
                 if !host.pg.missing().contains(object) {
                     again.push(object.clone());
-                } else if self.has_room_for(size.data, granted + size.all) {
+                } else if self.has_room_for(size.data, granted + size.all, false) {
                     granted += size.all;
                     again.push(object.clone());
                 }

@@ -35,14 +35,18 @@ impl Takes {
         if request.ops.iter().all(|op| frees(op.code)) { Takes::Nothing } else { Takes::More }
     }
 
-    /// With what the methods that a request calls came to. Small data (an object map, a journal) are let through for
-    /// those only who ask not to wait: they remove images of pools that are full.
+    /// With what the methods that a request calls came to. Data are let through for those only who ask not to wait:
+    /// they remove images and snapshots of pools that are full. What they write anew is an object map.
     pub fn by_change(request: &MOsdOp, change: &Change) -> Takes {
         let data = change.txn().data_bytes();
-        let may_be_small = data == 0 || request.has_flag(flags::FULL_TRY);
-        let is_small = may_be_small
-            && data <= SMALL_BYTES
-            && data + encode_txn(change.txn()).0.len() as u64 <= SMALL_BYTES;
+        let most = match (request.has_flag(flags::FULL_TRY), change.grows()) {
+            (false, _) => 0,
+            (true, true) => SMALL_BYTES,
+            (true, false) => REWRITTEN_BYTES,
+        };
+        let more = if most == REWRITTEN_BYTES { 0 } else { data };
+        let is_small =
+            data <= most && more + encode_txn(change.txn()).0.len() as u64 <= SMALL_BYTES;
         match (is_small, change.grows()) {
             (true, _) => Takes::Nothing,
             (_, false) => Takes::AsBefore,
@@ -50,3 +54,7 @@ impl Takes {
         }
     }
 }
+
+/// An object map that is written anew is no longer: that of an image of 64 TiB in objects of 4 MiB, two bits for each,
+/// with its checksums. (Removing an image marks its objects, 262,144 at a time; removing a snapshot writes the whole.)
+const REWRITTEN_BYTES: u64 = (4 << 20) + (64 << 10);

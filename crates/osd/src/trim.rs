@@ -25,6 +25,7 @@ use io::Effects;
 use maps::{PgIdExt, SnapSet};
 use pg::{Readiness, StateBits};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 use store::{Miss, ObjectIx, OmapRange, Op, ReadSet, Store, StoreError, SubmitError, Transaction};
 use types::testing::{Bug, Probe, hit, planted};
@@ -38,7 +39,7 @@ const INDEXES: u32 = 256;
 /// Looks into indexes in one turn: a few microseconds each.
 const LOOKS_PER_TURN: usize = 256;
 
-/// What could not be read is tried again after so long, in seconds.
+/// What could not be read, or is not as its head says, is tried again after so long, in seconds.
 const RETRY_S: u64 = 60;
 
 /// The index with the rows of clones of this hash.
@@ -199,8 +200,9 @@ pub struct Trimmer {
     at: Option<At>,
     /// It has something to do, and may.
     pub active: bool,
-    /// It does not take a place before: something could not be read.
-    not_before: Mono,
+    /// Something could not be read, or a clone is not as its head says: it takes no place before, and says so until
+    /// then. A scrub finds out what is wrong.
+    failed_until: Option<Mono>,
 }
 
 /// Which PGs have something to trim.
@@ -291,9 +293,9 @@ impl Trimmer {
         (self.from, self.reads) = (at.next, ReadSet::new());
     }
 
-    /// Something cannot be read: others have its place until then.
+    /// Something is wrong: others have its place until then.
     fn put_off(&mut self, until: Mono) {
-        (self.active, self.waiting, self.not_before) = (false, false, until);
+        (self.active, self.waiting, self.failed_until) = (false, false, Some(until));
         (self.at, self.reads) = (None, ReadSet::new());
     }
 
@@ -357,13 +359,14 @@ impl PgHost {
         self.pg.is_primary() && self.pg.state().has(StateBits::CLEAN) && self.pg.accepts_io()
     }
 
-    /// What trimming adds to the state: at work, or waiting to be.
+    /// What trimming adds to the state: at work, or waiting to be, or not able to.
     pub fn trim_bits(&self, queue: Option<&SnapSet>) -> StateBits {
         let left = || queue.is_some_and(|q| self.trimmer.next(q).is_some());
         if self.trimmer.active {
             StateBits::SNAPTRIM
         } else if self.pg.is_primary() && left() {
-            StateBits::SNAPTRIM_WAIT
+            let failed = self.trimmer.failed_until.is_some();
+            if failed { StateBits::SNAPTRIM_ERROR } else { StateBits::SNAPTRIM_WAIT }
         } else {
             StateBits::default()
         }
@@ -441,11 +444,12 @@ impl Daemon {
         // Whoever leads it now looks after it.
         let leads = |h: &&mut PgHost| h.pg.is_primary();
         let Some(host) = self.pgs.get_mut(&pgid).filter(leads) else { return };
-        if !host.may_trim() || host.trimmer.not_before > self.now.mono {
+        if !host.may_trim() || host.trimmer.failed_until.is_some_and(|t| t > self.now.mono) {
             self.trimming.put_aside(pgid);
             return;
         }
-        (host.trimmer.active, host.dirty) = (true, true);
+        (host.trimmer.active, host.trimmer.failed_until) = (true, None);
+        host.dirty = true;
         self.trimming.active.insert(pgid);
         self.report_soon();
     }
@@ -539,10 +543,8 @@ impl Daemon {
                 return Step::Wait;
             }
             Err(stop) => {
-                // The space is not freed, but nothing else depends on it; scrub will name the object.
-                tracing::error!("osd.{}: {clone} cannot be trimmed: {stop:?}", self.cfg.id);
-                self.perf.read_errors += 1;
-                return self.drop_row(pgid, row, fx);
+                self.trim_failed(pgid, format_args!("{clone} cannot be trimmed: {stop:?}"));
+                return Step::Over;
             }
         };
         let (key, removed) = (clone.to_key(), change.trimmed_snaps().to_vec());
@@ -590,14 +592,18 @@ impl Daemon {
                 host.trimmer.reads.merge(reads);
                 host.trimmer.waiting = false;
             }
-            Err(why) => {
-                tracing::error!("osd.{}: pg {pgid} cannot be trimmed: {why}", self.cfg.id);
-                self.perf.read_errors += 1;
-                host.trimmer.put_off(self.now.mono.after(Duration::from_secs(RETRY_S)));
-                host.dirty = true;
-                self.report_soon();
-            }
+            Err(why) => self.trim_failed(pgid, format_args!("it cannot be trimmed: {why}")),
         }
+    }
+
+    /// The snapshot stays in the queue, and is tried again: what is wrong may have been repaired by then.
+    fn trim_failed(&mut self, pgid: PgId, what: fmt::Arguments<'_>) {
+        tracing::error!("osd.{}: pg {pgid}: {what}", self.cfg.id);
+        self.perf.read_errors += 1;
+        let Some(host) = self.pgs.get_mut(&pgid) else { return };
+        host.trimmer.put_off(self.now.mono.after(Duration::from_secs(RETRY_S)));
+        host.dirty = true;
+        self.report_soon();
     }
 
     /// A write of the trimmer is committed.

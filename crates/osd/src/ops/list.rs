@@ -99,12 +99,18 @@ pub fn list_objects(
             });
         }
     }
-    // Not everything was looked at: the cursor goes just behind the last object that was.
-    let next = next.or_else(|| end.map(|last| last.at_snap(SnapId::SNAPDIR)));
+    // Not everything was looked at: the cursor goes just behind what was looked at last.
+    let next = next.or_else(|| end.map(|last| just_behind(&last)));
     Ok(match next {
         Some(handle) => (0, PgnlsOut { handle, ..out }),
         None => (1, PgnlsOut { handle: range.end.clone(), ..out }),
     })
+}
+
+/// The first place behind an object or a clone. Behind a clone may be newer ones of the same object, and its head.
+fn just_behind(last: &HObject) -> HObject {
+    let snap = if last.is_head() { SnapId::SNAPDIR } else { SnapId(last.snap.0.saturating_add(1)) };
+    last.at_snap(snap)
 }
 
 #[cfg(test)]
@@ -133,5 +139,13 @@ mod tests {
         assert_eq!(merged(&[5, 6, 7], &[1, 2, 6], 3), (heads(&[1, 2, 5, 6]), Some(6)));
         let clone = head(2).at_snap(SnapId(4));
         assert_eq!(with_missing(heads(&[1]), [&clone].into_iter(), 3), (heads(&[1]), None));
+    }
+
+    #[test]
+    fn behind_a_clone_is_its_head() {
+        let [clone, head] = [SnapId(4), SnapId::HEAD].map(|snap| head(2).at_snap(snap));
+        assert!(clone < just_behind(&clone) && just_behind(&clone) <= head.at_snap(SnapId(5)));
+        assert!(just_behind(&clone) <= head && head < just_behind(&head));
+        assert_eq!(just_behind(&head), head.at_snap(SnapId::SNAPDIR));
     }
 }

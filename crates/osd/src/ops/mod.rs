@@ -44,7 +44,7 @@ use wire::msg::op::{Extent, op_flags};
 use wire::msg::{MOsdOp, OpCode, OsdOp, ReplyOp, ReplyOps, SnapContext};
 
 /// What a request may be answered, all operations together: each alone gives an object (128 MiB) at most,
-/// and there may be 1024.
+/// and there may be 65,535.
 const MAX_ANSWER_BYTES: usize = 512 << 20;
 /// Data that a request may write: it goes to the replicas in one message
 /// ([`wire::frame::MAX_MESSAGE_FRAME_BYTES`]), with the rest of the transaction.
@@ -336,12 +336,25 @@ impl<'a> Run<'a> {
 
     fn run_ops(&mut self) -> Result<i32, Stop> {
         let (mut result, mut answer_bytes, mut expands) = (0, 0usize, false);
+        let mut lacking: Option<Miss> = None;
         for i in 0..self.scene.request.ops.len() {
             let op = &self.scene.request.ops[i];
             let ran = match self.run_op(i, op) {
                 Ok(value) => value,
                 Err(Stop::Fail(e)) => e.wire(),
                 Err(Stop::Result(n)) => n,
+                // Reads do not depend on each other: what all of them lack is fetched together.
+                Err(Stop::Miss(miss)) if !self.scene.writes => {
+                    answer_bytes = answer_bytes.saturating_add(miss.bytes());
+                    match &mut lacking {
+                        Some(lacking) => lacking.merge(miss),
+                        None => lacking = Some(miss),
+                    }
+                    if answer_bytes > MAX_ANSWER_BYTES {
+                        break;
+                    }
+                    continue;
+                }
                 Err(stop) => return Err(stop),
             };
             self.results[i].rval = ran;
@@ -362,7 +375,7 @@ impl<'a> Run<'a> {
             }
             self.user_change |= op.code.is_write() && !does_not_count(op.code);
         }
-        Ok(result)
+        lacking.map_or(Ok(result), |miss| Err(Stop::Miss(miss)))
     }
 
     fn run_op(&mut self, i: usize, op: &OsdOp) -> Result<i32, Stop> {

@@ -4,6 +4,7 @@ use crate::basic::{read, with_pool, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, output};
 use std::time::Duration;
+use types::testing::{Probe, hits_of, take_hits};
 use types::{Errno, HObject, SnapId};
 use wire::msg::op::{Checksum, Extent, Snap, Watch, WriteSame, checksum_kind, watch_op};
 use wire::msg::op_data::{ListWatchersOut, StatOut, xattr_op};
@@ -260,4 +261,27 @@ fn a_request_may_have_as_many_operations_as_its_count_can_tell() {
     let got = c.call(o, (0..pieces).map(|i| read(2 * i, 1)).collect(), false);
     assert_eq!((got.result, got.ops.len() as u64), (0, pieces));
     assert!((0..got.ops.len()).all(|i| output(&got, i)[..] == *b"x"));
+}
+
+/// Each of them alone is looked for again when the one before has been read.
+#[test]
+fn what_many_operations_lack_is_fetched_together() {
+    const PIECE_BYTES: u64 = 512;
+    const PIECES: u64 = 2048;
+    let mut c = with_pool(2, 1, 1);
+    let o = object(1, "pieces");
+    let data: Vec<u8> = (0..PIECES * PIECE_BYTES).map(|i| (i / PIECE_BYTES) as u8).collect();
+    assert_eq!(c.call(o.clone(), vec![write_full(&data)], true).result, 0);
+    // Nothing of it is in memory.
+    c.crash(0);
+    c.start(0);
+    c.wait_clean();
+    take_hits();
+    let reads = (0..PIECES).map(|i| read(i * PIECE_BYTES, PIECE_BYTES)).collect();
+    let got = c.call(o, reads, false);
+    assert_eq!(got.result, 0);
+    let pieces = data.chunks(PIECE_BYTES as usize).enumerate();
+    pieces.for_each(|(i, piece)| assert!(output(&got, i) == piece, "piece {i}"));
+    let missed = hits_of(Probe::StoreMissed);
+    assert!((1..5).contains(&missed), "it was begun anew {missed} times");
 }

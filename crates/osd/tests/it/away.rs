@@ -7,8 +7,8 @@ use crate::cluster::{Cluster, Options, output};
 use std::time::Duration;
 use types::testing::{Probe, hits_of, take_hits};
 use types::{OsdId, PgId, PoolId, SnapId};
-use wire::msg::op::{Extent, OpCode, Pgls};
-use wire::msg::op_data::PgnlsOut;
+use wire::msg::op::{Extent, OpCode, Pgls, Watch, watch_op};
+use wire::msg::op_data::{ListWatchersOut, PgnlsOut};
 use wire::msg::{OsdOp, SnapContext};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -155,6 +155,30 @@ fn writes_and_peering_do_not_wait_until_all_that_was_deleted_is_removed() {
     c.run_until(MINUTE, |c| objects(c) < Some(100));
     crate::scrub::scrub(&mut c, ONLY_PG, true, false);
     assert_eq!(hits_of(Probe::ScrubFoundError), 0);
+}
+
+/// Whoever wants to take over from it does not wait.
+#[test]
+fn the_watch_of_a_dead_client_ends_before_all_that_was_deleted_is_removed() {
+    let mut c = back_with_much_to_remove();
+    let target = object(1, &long_name(0));
+    let args = Watch { cookie: 1, op: watch_op::WATCH, timeout_s: 30, ..Watch::default() };
+    let watch = OsdOp::new(OpCode::WATCH, args);
+    assert_eq!(c.call(target.clone(), vec![watch], true).result, 0);
+    let (dead, _) = c.change_client();
+    c.world.crash(dead);
+    (0..2).for_each(|osd| c.on_mon(|m| m.set_affinity(OsdId(osd), 0)));
+    c.on_mon(|m| m.set_affinity(OsdId(AWAY as i32), 0x10000));
+    c.run_until(MINUTE, |c| c.client.borrow().primary_of(&target) == OsdId(AWAY as i32));
+    c.on_mon(|m| m.blocklist(sim::World::ip(dead)));
+    let watchers = |c: &mut Cluster| {
+        let list = OsdOp::new(OpCode::LIST_WATCHERS, Extent::default());
+        let got = c.call(target.clone(), vec![list], false);
+        denc::decode::<ListWatchersOut>(&output(&got, 0)).expect("watchers").watchers.len()
+    };
+    c.run_until(MINUTE, |c| watchers(c) == 0);
+    let left = ask(&mut c, AWAY as i32, "store usage")["objects"].as_u64().expect("a number");
+    assert!(left > 100, "{left} objects are left");
 }
 
 /// It would make no list before all is removed, and writes of the objects at hand would wait for that.

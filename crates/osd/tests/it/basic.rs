@@ -3,10 +3,10 @@
 use crate::client::object;
 use crate::cluster::{Cluster, output};
 use std::time::Duration;
-use types::{Errno, HObject, OsdId, PgId, PoolId};
-use wire::msg::OsdOp;
+use types::{Errno, HObject, OsdId, PgId, PoolId, SnapId};
 use wire::msg::op::{Extent, OpCode, Pgls};
 use wire::msg::op_data::{ListedObject, OmapGetValsIn, OmapGetValsOut, PgnlsOut, Values};
+use wire::msg::{OsdOp, SnapContext};
 
 pub fn write_full(data: &[u8]) -> OsdOp {
     let args = Extent { length: data.len() as u64, ..Extent::default() };
@@ -81,12 +81,15 @@ fn everything_survives_a_power_cut() {
 
 /// All objects of a pool, as `rados ls` finds them.
 pub fn list(c: &mut Cluster, pool: i64, pg_num: u32) -> Vec<String> {
+    list_by(c, pool, pg_num, OsdOp::new(OpCode::PGNLS, Pgls { count: 3, start_epoch: 0 }))
+}
+
+fn list_by(c: &mut Cluster, pool: i64, pg_num: u32, page: OsdOp) -> Vec<String> {
     let mut names = Vec::new();
     for seed in 0..pg_num {
         let mut cursor = HObject::min();
         loop {
-            let op = OsdOp::new(OpCode::PGNLS, Pgls { count: 3, start_epoch: 0 })
-                .with_indata(denc::encode(&cursor));
+            let op = page.clone().with_indata(denc::encode(&cursor));
             let reply = c.list(PgId { pool: PoolId(pool), seed }, op);
             assert!(reply.result >= 0, "{}", reply.result);
             let out: PgnlsOut = denc::decode(&output(&reply, 0)).expect("a listing");
@@ -100,6 +103,25 @@ pub fn list(c: &mut Cluster, pool: i64, pg_num: u32) -> Vec<String> {
     }
     names.sort();
     names
+}
+
+/// More than are looked at for one request: some request ends at a clone whose head comes next.
+#[test]
+fn a_listing_has_all_objects_that_have_clones() {
+    let mut c = Cluster::new(1, 1, &Default::default());
+    c.on_mon(|m| m.create_pool(1, "rbd", 1, 1, 1));
+    c.wait_clean();
+    let names: Vec<_> = (0..700).map(|i| format!("object{i:03}")).collect();
+    for newest in 0..=2 {
+        let snaps: Vec<_> = (1..=newest).rev().map(SnapId).collect();
+        let snapc = SnapContext { seq: SnapId(newest), snaps: snaps.into() };
+        for name in &names {
+            let ops = vec![write_full(b"data")];
+            assert_eq!(c.write_under(object(1, name), ops, snapc.clone(), 0).result, 0);
+        }
+    }
+    let page = OsdOp::new(OpCode::PGNLS, Pgls { count: 1024, start_epoch: 0 });
+    assert_eq!(list_by(&mut c, 1, 1, page), names);
 }
 
 /// The new primary was away when they were written; what it has of others is older.

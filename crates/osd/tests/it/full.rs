@@ -211,10 +211,28 @@ fn lock(cookie: u8, description: usize) -> OsdOp {
     call("lock", "lock", input.into_bytes().to_vec())
 }
 
+/// Of an image of 256 GiB.
+const MAPPED_OBJECTS: u64 = 1 << 16;
+
+fn resize_map(objects: u64) -> OsdOp {
+    let mut input = denc::Encoder::new();
+    input.put(&objects).put(&0u8);
+    call("rbd", "object_map_resize", input.into_bytes().to_vec())
+}
+
+/// Some objects are in another state.
+fn update_map(from: u64, to: u64, state: u8) -> OsdOp {
+    let mut input = denc::Encoder::new();
+    input.put(&from).put(&to).put(&state).put(&None::<u8>);
+    call("rbd", "object_map_update", input.into_bytes().to_vec())
+}
+
 /// What methods write took the reserve, which is for deletions and records.
 #[test]
 fn methods_that_write_wait_for_space_and_removals_do_not() {
     let mut c = cluster(7, &[32 * MIB; 3]);
+    let map = object(1, "object map");
+    assert_eq!(c.call(map.clone(), vec![resize_map(MAPPED_OBJECTS)], true).result, 0);
     let (done, flying) = fill(&mut c, |c, _| (0..3).any(|osd| is_full(c, osd)));
     c.pass(STANDSTILL);
     let clone = |i: usize| object(1, &format!("clone-{i}"));
@@ -234,6 +252,11 @@ fn methods_that_write_wait_for_space_and_removals_do_not() {
     // What removes an image locks its header, and the like.
     assert_eq!(tries(&mut c, object(1, "header"), lock(1, 100)), Errno(0));
     assert_eq!(tries(&mut c, object(1, "header"), lock(2, 10_000)), Errno::ENOSPC);
+    // Then it notes in the image's object map what is there no more: all of it, or a few objects of many.
+    assert_eq!(tries(&mut c, map.clone(), update_map(0, MAPPED_OBJECTS, 2)), Errno(0));
+    assert_eq!(tries(&mut c, map.clone(), update_map(7, 9, 0)), Errno(0));
+    // The map of an image that is made larger has to wait.
+    assert_eq!(tries(&mut c, map, resize_map(2 * MAPPED_OBJECTS)), Errno::ENOSPC);
     make_room(&mut c, &done, flying);
     for tid in copied {
         assert_eq!(c.wait_for(tid).result, 0);
@@ -248,13 +271,8 @@ fn methods_that_write_wait_for_space_and_removals_do_not() {
 fn methods_that_add_data_are_refused_when_the_cluster_is_full() {
     let mut c = cluster(8, &[64 * MIB; 3]);
     assert_eq!(c.call(name(0), vec![write_full(&[b'a'; LARGE_BYTES])], true).result, 0);
-    let resize = |objects: u64| {
-        let mut input = denc::Encoder::new();
-        input.put(&objects).put(&0u8);
-        call("rbd", "object_map_resize", input.into_bytes().to_vec())
-    };
     let map = object(1, "object map");
-    assert_eq!(c.call(map.clone(), vec![resize(1 << 16)], true).result, 0);
+    assert_eq!(c.call(map.clone(), vec![resize_map(MAPPED_OBJECTS)], true).result, 0);
     c.on_mon(|m| m.set_flags(OsdMapFlags::FULL));
     c.pass(Duration::from_secs(1));
     let tries = |c: &mut Cluster, o: HObject, op: OsdOp| {
@@ -264,8 +282,8 @@ fn methods_that_add_data_are_refused_when_the_cluster_is_full() {
     // It is there: nothing is to be copied.
     assert_eq!(tries(&mut c, name(0), copy_up()), Errno(0));
     // An object map of the same length is as large as it was.
-    assert_eq!(tries(&mut c, map.clone(), resize(1 << 16)), Errno(0));
-    assert_eq!(tries(&mut c, map, resize(1 << 17)), Errno::ENOSPC);
+    assert_eq!(tries(&mut c, map.clone(), resize_map(MAPPED_OBJECTS)), Errno(0));
+    assert_eq!(tries(&mut c, map, resize_map(2 * MAPPED_OBJECTS)), Errno::ENOSPC);
     assert_eq!(tries(&mut c, object(1, "header"), lock(1, 100)), Errno(0));
     assert_eq!(tries(&mut c, name(0), remove()), Errno(0));
 }

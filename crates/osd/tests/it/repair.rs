@@ -1,11 +1,12 @@
 //! Damaged blocks: found when they are read, and repaired from another copy while the client waits.
 
-use crate::admin::ask;
+use crate::admin::{ask, tell};
 use crate::basic::{read, with_pool, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, Options, output};
 use maps::OsdMapFlags;
 use pg::StateBits;
+use serde_json::json;
 use std::time::Duration;
 use types::testing::{Probe, hits_of, take_hits};
 use types::{Errno, HObject, OsdId, SnapId};
@@ -136,6 +137,24 @@ fn without_a_good_copy_a_read_fails_and_all_else_goes_on() {
     c.wait_clean();
     // All copies are good again: what is damaged from now on is repaired.
     damage(&mut c, holders[0], 2, 9);
+    assert_reads(&mut c, &target, &content(2));
+}
+
+/// What fails is logged, too, and that has to wait: the disk is taken for full.
+#[test]
+fn a_write_that_fails_on_a_full_disk_is_answered() {
+    let mut c = with_pool(3, 1, 1);
+    let target = object(1, NAME);
+    assert_eq!(c.call(target.clone(), vec![write_full(&content(1))], true).result, 0);
+    damage(&mut c, 0, 1, 2);
+    let full = |fullness| json!({ "prefix": "injectfull", "type": fullness });
+    assert_eq!(tell(&mut c, 0, &full("full")).0, 0);
+    let tid =
+        c.on_client(|cl| cl.request(target.clone(), vec![write(2 * 4096 + 100, b"inside")], true));
+    c.pass(Duration::from_secs(3));
+    assert_eq!(tell(&mut c, 0, &full("none")).0, 0);
+    assert_eq!(c.wait_for(tid).result, -Errno::EIO.0);
+    assert_eq!(c.call(target.clone(), vec![write_full(&content(2))], true).result, 0);
     assert_reads(&mut c, &target, &content(2));
 }
 

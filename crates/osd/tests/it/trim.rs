@@ -3,6 +3,7 @@
 use crate::basic::{list, read, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, Options, output};
+use pg::StateBits;
 use std::time::Duration;
 use types::testing::{Probe, hits_of, take_hits};
 use types::{Errno, HObject, OsdId, PoolId, SnapId};
@@ -100,7 +101,12 @@ fn what_cannot_be_read_is_trimmed_later() {
     c.wait_clean();
     c.world.set_unreadable(node, true);
     c.on_mon(|m| m.remove_snap(1, SnapId(1)));
-    c.pass(Duration::from_secs(2));
+    let pgid = c.client.borrow().pg_of(&target(0));
+    let failed = |c: &Cluster| {
+        let mon = c.mon.borrow();
+        mon.stats.get(&pgid).is_some_and(|s| StateBits(s.state).has(StateBits::SNAPTRIM_ERROR))
+    };
+    c.run_until(PATIENCE, |c| failed(c));
     c.world.set_unreadable(node, false);
     let errors =
         crate::admin::ask(&mut c, primary as i32, "perf dump")["osd"]["read_errors"].clone();
@@ -108,6 +114,7 @@ fn what_cannot_be_read_is_trimmed_later() {
     c.run_until(Duration::from_secs(120), |c| {
         c.mon.borrow().map.removed_snaps_queue.get(&PoolId(1)).is_none_or(|q| q.is_empty())
     });
+    c.run_until(PATIENCE, |c| !failed(c));
 }
 
 /// A copy was away while snapshots were trimmed. Its index says no more of them than the others do: what another

@@ -89,13 +89,25 @@ pub(crate) struct BlockCache {
 }
 
 impl BlockCache {
-    /// From now on it takes so many bytes, at most.
+    /// From now on it is to take so many bytes, at most. Until [`BlockCache::give_back`] has made that so, nothing is
+    /// added.
     pub fn set_room(&mut self, bytes: usize) {
         self.room = bytes / CHUNK_BYTES;
-        while self.chunks.len() > self.room {
+    }
+
+    /// Gives back what it takes beyond its room, about so many bytes of it at most. Whether that was all.
+    pub fn give_back(&mut self, bytes: usize) -> bool {
+        let most = (bytes / CHUNK_BYTES).max(1);
+        for _ in 0..self.over().min(most) {
             self.drop_oldest();
             self.spare = BytesMut::new();
         }
+        self.over() == 0
+    }
+
+    /// Chunks for which there is no room any more.
+    fn over(&self) -> usize {
+        self.chunks.len().saturating_sub(self.room)
     }
 
     /// Memory taken, but for that of one chunk which waits to be used again.
@@ -138,7 +150,7 @@ impl BlockCache {
 
     /// Keeps verified blocks that stand one after the other from `place` on.
     pub fn put(&mut self, place: u64, crcs: &[u32], data: &[u8]) {
-        if self.room == 0 {
+        if self.room == 0 || self.over() > 0 {
             return;
         }
         let is_new = |all: &Self, at: usize| {
@@ -302,9 +314,12 @@ mod tests {
             assert!(has(&cache, n) && has(&cache, n));
         }
         cache.set_room(ROOM / 2 * CHUNK_BYTES);
+        assert!(!cache.give_back(CHUNK_BYTES) && cache.bytes() >= (ROOM - 1) * CHUNK_BYTES);
+        while !cache.give_back(CHUNK_BYTES) {}
         assert_eq!(cache.bytes(), ROOM / 2 * CHUNK_BYTES);
         assert_eq!((0..all).filter(|n| has(&cache, *n)).count(), all as usize / 2);
         cache.set_room(0);
+        while !cache.give_back(usize::MAX) {}
         assert_eq!((cache.bytes(), cache.entries.len()), (0, 0));
         put(&mut cache, 1);
         assert!(!has(&cache, 1));

@@ -149,6 +149,7 @@ impl Store {
             written: Need::default(),
         });
         self.rows.frozen = Some(frozen);
+        self.rows_limit = self.config.memtable_bytes / 2;
         self.checkpoint_wanted = false;
     }
 

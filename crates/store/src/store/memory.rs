@@ -55,7 +55,7 @@ pub struct Outside {
 }
 
 /// Memory that is given back in a turn, when there is to be less: about a millisecond's work.
-const STEP_BYTES: usize = 4 << 20;
+pub(super) const STEP_BYTES: usize = 4 << 20;
 
 /// What is left of a cache that gives its memory away: one part of so many.
 const KEPT_PART: usize = 16;
@@ -124,6 +124,8 @@ impl Store {
             return;
         }
         self.config.set_memory(wanted.max(now.saturating_sub(STEP_BYTES)));
+        // What changes take now goes with the next checkpoint. Writers do not wait for that.
+        self.rows_limit = self.rows_limit.max(self.config.memtable_bytes / 2);
         self.rows.pages.make_room(self.config.page_cache_bytes);
         self.shards.resize(self.config.shard_cache_bytes);
         self.share_memory();

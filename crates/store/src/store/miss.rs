@@ -47,6 +47,27 @@ pub(crate) enum Want {
     },
 }
 
+impl Want {
+    /// Whether what it stands for has these blocks, too.
+    fn has(&self, other: &Want) -> bool {
+        let within = |start: u64, len: usize, from: u64, all: usize| {
+            from <= start && start + len as u64 <= from + all as u64
+        };
+        match (self, other) {
+            (Want::Data { start: from, crcs: all, .. }, Want::Data { start, crcs, .. }) => {
+                within(*start, crcs.len(), *from, all.len())
+            }
+            (Want::Outlined { start: from, crcs: all, .. }, Want::Outlined { start, crcs, .. }) => {
+                within(*start, crcs.len(), *from, all.len())
+            }
+            (Want::Log { block: own, seq: at, .. }, Want::Log { block, seq, .. }) => {
+                (own, at) == (block, seq)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// What an operation needs that is not in memory. [`crate::Store::fetch`] gets it; then the
 /// operation is run again from its beginning.
 #[derive(Debug)]
@@ -150,8 +171,13 @@ impl WantList {
         !all.0.insert(ptr)
     }
 
+    /// Parts of an operation that follow one another may want parts of one block.
     fn merge(&mut self, other: WantList) {
-        other.into_iter().for_each(|want| self.push(want));
+        for want in other {
+            if !self.wants.last().is_some_and(|last| last.has(&want)) {
+                self.push(want);
+            }
+        }
     }
 }
 

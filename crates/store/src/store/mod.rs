@@ -206,6 +206,9 @@ pub struct Store {
     pressure: bool,
     /// There is work that waits for nothing but the next turn.
     work_left: bool,
+    /// Bytes of changes that are not in a checkpoint, as a rule at most: half of what there is for them. Less of it
+    /// counts from the next checkpoint on.
+    rows_limit: usize,
     life: Life,
     events: VecDeque<StoreEvent>,
     /// Memory for the next record of the log.
@@ -243,6 +246,7 @@ impl Store {
             blocks: BlockCache::default(),
             outside: Outside::default(),
             memory_wanted: parts.config.memory_bytes,
+            rows_limit: parts.config.memtable_bytes / 2,
             config: parts.config,
             wal: parts.wal,
             direct: DirectWrites::default(),

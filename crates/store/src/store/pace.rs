@@ -113,13 +113,12 @@ impl Store {
     /// Paces writers by the progress of the running checkpoint, so that they slow down instead of
     /// coming to a halt when the memtable is full.
     pub(super) fn may_add_rows(&mut self) -> bool {
-        let limit = self.config.memtable_bytes / 2;
-        let bytes = self.rows.active.bytes();
+        let (limit, bytes) = (self.rows_limit, self.rows.active.bytes());
         match self.running_checkpoint() {
             _ if bytes < limit / 4 => true,
             Some(checkpoint) => bytes < limit / 4 + checkpoint.progress(limit - limit / 4),
             None => {
-                if bytes >= limit {
+                if bytes >= self.config.memtable_bytes / 2 {
                     self.pressure = true;
                 }
                 bytes < limit + limit / 2

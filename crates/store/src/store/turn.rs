@@ -75,6 +75,7 @@ impl Store {
         self.give_credit();
         if self.outlines.bytes() > 0 || self.blocks.bytes() > 0 {
             self.share_memory();
+            self.work_left |= !self.blocks.give_back(super::memory::STEP_BYTES);
         }
         self.let_go();
         if self.mark_wanted {

@@ -141,6 +141,7 @@ fn blocks_give_way_to_the_owner() {
     let kept = |rig: &mut Rig| 120 * BLOCK - asked_for(rig, 0, 120);
     let mut say = |beyond: isize, buffers: usize| {
         rig.store.set_outside(Outside { beyond, buffers });
+        rig.end_turn();
         (kept(&mut rig), kept(&mut rig), rig.store.memory().blocks)
     };
     assert_eq!(say(1 << 20, 0).1, 120 * BLOCK);

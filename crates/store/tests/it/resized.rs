@@ -5,7 +5,7 @@ use crate::r#gen::{Flavour, Gen};
 use crate::rig::{Rig, Taken, assert_clean, assert_same, key};
 use fastrand::Rng;
 use store::model::Model;
-use store::{Config, MemoryUse, Transaction};
+use store::{Config, MemoryUse, Outside, Transaction};
 
 const MIB: usize = 1 << 20;
 
@@ -55,6 +55,60 @@ fn memory_goes_little_by_little_and_comes_again() {
     rig.end_turn();
     read_all(&mut rig);
     assert_eq!(read_all(&mut rig), 0);
+}
+
+/// Neither at once nor while what needs that much is still there.
+#[test]
+fn writers_are_not_held_for_memory_that_goes() {
+    const KIB: u64 = 1 << 10;
+    let config = Config { wal_bytes: 8 << 20, ..Config::for_memory(4 * MIB) };
+    let mut rig = Rig::new(2, &[64 << 20], &config);
+    // A checkpoint is made of some changes, and there are others already.
+    for n in 0.. {
+        if rig.store.memory().changes.bytes >= 832 * KIB {
+            break;
+        }
+        let mut txn = Transaction::new(0);
+        txn.touch(&key(1))
+            .omap_set(&key(1), vec![(format!("{n:09}").into(), vec![7; 1000].into())]);
+        while !matches!(rig.submit(&txn), Taken::Yes(_)) {
+            rig.turn();
+        }
+    }
+    while rig.store.holds_writers() {
+        rig.turn();
+    }
+    rig.store.set_memory(MIB);
+    rig.end_turn();
+    let mut held = 0;
+    while rig.turn() {
+        held += u32::from(rig.store.holds_writers());
+    }
+    assert_eq!(held, 0);
+    assert!(rig.store.memory().changes.bytes < 256 * KIB);
+}
+
+/// The owner wants blocks to leave much of their memory.
+#[test]
+fn blocks_go_little_by_little_too() {
+    let mut rig = Rig::new(3, &[64 << 20], &config());
+    for n in 0..20 {
+        let mut txn = Transaction::new(0);
+        txn.write(&key(n), 0, vec![n as u8; MIB].into());
+        rig.commit(&txn);
+    }
+    rig.sleep();
+    read_all(&mut rig);
+    let blocks = |rig: &Rig| rig.store.memory().blocks.bytes as usize;
+    let before = blocks(&rig);
+    assert!(before > 15 * MIB);
+    rig.store.set_outside(Outside { beyond: -(64 * MIB as isize), buffers: 0 });
+    assert_eq!(blocks(&rig), before);
+    while blocks(&rig) > 0 {
+        let before = blocks(&rig);
+        rig.end_turn();
+        assert!(before <= blocks(&rig) + 5 * MIB && blocks(&rig) < before, "{before}");
+    }
 }
 
 /// Whatever it has when, and whatever is under way.
