@@ -140,7 +140,7 @@ fn without_a_good_copy_a_read_fails_and_all_else_goes_on() {
     assert_reads(&mut c, &target, &content(2));
 }
 
-/// What fails is logged, too, and that has to wait: the disk is taken for full.
+/// What fails is logged, too, and that has to wait: the disk is taken for full by the time it has been read.
 #[test]
 fn a_write_that_fails_on_a_full_disk_is_answered() {
     let mut c = with_pool(3, 1, 1);
@@ -148,10 +148,14 @@ fn a_write_that_fails_on_a_full_disk_is_answered() {
     assert_eq!(c.call(target.clone(), vec![write_full(&content(1))], true).result, 0);
     damage(&mut c, 0, 1, 2);
     let full = |fullness| json!({ "prefix": "injectfull", "type": fullness });
+    c.world.set_slow_disks(c.osds[0], 200);
+    let ops = vec![write(2 * 4096 + 100, b"inside")];
+    let tid = c.on_client(|cl| cl.request(target.clone(), ops, true));
+    c.pass(Duration::from_millis(1));
     assert_eq!(tell(&mut c, 0, &full("full")).0, 0);
-    let tid =
-        c.on_client(|cl| cl.request(target.clone(), vec![write(2 * 4096 + 100, b"inside")], true));
-    c.pass(Duration::from_secs(3));
+    // (The mon has not heard of it yet: clients hold their writes then.)
+    c.pass(Duration::from_millis(30));
+    c.world.set_slow_disks(c.osds[0], 1);
     assert_eq!(tell(&mut c, 0, &full("none")).0, 0);
     assert_eq!(c.wait_for(tid).result, -Errno::EIO.0);
     assert_eq!(c.call(target.clone(), vec![write_full(&content(2))], true).result, 0);
