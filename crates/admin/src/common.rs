@@ -5,19 +5,29 @@ use crate::command::{Args, CommandTable, Def};
 use crate::perf::{self, Logger, Resets};
 use crate::settings::{OptionDef, OptionKind, SettingError, Settings, Source};
 use serde_json::{Value, json};
+use std::sync::LazyLock;
 use types::Errno;
 
-/// What we are, in the form that Ceph's tools take apart. The release is the one whose protocol we
-/// speak.
-pub const VERSION: &str = concat!("16.2.15-loligo-", env!("CARGO_PKG_VERSION"));
+/// What we are, in the form that Ceph's tools take apart: the release whose protocol we speak, and a build of it, as
+/// `git describe` names those between releases. The build's number is our own version, two digits for each part but
+/// the first (0.1.0: 100). Programs that compare versions know only numbers here.
+pub static VERSION: LazyLock<String> = LazyLock::new(|| {
+    let part = |text: &str| text.parse::<u32>().expect("a number");
+    let [major, minor, patch] = [
+        part(env!("CARGO_PKG_VERSION_MAJOR")),
+        part(env!("CARGO_PKG_VERSION_MINOR")),
+        part(env!("CARGO_PKG_VERSION_PATCH")),
+    ];
+    format!("16.2.15-{}-loligo", (major * 100 + minor) * 100 + patch)
+});
 /// The release whose protocol we speak.
 pub const RELEASE: &str = "pacific";
 /// There is no build id; tools want 40 hex digits here.
 const BUILD: &str = "0000000000000000000000000000000000000000";
 
-/// `ceph version 16.2.15-loligo-0.1.0 (0000..) pacific (stable)`
+/// `ceph version 16.2.15-100-loligo (0000..) pacific (stable)`
 pub fn version_line() -> String {
-    format!("ceph version {VERSION} ({BUILD}) {RELEASE} (stable)")
+    format!("ceph version {} ({BUILD}) {RELEASE} (stable)", *VERSION)
 }
 
 /// Whether [`Common::Assert`] is carried out (Ceph's option). Every daemon has it among its own.
@@ -133,7 +143,7 @@ impl Common {
         let var = args.text("var");
         Ok(match self {
             Common::Version => Answer::json(
-                json!({"version": VERSION, "release": RELEASE, "release_type": "stable"}),
+                json!({"version": *VERSION, "release": RELEASE, "release_type": "stable"}),
             ),
             Common::GitVersion => Answer::json(json!({"git_version": BUILD})),
             Common::Help => Answer::json(table.help()),

@@ -27,6 +27,18 @@ pub const LISTEN_AGAIN: Duration = Duration::from_secs(10);
 /// Connections at a time.
 pub const MAX_CONNECTIONS: usize = 64;
 
+/// Names that older programs, collectd among them, have for commands. Source: Ceph
+/// `common/ceph_context.cc: CephContext::CephContext`.
+const OLD_NAMES: [(&str, &str); 4] = [
+    ("1", "perf dump"),
+    ("perfcounters_dump", "perf dump"),
+    ("2", "perf schema"),
+    ("perfcounters_schema", "perf schema"),
+];
+/// Asks for the version of the socket's protocol. Source: Ceph `common/admin_socket.cc: VersionHook`.
+const PROTOCOL: &str = "0";
+const PROTOCOL_VERSION: &str = "2";
+
 /// A request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdminRequest {
@@ -49,13 +61,16 @@ impl AdminRequest {
             Map::from_iter([("prefix".to_owned(), Value::from(text))])
         };
         let word = |name| args.get(name).and_then(Value::as_str).map(str::to_owned);
-        let prefix = word("prefix").unwrap_or_default();
+        let mut prefix = word("prefix").unwrap_or_default();
         // Without a word the socket answers in JSON for people.
         let format = match Format::from_name(&word("format").unwrap_or_default()) {
             Format::Plain => Format::JsonPretty,
             format => format,
         };
-        args.entry("prefix").or_insert_with(|| prefix.as_str().into());
+        if let Some((_, today)) = OLD_NAMES.iter().find(|(old, _)| *old == prefix) {
+            prefix = (*today).to_owned();
+        }
+        args.insert("prefix".to_owned(), prefix.as_str().into());
         Ok(AdminRequest { prefix, format, args })
     }
 }
@@ -174,6 +189,9 @@ impl AdminServer {
             self.timers.cancel(timer);
         }
         match AdminRequest::parse(&c.read) {
+            Ok(request) if request.prefix == PROTOCOL => {
+                self.reply(conn, Ok(Answer::message(PROTOCOL_VERSION)), fx);
+            }
             Ok(request) => {
                 c.format = request.format;
                 out.push(AdminEvent::Request(conn, request));
@@ -299,6 +317,24 @@ mod tests {
         let mut rig = Rig::new();
         rig.send(b"{\"prefix\":\0");
         assert!(rig.out.is_empty() && rig.sent().starts_with(b"\0\0\0"));
+    }
+
+    /// As collectd asks: which protocol is spoken, then for the counters, and what they are.
+    #[test]
+    fn commands_by_their_old_names() {
+        let mut rig = Rig::new();
+        rig.send(b"{ \"prefix\": \"0\" }\n");
+        assert_eq!((rig.sent(), rig.out.len()), (b"\0\0\0\x012".to_vec(), 0));
+        let asked: [(&'static [u8], _); 2] = [
+            (b"{ \"prefix\": \"1\" }\n", "perf dump"),
+            (b"{ \"prefix\": \"2\" }\n", "perf schema"),
+        ];
+        for (old, today) in asked {
+            let mut rig = Rig::new();
+            rig.send(old);
+            let Some(AdminEvent::Request(_, request)) = rig.out.pop() else { panic!() };
+            assert_eq!((&*request.prefix, &request.args["prefix"]), (today, &json!(today)));
+        }
     }
 
     #[test]

@@ -239,7 +239,7 @@ impl Daemon {
         }
         let mut out = Vec::new();
         if let Some(host) = self.pgs.get_mut(&pgid) {
-            host.watches.remove(object, key, &mut out);
+            host.watches.end(object, key, &mut out);
         }
         self.send_watch_out(pgid, out, fx);
     }

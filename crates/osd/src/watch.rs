@@ -187,11 +187,14 @@ impl Watches {
         let Some(state) = self.objects.get(object) else { return };
         let is_stored = |k: &WatchKey| stored.iter().any(|w| (w.watcher, w.cookie) == *k);
         let gone: Vec<_> = state.watches.keys().copied().filter(|k| !is_stored(k)).collect();
-        for key in gone {
-            let watch = self.objects.get(object).and_then(|o| o.watches.get(&key));
-            out.extend(watch.and_then(|w| disconnect(w, key.1)));
-            self.remove(object, key, out);
-        }
+        gone.into_iter().for_each(|key| self.end(object, key, out));
+    }
+
+    /// A watch ended without its client's doing: that is told.
+    pub fn end(&mut self, object: &HObject, key: WatchKey, out: &mut Vec<WatchOut>) {
+        let watch = self.objects.get(object).and_then(|o| o.watches.get(&key));
+        out.extend(watch.and_then(|w| disconnect(w, key.1)));
+        self.remove(object, key, out);
     }
 
     /// Forgets all objects but those.
@@ -236,7 +239,7 @@ impl Watches {
         true
     }
 
-    /// A watch ended.
+    /// A watch ended, as its client knows.
     pub fn remove(&mut self, object: &HObject, key: WatchKey, out: &mut Vec<WatchOut>) {
         let Some(state) = self.objects.get_mut(object) else { return };
         state.watches.remove(&key);

@@ -81,7 +81,7 @@ fn note(
     say("entity_name", json!(entity));
     let kind = entity.split('.').next().unwrap_or_default();
     say("process_name", json!(format!("loligo-{kind}")));
-    say("ceph_version", json!(admin::common::VERSION));
+    say("ceph_version", json!(&*admin::common::VERSION));
     say("assert_msg", json!(cut(said, MAX_MESSAGE_BYTES)));
     say("assert_thread_name", json!(std::thread::current().name().unwrap_or_default()));
     if let Some(place) = place {

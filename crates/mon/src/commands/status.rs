@@ -370,7 +370,7 @@ fn report(c: &Cluster, call: &Call) -> Reply {
     let map = c.map();
     let value = json!({
         "cluster_fingerprint": c.state.fsid.to_string(),
-        "version": admin::common::VERSION,
+        "version": &*admin::common::VERSION,
         "commit": "",
         "timestamp": call.now.wall.to_string(),
         "tag": call.args.list("tags").join(" "),

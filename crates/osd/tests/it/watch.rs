@@ -186,6 +186,11 @@ fn time_in_which_a_pg_takes_no_requests_does_not_count() {
     assert_eq!(c.call(object(1, "a"), vec![watch(watch_op::PING)], false).result, 0);
     c.pass(31 * SECOND);
     assert_eq!(watchers(&mut c), 0);
+    // Who is heard of no more, and hears on, learns it (python3-rados calls back).
+    let client = c.client.borrow();
+    let mut told = client.other.iter().filter(|m| m.header.kind == MWatchNotify::TYPE);
+    let event = |m: &wire::msg::Message| m.decode::<MWatchNotify>().expect("an event").event;
+    assert!(told.any(|m| event(m) == WatchEvent::Disconnect));
 }
 
 /// The last moment: the other copies have not got yet by which its client stays.
