@@ -173,7 +173,7 @@ fn new_image(
         refresh_failures: (0, None),
         maintaining: false,
         can_stop: None,
-        flattened: None,
+        progress: (0, 0),
         removing: false,
         writes_running: 0,
         ios_running: 0,
