@@ -74,10 +74,8 @@ pub async fn flatten(desk: &Desk, slot: usize) -> Result<(), ClientError> {
         image.head.overlap = 0;
         image.head_changes += 1;
         image.refresh_needed = true;
+        image.left_parent = is_last.then_some(spec);
     });
-    if is_last {
-        remove_if_trashed(desk, &spec).await;
-    }
     Ok(())
 }
 
@@ -156,9 +154,10 @@ pub async fn detach(desk: &Desk, slot: usize, parent: &ParentSpec) -> Result<(),
 }
 
 /// A snapshot that was removed, but was kept for its clones, goes with the last of them: when that does not name it
-/// any more. So does an image that was moved to the trash until then.
+/// any more. So does an image that was moved to the trash until then. That may take hours, for which nobody else should
+/// have to wait, and is not given up halfway, as what is left could be restored.
 pub async fn remove_if_trashed(desk: &Desk, parent: &ParentSpec) {
-    match remove_trashed(desk, parent).await {
+    match remove_trashed(&desk.for_nobody(), parent).await {
         Err(error) if error.errno != Errno::ENOENT => {
             tracing::warn!(%error, "a removed snapshot stays though no clone needs it any more");
         }
@@ -185,10 +184,38 @@ async fn remove_trashed(desk: &Desk, parent: &ParentSpec) -> Result<(), ClientEr
 
 #[cfg(test)]
 mod tests {
+    use super::super::notice::Peer;
     use super::super::stage::Stage;
     use super::*;
+    use crate::outcome::Outcome;
 
     const OBJECTS: u64 = 40;
+
+    /// A large parent takes hours.
+    #[test]
+    fn a_parent_that_goes_with_its_last_clone_keeps_nobody_from_the_lock_and_goes_as_a_whole() {
+        let (mut stage, slot) = Stage::locked_clone(OBJECTS);
+        let (id, done) =
+            stage.request(|desk| async move { run(&desk, slot, Change::Flatten).await });
+        let looked = stage.until("rbd_header.2: rbd.snapshot_get");
+        stage.be_no_clone();
+        stage.has_snap(SnapKind::Trash("s".to_owned()), "formerly s", 0);
+        stage.hear(slot, Notice::RequestLock(Peer { gid: 4200, handle: 1 }));
+        let unlock = stage.until("rbd_header.1: lock.unlock");
+        stage.ok(unlock);
+        let before = stage.with(|s| s.works[&id].done);
+        stage.cancel(id);
+        stage.ok(looked);
+        let give_back = stage.until("DeleteSnap");
+        stage.answer(give_back, Outcome::PoolOp(Ok(None)));
+        let remove = stage.until("rbd_header.2: rbd.snapshot_remove");
+        stage.ok(remove);
+        let trash = stage.until("rbd_trash: rbd.trash_get");
+        assert_eq!(stage.with(|s| s.works[&id].done), before, "it is no part of the request");
+        stage.fail(trash, Errno::ENOENT);
+        stage.serve();
+        done.take().unwrap().unwrap();
+    }
 
     /// Else one that is cut short each time would never end.
     #[test]

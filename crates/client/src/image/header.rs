@@ -174,6 +174,7 @@ fn new_image(
         maintaining: false,
         can_stop: None,
         progress: (0, 0),
+        left_parent: None,
         removing: false,
         writes_running: 0,
         ios_running: 0,

@@ -84,7 +84,12 @@ pub async fn run_here(desk: &Desk, slot: usize, change: Change) -> Result<(), Cl
         });
         do_it(desk, slot, change).await
     };
-    under_lock(desk, slot, done).await
+    let result = under_lock(desk, slot, done).await;
+    // Whoever wants the lock has it meanwhile.
+    if let Some(parent) = desk.with(|s| s.image_mut(slot).left_parent.take()) {
+        flatten::remove_if_trashed(desk, &parent).await;
+    }
+    result
 }
 
 /// Says how far what changes the image is: steps that are done, of so many; and whether it goes on.

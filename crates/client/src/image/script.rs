@@ -126,6 +126,12 @@ impl Desk {
         Desk { full_try: self.full_try || yes, ..self.clone() }
     }
 
+    /// The same for what is done whether or not the request's owner still wants it, and is no part of its progress.
+    #[must_use]
+    pub fn for_nobody(&self) -> Self {
+        Desk { request: None, ..self.clone() }
+    }
+
     pub fn is_full_try(&self) -> bool {
         self.full_try
     }

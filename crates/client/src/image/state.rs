@@ -144,6 +144,8 @@ pub struct Image {
     pub can_stop: Option<Mono>,
     /// How far that is: steps that are done, of so many.
     pub progress: (u64, u64),
+    /// It does not name this parent any more, which may go without it.
+    pub left_parent: Option<ParentSpec>,
     /// It is being removed: nobody else gets the lock any more.
     pub removing: bool,
     /// Requests begun and not ended: those that write, and all.
