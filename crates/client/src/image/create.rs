@@ -67,47 +67,61 @@ pub async fn create(desk: &Desk, spec: &CreateImage) -> Result<String, ClientErr
     let object = |name: String| Object::new(spec.pool, name).in_namespace(spec.nspace.clone());
     let id = desk.with(|s| format!("{:x}{:08x}", s.gid, s.rng.u32(..)));
     let id_object = object(format!("rbd_id.{}", spec.name));
+    let taken = || {
+        let what = format!("creating image {}", spec.name);
+        ClientError::new(Errno::EEXIST, what, "there is one of that name")
+    };
     for there in [object(format!("{}.rbd", spec.name)), id_object.clone()] {
         match desk.op(ObjectOp::new(there).stat()).await {
-            Ok(_) => {
-                let what = format!("creating image {}", spec.name);
-                return Err(ClientError::new(Errno::EEXIST, what, "there is one of that name"));
-            }
+            Ok(_) => return Err(taken()),
             Err(e) if e.errno == Errno::ENOENT => {}
             Err(e) => return Err(e),
         }
     }
-    let directory = object("rbd_directory".to_owned());
-    let mut add = ObjectOp::new(directory.clone());
-    if !spec.nspace.is_empty() {
-        // The namespace must be there.
-        add = add.call("rbd", "dir_state_assert", denc::encode(&0u8));
-    }
-    let add = add.call("rbd", "dir_add_image", denc::encode(&(&spec.name, &id))).as_write();
-    desk.op(add).await?;
-    let made = create_objects(desk, spec, &id, features, &layout, id_object.clone()).await;
+    // Of all that want the name, whoever makes this has it.
+    let named = ObjectOp::new(id_object).create(true).call("rbd", "set_id", denc::encode(&id));
+    let made = match desk.op(named.as_write()).await {
+        Ok(_) => create_objects(desk, spec, &id, features, &layout).await,
+        Err(e) if e.errno == Errno::EEXIST => return Err(taken()),
+        Err(e) => Err(e),
+    };
     if made.is_err() {
-        let header = object(header_name(&id));
-        let map = object(map_name(&id, SnapId::HEAD));
-        for left in [map, header, id_object] {
-            let _ = desk.op(ObjectOp::new(left).remove()).await;
-        }
-        let _ = desk.op(call(directory, "dir_remove_image", (&spec.name, &id))).await;
+        undo(desk, spec, &id).await;
     }
     made.map(|()| id)
 }
 
+/// Removes what was made of an image, or may have been, and nothing of others.
+async fn undo(desk: &Desk, spec: &CreateImage, id: &str) {
+    let object = |name: String| Object::new(spec.pool, name).in_namespace(spec.nspace.clone());
+    for left in [map_name(id, SnapId::HEAD), header_name(id)] {
+        let _ = desk.op(ObjectOp::new(object(left)).remove()).await;
+    }
+    let directory = object("rbd_directory".to_owned());
+    let _ = desk.op(call(directory, "dir_remove_image", (&spec.name, id))).await;
+    let id_object = object(format!("rbd_id.{}", spec.name));
+    let named = desk.op(ObjectOp::new(id_object.clone()).call("rbd", "get_id", "")).await;
+    if named.and_then(|reply| reply.get::<String>(0)).is_ok_and(|named| named == id) {
+        let _ = desk.op(ObjectOp::new(id_object).remove()).await;
+    }
+}
+
+/// Makes all but what says which id the name has.
 async fn create_objects(
     desk: &Desk,
     spec: &CreateImage,
     id: &str,
     features: u64,
     layout: &Layout,
-    id_object: Object,
 ) -> Result<(), ClientError> {
     let object = |name: String| Object::new(spec.pool, name).in_namespace(spec.nspace.clone());
-    let named = ObjectOp::new(id_object).create(true).call("rbd", "set_id", denc::encode(id));
-    desk.op(named.as_write()).await?;
+    let mut add = ObjectOp::new(object("rbd_directory".to_owned()));
+    if !spec.nspace.is_empty() {
+        // The namespace must be there.
+        add = add.call("rbd", "dir_state_assert", denc::encode(&0u8));
+    }
+    let add = add.call("rbd", "dir_add_image", denc::encode(&(&spec.name, id)));
+    desk.op(add.as_write()).await?;
     let (prefix, data_pool) = match spec.data_pool {
         Some(pool) => (format!("rbd_data.{}.{id}", spec.pool.0), pool.0),
         None => (format!("rbd_data.{id}"), -1),
@@ -246,6 +260,55 @@ mod tests {
     use super::super::stage::Stage;
     use super::*;
     use types::PoolId;
+
+    /// Another client makes one of the same name, and was faster; or it is not known whose the name is.
+    #[test]
+    fn a_name_that_another_image_has_stays_its() {
+        for is_known in [true, false] {
+            let mut stage = Stage::new();
+            let spec = CreateImage::new(PoolId(1), "x", 4 << 22);
+            let made = stage.script(|desk| async move { create(&desk, &spec).await });
+            for old in ["x.rbd: ", "rbd_id.x: "] {
+                let looked = stage.take(old);
+                stage.fail(looked, Errno::ENOENT);
+            }
+            let named = stage.until("rbd_id.x: CREATE+rbd.set_id");
+            match is_known {
+                true => stage.fail(named, Errno::EEXIST),
+                false => stage.give_up(named, Errno::ETIMEDOUT),
+            }
+            while let Some(asked) = stage.asked.pop_front() {
+                assert!(!asked.text.starts_with("rbd_id.x: DELETE"), "{asked:?}");
+                stage.ok(asked);
+            }
+            let errno = if is_known { Errno::EEXIST } else { Errno::ETIMEDOUT };
+            assert_eq!(made.take().unwrap().unwrap_err().errno, errno);
+        }
+    }
+
+    /// The name is its own, and free again afterwards.
+    #[test]
+    fn of_an_image_that_cannot_be_made_nothing_is_left() {
+        let mut stage = Stage::new();
+        let spec = CreateImage::new(PoolId(1), "x", 4 << 22);
+        let made = stage.script(|desk| async move { create(&desk, &spec).await });
+        for old in ["x.rbd: ", "rbd_id.x: "] {
+            let looked = stage.take(old);
+            stage.fail(looked, Errno::ENOENT);
+        }
+        let header = stage.until("CREATE+rbd.create");
+        let id = header.text.trim_start_matches("rbd_header.").split(':').next().unwrap();
+        stage.answers.push(("rbd.get_id", denc::encode(id)));
+        stage.fail(header, Errno::ENOSPC);
+        let mut left =
+            vec!["rbd_object_map.", "rbd_header.", "rbd_directory: ", "rbd_id.x: DELETE"];
+        while let Some(asked) = stage.asked.pop_front() {
+            left.retain(|part| !asked.text.starts_with(part));
+            stage.ok(asked);
+        }
+        assert_eq!(left, Vec::<&str>::new());
+        assert_eq!(made.take().unwrap().unwrap_err().errno, Errno::ENOSPC);
+    }
 
     #[test]
     fn a_snapshot_that_is_not_protected_any_more_gets_no_clone_of_format_1() {

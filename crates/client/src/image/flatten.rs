@@ -4,7 +4,7 @@
 use super::format::{ChildSpec, ParentSpec, SnapInfo, SnapKind, feature, header_name};
 use super::header::{At, close, open};
 use super::lock::NOTIFY_S;
-use super::maintain::{Change, run};
+use super::maintain::{Change, goes_on, run};
 use super::notice::Notice;
 use super::script::{Desk, unless_missing};
 use super::snapshot::AT_A_TIME;
@@ -14,10 +14,38 @@ use crate::error::ClientError;
 use crate::op::{Object, ObjectOp};
 use crate::reply::OpReply;
 use std::cell::Cell;
+use std::collections::VecDeque;
 use types::{Errno, SnapId};
 
 /// Objects that are copied at a time have no more bytes together, unless it is one.
 const MAX_COPIED_BYTES: u64 = 64 << 20;
+/// Images of which is remembered how far they were flattened; others begin anew.
+const MAX_FLATTENED: usize = 256;
+
+/// How many objects images have taken over from their parents, by their headers: tried again, they go on behind
+/// them. What was taken over stays: an object that hides the parent's is not removed by anybody, nor is it missing in
+/// older snapshots.
+#[derive(Default)]
+pub struct Flattened(VecDeque<(Object, ParentSpec, u64)>);
+
+impl Flattened {
+    fn objects(&self, header: &Object, parent: &ParentSpec) -> u64 {
+        let known = self.0.iter().find(|(of, from, _)| of == header && from == parent);
+        known.map_or(0, |(_, _, objects)| *objects)
+    }
+
+    fn note(&mut self, header: Object, parent: ParentSpec, objects: u64) {
+        self.forget(&header);
+        if self.0.len() >= MAX_FLATTENED {
+            self.0.pop_front();
+        }
+        self.0.push_back((header, parent, objects));
+    }
+
+    fn forget(&mut self, header: &Object) {
+        self.0.retain(|(of, ..)| of != header);
+    }
+}
 
 /// Takes everything over that the parent has, then forgets the parent.
 pub async fn flatten(desk: &Desk, slot: usize) -> Result<(), ClientError> {
@@ -39,25 +67,23 @@ pub async fn flatten(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     }
     let op = ObjectOp::new(header).call("rbd", "parent_detach", "").as_write();
     unless_missing(desk.op(op).await)?;
-    // The parent is closed by the refresh that follows.
     desk.with(|s| {
+        s.flattened.forget(&s.image(slot).header());
+        // The parent is closed by the refresh that follows.
         let image = s.image_mut(slot);
         image.head.overlap = 0;
         image.head_changes += 1;
         image.refresh_needed = true;
+        image.left_parent = is_last.then_some(spec);
     });
-    if is_last {
-        remove_if_trashed(desk, &spec).await;
-    }
     Ok(())
 }
 
-/// Takes everything over that the parent has, from where it was stopped the last time: an object that hides the
-/// parent's is not removed by anybody, nor is it missing in older snapshots.
+/// Takes everything over that the parent has, from where it was stopped the last time.
 async fn copy_objects(desk: &Desk, slot: usize, spec: &ParentSpec) -> Result<(), ClientError> {
     let (objects, object_bytes, before) = desk.with(|s| {
         let image = s.image(slot);
-        let before = image.flattened.as_ref().filter(|(of, _)| of == spec).map_or(0, |(_, n)| *n);
+        let before = s.flattened.objects(&image.header(), spec);
         let layout = &image.layout;
         (layout.objects(image.head.overlap), layout.object_bytes(), before)
     });
@@ -72,11 +98,10 @@ async fn copy_objects(desk: &Desk, slot: usize, spec: &ParentSpec) -> Result<(),
         if done.get() == object {
             done.set(object + 1);
         }
-        desk.progress(done.get(), objects)?;
-        desk.with(|s| s.goes_on(slot))
+        goes_on(desk, slot, done.get(), objects)
     };
     let copied = desk.all_of(at_a_time, tickets, judge).await;
-    desk.with(|s| s.image_mut(slot).flattened = Some((spec.clone(), done.get())));
+    desk.with(|s| s.flattened.note(s.image(slot).header(), spec.clone(), done.get()));
     copied
 }
 
@@ -129,9 +154,10 @@ pub async fn detach(desk: &Desk, slot: usize, parent: &ParentSpec) -> Result<(),
 }
 
 /// A snapshot that was removed, but was kept for its clones, goes with the last of them: when that does not name it
-/// any more. So does an image that was moved to the trash until then.
+/// any more. So does an image that was moved to the trash until then. That may take hours, for which nobody else should
+/// have to wait, and is not given up halfway, as what is left could be restored.
 pub async fn remove_if_trashed(desk: &Desk, parent: &ParentSpec) {
-    match remove_trashed(desk, parent).await {
+    match remove_trashed(&desk.for_nobody(), parent).await {
         Err(error) if error.errno != Errno::ENOENT => {
             tracing::warn!(%error, "a removed snapshot stays though no clone needs it any more");
         }
@@ -154,4 +180,65 @@ async fn remove_trashed(desk: &Desk, parent: &ParentSpec) -> Result<(), ClientEr
     close(desk, slot).await;
     removed?;
     Box::pin(trash::remove_parent(desk, parent)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::notice::Peer;
+    use super::super::stage::Stage;
+    use super::*;
+    use crate::outcome::Outcome;
+
+    const OBJECTS: u64 = 40;
+
+    /// A large parent takes hours.
+    #[test]
+    fn a_parent_that_goes_with_its_last_clone_keeps_nobody_from_the_lock_and_goes_as_a_whole() {
+        let (mut stage, slot) = Stage::locked_clone(OBJECTS);
+        let (id, done) =
+            stage.request(|desk| async move { run(&desk, slot, Change::Flatten).await });
+        let looked = stage.until("rbd_header.2: rbd.snapshot_get");
+        stage.be_no_clone();
+        stage.has_snap(SnapKind::Trash("s".to_owned()), "formerly s", 0);
+        stage.hear(slot, Notice::RequestLock(Peer { gid: 4200, handle: 1 }));
+        let unlock = stage.until("rbd_header.1: lock.unlock");
+        stage.ok(unlock);
+        let before = stage.with(|s| s.works[&id].done);
+        stage.cancel(id);
+        stage.ok(looked);
+        let give_back = stage.until("DeleteSnap");
+        stage.answer(give_back, Outcome::PoolOp(Ok(None)));
+        let remove = stage.until("rbd_header.2: rbd.snapshot_remove");
+        stage.ok(remove);
+        let trash = stage.until("rbd_trash: rbd.trash_get");
+        assert_eq!(stage.with(|s| s.works[&id].done), before, "it is no part of the request");
+        stage.fail(trash, Errno::ENOENT);
+        stage.serve();
+        done.take().unwrap().unwrap();
+    }
+
+    /// Else one that is cut short each time would never end.
+    #[test]
+    fn an_image_that_is_opened_again_is_flattened_from_where_it_was() {
+        let (mut stage, slot) = Stage::locked_clone(OBJECTS);
+        let (id, done) =
+            stage.request(|desk| async move { run(&desk, slot, Change::Flatten).await });
+        while stage.with(|s| s.works[&id].done) < 5 {
+            let asked = stage.asked.pop_front().expect("it is not done");
+            stage.ok(asked);
+        }
+        stage.cancel(id);
+        stage.serve();
+        assert_eq!(done.take().unwrap().unwrap_err().errno, Errno::ECANCELED);
+        let closed = stage.script(|desk| async move { close(&desk, slot).await });
+        stage.serve();
+        closed.take().unwrap();
+        stage.be_no_clone();
+        let slot = stage.locked();
+        stage.be_clone(slot);
+        stage.script(|desk| async move { run(&desk, slot, Change::Flatten).await });
+        let first = stage.until("data.").text;
+        let object = first.split(['.', ':']).nth(1).expect("a number");
+        assert!(u64::from_str_radix(object, 16).unwrap() >= 5, "{first}");
+    }
 }

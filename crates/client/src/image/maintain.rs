@@ -10,7 +10,7 @@ use super::{flatten, resize, snapshot};
 use crate::error::ClientError;
 
 use std::future::Future;
-use types::{Errno, SnapId};
+use types::{Errno, Mono, SnapId};
 
 /// Something to be done with an image as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +42,6 @@ pub enum Change {
 /// to go on (`Operations.cc:C_InvokeAsyncRequest`).
 pub async fn run(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientError> {
     let mut forgiven = None;
-    let began = desk.with(|s| s.now.mono);
     loop {
         if let Some(wish) = wishes::wish_of(&change) {
             match wishes::ask_holder(desk, slot, wish).await {
@@ -53,7 +52,6 @@ pub async fn run(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientE
         }
         match run_here(desk, slot, change.clone()).await {
             Err(error) if has_stopped(&error) => {
-                desk.wait_on(slot, began)?;
                 // Time for the peer to take the lock; whoever has it then may do the rest.
                 desk.sleep(RETRY).await;
                 forgiven = wishes::error_when_done(&change);
@@ -81,11 +79,29 @@ pub async fn run_here(desk: &Desk, slot: usize, change: Change) -> Result<(), Cl
         let can_stop = matches!(change, Change::Flatten | Change::Resize { .. });
         desk.with(|s| {
             let from = s.now.mono.after(MIN_TURN);
-            s.image_mut(slot).can_stop = can_stop.then_some(from);
+            let image = s.image_mut(slot);
+            (image.can_stop, image.progress) = (can_stop.then_some(from), (0, 0));
         });
         do_it(desk, slot, change).await
     };
-    under_lock(desk, slot, done).await
+    let result = under_lock(desk, slot, done).await;
+    // Whoever wants the lock has it meanwhile.
+    if let Some(parent) = desk.with(|s| s.image_mut(slot).left_parent.take()) {
+        flatten::remove_if_trashed(desk, &parent).await;
+    }
+    result
+}
+
+/// Says how far what changes the image is: steps that are done, of so many; and whether it goes on.
+///
+/// # Errors
+/// ECANCELED when nobody wants it any more, and those of [`Shared::goes_on`].
+pub fn goes_on(desk: &Desk, slot: usize, done: u64, steps: u64) -> Result<(), ClientError> {
+    desk.progress(done, steps)?;
+    desk.with(|s| {
+        s.image_mut(slot).progress = (done, steps);
+        s.goes_on(slot)
+    })
 }
 
 async fn do_it(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientError> {
@@ -145,6 +161,8 @@ pub async fn lock(desk: &Desk, slot: usize) -> Result<(), ClientError> {
 /// What is to be done next to hold an image.
 enum Step {
     Held,
+    /// Something else of ours changes the image.
+    WaitForUs,
     WaitForLock,
     Failed(ClientError),
 }
@@ -164,15 +182,19 @@ async fn hold(desk: &Desk, slot: usize) -> Result<(), ClientError> {
 }
 
 async fn wait_to_hold(desk: &Desk, slot: usize) -> Result<(), ClientError> {
-    let (failures, began) = desk.with(|s| (s.image(slot).refresh_failures.0, s.now.mono));
+    let (failures, mut since) = desk.with(|s| (s.image(slot).refresh_failures.0, s.now.mono));
     loop {
-        let step = desk.until_wanted(slot, began, move |s| next_step(s, slot, failures)).await?;
-        match step {
+        let step = move |s: &mut Shared| next_step(s, slot, failures);
+        match desk.until_wanted(slot, Some(since), step).await? {
             Step::Held => return Ok(()),
             Step::Failed(error) => return Err(error),
+            Step::WaitForUs => {
+                since = desk.until_wanted(slot, None, move |s| s.is_left_alone(slot)).await?;
+                continue;
+            }
             Step::WaitForLock => {}
         }
-        let failed = desk.until_wanted(slot, began, move |s| {
+        let failed = desk.until_wanted(slot, Some(since), move |s| {
             let image = s.image_mut(slot);
             match image.lock {
                 LockState::Acquiring => None,
@@ -186,13 +208,24 @@ async fn wait_to_hold(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     }
 }
 
+impl Shared {
+    /// The time when nothing of ours changes the image as a whole (any more).
+    pub fn is_left_alone(&self, slot: usize) -> Option<Mono> {
+        let image = self.image(slot);
+        (!image.maintaining || image.dead.is_some()).then_some(self.now.mono)
+    }
+}
+
 /// `failures`: so often the header could not be read before.
 fn next_step(s: &mut Shared, slot: usize, failures: u64) -> Option<Step> {
     let image = s.image_mut(slot);
     if let Some(dead) = &image.dead {
         return Some(Step::Failed(dead.clone()));
     }
-    if image.maintaining || image.refreshing {
+    if image.maintaining {
+        return Some(Step::WaitForUs);
+    }
+    if image.refreshing {
         return None;
     }
     if image.refresh_needed {
@@ -245,7 +278,6 @@ mod tests {
     use super::super::feature;
     use super::super::io::Kind;
     use super::super::notice::{AsyncId, Peer, Wish};
-    use super::super::object_map::State;
     use super::super::snapshot::AT_A_TIME;
     use super::super::stage::Stage;
     use super::*;
@@ -271,37 +303,16 @@ mod tests {
 
     const OBJECTS: u64 = 40;
 
-    /// A clone that shows all of its parent, and whose lock we hold.
-    fn clone() -> (Stage, usize) {
-        let mut stage = Stage::new();
-        stage.header.size = OBJECTS << super::super::stage::ORDER;
-        stage.map = vec![State::Nonexistent; OBJECTS as usize];
-        let slot = stage.locked();
-        stage.be_clone(slot);
-        (stage, slot)
-    }
-
-    /// A peer says something to us.
-    fn hear(stage: &mut Stage, slot: usize, notice: Notice) {
-        stage.with(|s| {
-            let watch = s.image(slot).watch.expect("it is watched");
-            let (notify_id, notifier) = (1, 4200);
-            let payload = notice.encode();
-            s.on_watch(slot, watch, Outcome::Notified { notify_id, notifier, payload });
-        });
-        stage.run();
-    }
-
     /// Whoever writes has the lock at once, and does the rest.
     #[test]
     fn a_flatten_stops_where_the_lock_is_wanted_and_the_next_holder_goes_on() {
-        let (mut stage, slot) = clone();
+        let (mut stage, slot) = Stage::locked_clone(OBJECTS);
         let (id, done) =
             stage.request(|desk| async move { run(&desk, slot, Change::Flatten).await });
         // The header first.
         let read = stage.take("rbd.parent_get");
         stage.ok(read);
-        hear(&mut stage, slot, Notice::RequestLock(Peer { gid: 4200, handle: 1 }));
+        stage.hear(slot, Notice::RequestLock(Peer { gid: 4200, handle: 1 }));
         for _ in 0..5 {
             let asked = stage.asked.pop_front().expect("an object");
             stage.ok(asked);
@@ -324,7 +335,7 @@ mod tests {
             let wish = stage.with(|s| *s.image(slot).asked.keys().next().expect("a wish"));
             assert_ne!(before.replace(wish), Some(wish), "it is another request");
             stage.answer_notify(ask, 0);
-            hear(&mut stage, slot, Notice::AsyncComplete { id: wish, result });
+            stage.hear(slot, Notice::AsyncComplete { id: wish, result });
             stage.pass(RETRY);
             stage.serve_but("notify");
             assert_eq!(done.borrow().is_some(), is_over);
@@ -336,9 +347,9 @@ mod tests {
     const ANSWER: Duration = Duration::from_millis(100);
 
     /// Flattens what krbd writes to: that does nothing for others, gives the lock away when it is asked for it, and
-    /// asks for it again at once. How it ends.
-    fn flatten_beside_krbd(patience: Option<Duration>) -> Result<(), ClientError> {
-        let (mut stage, slot) = clone();
+    /// asks for it again at once.
+    fn flatten_beside_krbd(patience: Option<Duration>) {
+        let (mut stage, slot) = Stage::locked_clone(OBJECTS);
         stage.told.clear();
         stage.with(|s| s.config.patience = patience);
         let krbd = Peer { gid: 4200, handle: 1 };
@@ -350,7 +361,7 @@ mod tests {
             if stage.with(has_it) {
                 turns += 1;
                 assert!(turns < OBJECTS, "it does not come to an end");
-                hear(&mut stage, slot, Notice::RequestLock(krbd));
+                stage.hear(slot, Notice::RequestLock(krbd));
             }
             let Some(asked) = stage.asked.pop_front() else {
                 stage.pass(RETRY);
@@ -367,7 +378,7 @@ mod tests {
                     Notice::RequestLock(_) => {
                         stage.unlock_by_another();
                         stage.answer_notify(asked, 0);
-                        hear(&mut stage, slot, Notice::ReleasedLock(krbd));
+                        stage.hear(slot, Notice::ReleasedLock(krbd));
                     }
                     _ => stage.ok(asked),
                 }
@@ -375,29 +386,50 @@ mod tests {
             stage.pass(ANSWER);
         }
         assert!(turns > 1);
-        done.take().unwrap()
+        done.take().unwrap().unwrap();
     }
 
+    /// Each time it comes further: that is what patience is for.
     #[test]
     fn a_flatten_ends_though_its_lock_is_wanted_back_at_once_each_time() {
-        flatten_beside_krbd(None).unwrap();
+        for patience in [None, Some(3 * MIN_TURN)] {
+            flatten_beside_krbd(patience);
+        }
     }
 
-    /// Others wait, too.
+    /// A snapshot is made every hour, say, and it takes days.
     #[test]
-    fn who_loses_the_lock_again_and_again_gives_up_when_patience_is_over() {
-        let error = flatten_beside_krbd(Some(3 * MIN_TURN)).unwrap_err();
-        assert_eq!(error.errno, Errno::EBUSY, "{error}");
+    fn what_has_run_for_longer_than_patience_lasts_gives_its_lock_away_and_goes_on() {
+        let (mut stage, slot) = Stage::locked_clone(OBJECTS);
+        let patience = Duration::from_secs(3);
+        stage.with(|s| s.config.patience = Some(patience));
+        let done = stage.script(|desk| async move { run(&desk, slot, Change::Flatten).await });
+        let read = stage.take("rbd.parent_get");
+        stage.ok(read);
+        for _ in 0..10 {
+            stage.pass(MIN_TURN);
+            let asked = stage.asked.pop_front().expect("an object");
+            stage.ok(asked);
+        }
+        stage.hear(slot, Notice::RequestLock(Peer { gid: 4200, handle: 1 }));
+        let unlock = stage.until("rbd_header.1: lock.unlock");
+        stage.ok(unlock);
+        stage.serve();
+        assert!(done.borrow().is_none(), "{:?}", done.take());
+        // Who had it has gone.
+        stage.pass(RETRY);
+        stage.serve();
+        done.take().unwrap().unwrap();
     }
 
     /// Somebody had us flatten the image, and somebody else wants to write to it.
     #[test]
     fn who_asked_for_what_stopped_is_told_to_ask_again() {
-        let (mut stage, slot) = clone();
+        let (mut stage, slot) = Stage::locked_clone(OBJECTS);
         let peer = Peer { gid: 4201, handle: 1 };
         let id = AsyncId { peer, request: 7 };
-        hear(&mut stage, slot, Notice::Wish(id, Wish::Flatten));
-        hear(&mut stage, slot, Notice::RequestLock(Peer { gid: 4200, handle: 1 }));
+        stage.hear(slot, Notice::Wish(id, Wish::Flatten));
+        stage.hear(slot, Notice::RequestLock(Peer { gid: 4200, handle: 1 }));
         stage.pass(MIN_TURN);
         stage.serve();
         assert_eq!(stage.with(|s| s.image(slot).lock), LockState::Unlocked);
@@ -409,14 +441,14 @@ mod tests {
     /// What it has removed is gone, the size is as before.
     #[test]
     fn a_resize_stops_where_the_lock_is_wanted() {
-        let (mut stage, slot) = clone();
+        let (mut stage, slot) = Stage::locked_clone(OBJECTS);
         stage.with(|s| s.image_mut(slot).map = None);
         let change = Change::Resize { size: 0, allow_shrink: true };
         stage.script(|desk| async move { run(&desk, slot, change).await });
         let read = stage.take("rbd.parent_get");
         stage.ok(read);
         assert!(stage.is_asked("DELETE"));
-        hear(&mut stage, slot, Notice::RequestLock(Peer { gid: 4200, handle: 1 }));
+        stage.hear(slot, Notice::RequestLock(Peer { gid: 4200, handle: 1 }));
         stage.pass(MIN_TURN);
         while let Some(asked) = stage.asked.pop_front() {
             assert!(!asked.text.contains("set_size"), "{asked:?}");

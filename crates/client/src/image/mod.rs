@@ -210,8 +210,8 @@ pub struct ImagesConfig {
     pub max_ops: usize,
     /// Bytes of those requests, written or asked for.
     pub max_bytes: usize,
-    /// A change of an image fails with EBUSY when others have kept its lock from it for so long, as they hold it or
-    /// take it again and again. `None`: it waits.
+    /// A change of an image fails with EBUSY when others keep its lock from it for so long at a time, and do nothing
+    /// for it meanwhile. While it has the lock it takes as long as it does. `None`: it waits.
     pub patience: Option<Duration>,
 }
 

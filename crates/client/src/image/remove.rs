@@ -19,12 +19,17 @@ pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
     let wanted = OpenImage { snap: None, read_only: false, ..spec.clone() };
     let opened = Box::pin(open(desk, wanted, At::Alone, 0)).await;
     let object = |name: String| Object::new(spec.pool, name).in_namespace(spec.nspace.clone());
-    let (id, name, parent) = match opened {
+    let (id, name) = match opened {
         Ok(slot) => {
             let names = desk.with(|s| (s.image(slot).id.clone(), s.image(slot).name.clone()));
             let removed = remove_open(desk, slot).await;
+            let parent = desk.with(|s| s.image_mut(slot).left_parent.take());
             close(desk, slot).await;
-            (names.0, names.1, removed?)
+            if let Some(parent) = parent {
+                super::flatten::remove_if_trashed(desk, &parent).await;
+            }
+            removed?;
+            names
         }
         // What an earlier removal left.
         Err(error) if error.errno == Errno::ENOENT => {
@@ -33,13 +38,10 @@ pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
             for left in [map_name(&id, SnapId::HEAD), header_name(&id)] {
                 remove_object(desk, object(left)).await?;
             }
-            (id, name, None)
+            (id, name)
         }
         Err(error) => return Err(error),
     };
-    if let Some(parent) = parent {
-        super::flatten::remove_if_trashed(desk, &parent).await;
-    }
     if name.is_empty() {
         return Ok(());
     }
@@ -50,8 +52,8 @@ pub async fn remove(desk: &Desk, spec: OpenImage) -> Result<(), ClientError> {
 }
 
 /// Removes an open image but for its names, under its lock: who opens it meanwhile writes nothing, which would stay
-/// for ever. What it was a clone of.
-async fn remove_open(desk: &Desk, slot: usize) -> Result<Option<ParentSpec>, ClientError> {
+/// for ever.
+async fn remove_open(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     // Whoever uses it is not even asked for the lock.
     refuse_watched(desk, slot).await?;
     let removed = async {
@@ -63,7 +65,7 @@ async fn remove_open(desk: &Desk, slot: usize) -> Result<Option<ParentSpec>, Cli
     under_lock(desk, slot, removed).await
 }
 
-async fn remove_locked(desk: &Desk, slot: usize) -> Result<Option<ParentSpec>, ClientError> {
+async fn remove_locked(desk: &Desk, slot: usize) -> Result<(), ClientError> {
     let parent = empty(desk, slot).await?;
     let (pool, nspace, id) = desk.with(|s| {
         let image = s.image(slot);
@@ -83,10 +85,14 @@ async fn remove_locked(desk: &Desk, slot: usize) -> Result<Option<ParentSpec>, C
         gone = remove_object(desk, header).await;
     }
     desk.with(|s| match gone {
-        Ok(()) => s.image_mut(slot).cookie.clear(),
+        Ok(()) => {
+            let image = s.image_mut(slot);
+            image.cookie.clear();
+            image.left_parent = parent.or(image.left_parent.take());
+        }
         Err(_) => s.want_no_lock(slot),
     });
-    gone.map(|()| parent)
+    gone
 }
 
 /// Id and name of an image whose header is gone.

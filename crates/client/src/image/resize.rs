@@ -3,7 +3,7 @@
 
 use super::invalid::invalidate_map;
 use super::layout::MAX_IMAGE_BYTES;
-use super::maintain::{freeze, thaw};
+use super::maintain::{freeze, goes_on, thaw};
 use super::object_map::State;
 use super::script::Desk;
 use super::snapshot::AT_A_TIME;
@@ -192,8 +192,7 @@ async fn remove_objects(desk: &Desk, slot: usize, from: u64, end: u64) -> Result
     let at = Cell::new(from);
     let judge = |answer: Result<OpReply, ClientError>| {
         super::script::unless_missing(answer.map(drop))?;
-        desk.progress(at.get() - from, end - from)?;
-        desk.with(|s| s.goes_on(slot))
+        goes_on(desk, slot, at.get() - from, end - from)
     };
     while at.get() < end {
         let start = at.get();
@@ -208,9 +207,8 @@ async fn remove_objects(desk: &Desk, slot: usize, from: u64, end: u64) -> Result
         });
         desk.many(AT_A_TIME, ops, judge).await?;
         at.set(until);
-        desk.progress(until - from, end - from)?;
         desk.give_way().await;
-        desk.with(|s| s.goes_on(slot))?;
+        goes_on(desk, slot, until - from, end - from)?;
     }
     Ok(())
 }

@@ -96,13 +96,14 @@ impl Shared {
         &self,
         request: Option<ImageRequest>,
         slot: usize,
-        since: Mono,
+        since: Option<Mono>,
     ) -> Result<(), ClientError> {
         if self.is_canceled(request) {
             return Err(canceled());
         }
-        if self.config.patience.is_some_and(|limit| self.now.mono.since(since) >= limit) {
-            let why = "others hold its lock, or take it again and again (see rbd lock ls)";
+        let waited = since.map(|since| self.now.mono.since(since));
+        if waited.zip(self.config.patience).is_some_and(|(waited, limit)| waited >= limit) {
+            let why = "others hold its lock (see rbd lock ls)";
             return Err(self.error(slot, Errno::EBUSY, "change of", why));
         }
         Ok(())
@@ -123,6 +124,12 @@ impl Desk {
     #[must_use]
     pub fn full_try_if(&self, yes: bool) -> Self {
         Desk { full_try: self.full_try || yes, ..self.clone() }
+    }
+
+    /// The same for what is done whether or not the request's owner still wants it, and is no part of its progress.
+    #[must_use]
+    pub fn for_nobody(&self) -> Self {
+        Desk { request: None, ..self.clone() }
     }
 
     pub fn is_full_try(&self) -> bool {
@@ -252,20 +259,22 @@ impl Desk {
         Until { desk: self.clone(), condition }
     }
 
-    /// The same, as long as others are waited for.
+    /// The same, as long as others are waited for, who have kept the image's lock from us since then. `None`: it is
+    /// nobody else's fault, and takes as long as it does.
     ///
     /// # Errors
     /// Those of [`Desk::wait_on`].
     pub async fn until_wanted<T>(
         &self,
         slot: usize,
-        since: Mono,
+        since: Option<Mono>,
         mut condition: impl FnMut(&mut Shared) -> Option<T> + Unpin,
     ) -> Result<T, ClientError> {
         let request = self.request;
         self.with(|s| {
-            let waited = s.now.mono.since(since);
-            s.config.patience.map(|limit| s.set_alarm(limit.saturating_sub(waited)))
+            let waited = since.map(|since| s.now.mono.since(since));
+            let left = waited.zip(s.config.patience).map(|(w, limit)| limit.saturating_sub(w));
+            left.map(|left| s.set_alarm(left))
         });
         self.until(move |s| match condition(s) {
             Some(met) => Some(Ok(met)),
@@ -279,7 +288,7 @@ impl Desk {
     /// # Errors
     /// ECANCELED when the request's owner does not want it any more, EBUSY when there is no more patience.
     pub fn wait_on(&self, slot: usize, since: Mono) -> Result<(), ClientError> {
-        self.with(|s| s.wait_on(self.request, slot, since))
+        self.with(|s| s.wait_on(self.request, slot, Some(since)))
     }
 
     /// Waits until the condition gives something, or for so long.

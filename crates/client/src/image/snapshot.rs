@@ -207,10 +207,8 @@ pub async fn remove(
         image.head.snapc.snaps.retain(|other| *other != id);
         image.head.snaps.retain(|other| other.info.id != id);
         image.head_changes += 1;
+        image.left_parent = parent.or(image.left_parent.take());
     });
-    if let Some(parent) = parent {
-        super::flatten::remove_if_trashed(desk, &parent).await;
-    }
     Ok(())
 }
 

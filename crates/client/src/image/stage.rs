@@ -6,7 +6,7 @@ use super::format::{
 };
 use super::header::{At, open};
 use super::io::{Io, Kind, Owner};
-use super::notice::response;
+use super::notice::{Notice, response};
 use super::object_map::State;
 use super::script::{Ask, Desk, Task, Ticket};
 use super::state::{Header, Route, Shared, Work};
@@ -443,6 +443,32 @@ impl Stage {
         self.serve();
         lock.take().unwrap().unwrap();
         slot
+    }
+
+    /// The same of a clone that shows all of its parent, and has nothing of its own.
+    pub fn locked_clone(objects: u64) -> (Self, usize) {
+        let mut stage = Stage::new();
+        stage.header.size = objects << ORDER;
+        stage.map = vec![State::Nonexistent; objects as usize];
+        let slot = stage.locked();
+        stage.be_clone(slot);
+        (stage, slot)
+    }
+
+    /// No image is a clone any more.
+    pub fn be_no_clone(&mut self) {
+        self.answers.retain(|(part, _)| !part.contains("parent"));
+    }
+
+    /// A peer says something to those that watch an image.
+    pub fn hear(&mut self, slot: usize, notice: Notice) {
+        self.with(|s| {
+            let watch = s.image(slot).watch.expect("it is watched");
+            let (notify_id, notifier) = (1, 4200);
+            let payload = notice.encode();
+            s.on_watch(slot, watch, Outcome::Notified { notify_id, notifier, payload });
+        });
+        self.run();
     }
 
     pub fn submit(&mut self, slot: usize, kind: Kind, object: u64, len: u64) -> ImageRequest {

@@ -142,8 +142,10 @@ pub struct Image {
     pub maintaining: bool,
     /// From then on it can be stopped and begun again, and is when a peer wants the lock.
     pub can_stop: Option<Mono>,
-    /// Of this parent so many objects were taken over, when that was stopped: it goes on behind them.
-    pub flattened: Option<(ParentSpec, u64)>,
+    /// How far that is: steps that are done, of so many.
+    pub progress: (u64, u64),
+    /// It does not name this parent any more, which may go without it.
+    pub left_parent: Option<ParentSpec>,
     /// It is being removed: nobody else gets the lock any more.
     pub removing: bool,
     /// Requests begun and not ended: those that write, and all.
@@ -307,6 +309,8 @@ pub struct Shared {
     pub acks: Vec<(RequestId, u64, Bytes)>,
     pub new_tasks: Vec<Task>,
     pub out: VecDeque<ImageDone>,
+    /// How far images were flattened lately, when that was stopped.
+    pub flattened: super::flatten::Flattened,
     /// How far requests are that say so.
     pub works: HashMap<ImageRequest, Work>,
     pub alarms: BTreeSet<Mono>,
@@ -339,6 +343,7 @@ impl Shared {
             acks: Vec::new(),
             new_tasks: Vec::new(),
             out: VecDeque::new(),
+            flattened: super::flatten::Flattened::default(),
             works: HashMap::default(),
             alarms: BTreeSet::new(),
             turn: 0,

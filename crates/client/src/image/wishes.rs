@@ -1,8 +1,9 @@
 //! Who does not hold the lock of an image has its holder change it: the holder goes on writing meanwhile
 //! (`librbd/ImageWatcher.cc`, `Operations.cc:C_InvokeAsyncRequest`).
 //!
-//! The holder answers the notify of a [`Wish`] at once, and tells by another one how it ended. If it says
-//! nothing for [`SILENCE`] it is asked again, under the same [`AsyncId`]: it knows then that it did so already.
+//! The holder answers the notify of a [`Wish`] at once, tells by others from time to time how far it is, and how it
+//! ended. If it says nothing for [`SILENCE`] it is asked again, under the same [`AsyncId`]: it knows then that it did
+//! so already.
 //! While it does something that may take hours it does nothing else for others: they take the lock for it.
 //! When nobody answers, the wish is no holder's business (any more), and who has it takes the lock.
 
@@ -21,6 +22,8 @@ use types::{Errno, Mono};
 const MAX_WISHES: usize = 64;
 /// A holder that says nothing for so long is asked again (`rbd_request_timed_out_seconds`).
 const SILENCE: Duration = Duration::from_secs(30);
+/// So often a peer is told how far that is which it asked for.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// What is known of a wish that the holder took on.
 #[derive(Debug, Default)]
@@ -75,12 +78,12 @@ pub fn error_when_done(change: &Change) -> Option<Errno> {
 
 /// Asks whoever holds the lock, if it is somebody else, and waits until it is done.
 pub async fn ask_holder(desk: &Desk, slot: usize, wish: Wish) -> Answer {
-    let began = desk.with(|s| s.now.mono);
-    let mut id = new_id(desk, slot, began);
+    let mut id = new_id(desk, slot);
     let mut again = false;
     let answer = loop {
         // A holder may put us off for ever.
-        let heard_at = desk.with(|s| s.image(slot).asked.get(&id).map_or(began, |a| a.heard_at));
+        let heard_at =
+            desk.with(|s| s.image(slot).asked.get(&id).map_or(s.now.mono, |a| a.heard_at));
         if let Err(error) = desk.wait_on(slot, heard_at) {
             break Answer::Done(Err(error));
         }
@@ -92,7 +95,7 @@ pub async fn ask_holder(desk: &Desk, slot: usize, wish: Wish) -> Answer {
             Turn::Anew => {
                 desk.sleep(RETRY).await;
                 forget_id(desk, slot, id);
-                id = new_id(desk, slot, began);
+                id = new_id(desk, slot);
             }
         }
     };
@@ -101,9 +104,9 @@ pub async fn ask_holder(desk: &Desk, slot: usize, wish: Wish) -> Answer {
     answer
 }
 
-fn new_id(desk: &Desk, slot: usize, heard_at: Mono) -> AsyncId {
+fn new_id(desk: &Desk, slot: usize) -> AsyncId {
     desk.with(|s| {
-        let request = s.new_ticket().0;
+        let (request, heard_at) = (s.new_ticket().0, s.now.mono);
         let id = AsyncId { peer: s.peer(slot), request };
         s.image_mut(slot).asked.insert(id, Asked { heard_at, ..Asked::default() });
         id
@@ -237,6 +240,7 @@ impl Shared {
         }
         image.wishes.push_back((id, None));
         self.spawn_for(slot, |desk| fulfil(desk, slot, id, wish));
+        self.spawn_for(slot, |desk| tell_progress(desk, slot, id));
         response(0)
     }
 }
@@ -255,7 +259,7 @@ async fn fulfil(desk: Desk, slot: usize, id: AsyncId, wish: Wish) {
             return tell(&desk, slot, id, Errno::EOPNOTSUPP.wire()).await;
         }
     };
-    let result = match maintain::run_here(&desk, slot, change).await {
+    let result = match do_for_peer(&desk, slot, change).await {
         Ok(()) => 0,
         Err(error) => {
             tracing::info!(%error, "what a peer asked for failed");
@@ -263,6 +267,37 @@ async fn fulfil(desk: Desk, slot: usize, id: AsyncId, wish: Wish) {
         }
     };
     tell(&desk, slot, id, result).await;
+}
+
+/// Does it when nothing else of ours changes the image, for as long as we hold the lock.
+async fn do_for_peer(desk: &Desk, slot: usize, change: Change) -> Result<(), ClientError> {
+    let shows_parent = || desk.with(|s| s.image(slot).head.overlap > 0);
+    let is_clone = shows_parent();
+    desk.until(move |s| s.is_left_alone(slot)).await;
+    // Somebody had us flatten it before.
+    if change == Change::Flatten && is_clone && !shows_parent() {
+        return Ok(());
+    }
+    let is_ours = desk.with(|s| s.image(slot).lock == LockState::Locked && !s.image(slot).closing);
+    if !is_ours {
+        let why = "its lock is given away";
+        return Err(desk.with(|s| s.error(slot, Errno::ERESTART, "change of", why)));
+    }
+    maintain::run_here(desk, slot, change).await
+}
+
+/// Tells a peer from time to time how far that is which it asked for: else it would not wait for it any longer.
+async fn tell_progress(desk: Desk, slot: usize, id: AsyncId) {
+    let is_over = move |s: &mut Shared| {
+        let is_under_way = |(of, ended): &(AsyncId, Option<i32>)| *of == id && ended.is_none();
+        (!s.image(slot).wishes.iter().any(is_under_way)).then_some(())
+    };
+    while desk.until_or(TELL_EVERY, is_over).await.is_none() {
+        let (header, (offset, total)) =
+            desk.with(|s| (s.image(slot).header(), s.image(slot).progress));
+        let notice = Notice::AsyncProgress { id, offset, total: total.max(1) };
+        let _ = desk.notify(header, notice.encode(), NOTIFY_S).await;
+    }
 }
 
 async fn tell(desk: &Desk, slot: usize, id: AsyncId, result: i32) {
@@ -282,6 +317,7 @@ async fn tell(desk: &Desk, slot: usize, id: AsyncId, result: i32) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::notice::Peer;
     use super::super::stage::Stage;
     use super::*;
 
@@ -344,5 +380,70 @@ mod tests {
             assert!(waited >= patience);
             assert_eq!(done.take().unwrap().unwrap_err().errno, Errno::EBUSY);
         }
+    }
+
+    /// It may take days, with several holders one after the other.
+    #[test]
+    fn a_holder_that_stops_after_a_long_time_leaves_all_patience_to_the_next_one() {
+        let mut stage = Stage::new();
+        let slot = stage.open();
+        stage.lock_by_another();
+        let patience = Duration::from_secs(120);
+        stage.with(|s| s.config.patience = Some(patience));
+        let done =
+            stage.script(|desk| async move { maintain::run(&desk, slot, Change::Flatten).await });
+        let wish_of = |stage: &Stage| stage.with(|s| *s.image(slot).asked.keys().next().unwrap());
+        let ask = stage.until("notify");
+        let id = wish_of(&stage);
+        stage.answer_notify(ask, 0);
+        for step in 0..10 {
+            stage.pass(SILENCE / 2);
+            stage.hear(slot, Notice::AsyncProgress { id, offset: step, total: 10 });
+        }
+        stage.hear(slot, Notice::AsyncComplete { id, result: Errno::ERESTART.wire() });
+        stage.pass(RETRY);
+        assert!(done.borrow().is_none(), "{:?}", done.take());
+        let ask = stage.until("notify");
+        let next = wish_of(&stage);
+        assert_ne!(next, id);
+        stage.answer_notify(ask, 0);
+        stage.hear(slot, Notice::AsyncComplete { id: next, result: 0 });
+        stage.serve();
+        done.take().unwrap().unwrap();
+    }
+
+    /// A task of the mon flattens an image, and somebody types `rbd flatten`.
+    #[test]
+    fn who_wants_a_flatten_that_is_under_way_is_told_how_far_it_is_and_when_it_is_done() {
+        let (mut stage, slot) = Stage::locked_clone(40);
+        stage.with(|s| s.config.patience = Some(Duration::from_secs(3)));
+        let done =
+            stage.script(|desk| async move { maintain::run(&desk, slot, Change::Flatten).await });
+        let read = stage.take("rbd.parent_get");
+        stage.ok(read);
+        let id = AsyncId { peer: Peer { gid: 4201, handle: 1 }, request: 7 };
+        stage.hear(slot, Notice::Wish(id, Wish::Flatten));
+        let mut told = Vec::new();
+        while done.borrow().is_none() {
+            // Its header shows no parent afterwards.
+            if stage.is_asked("rbd.parent_detach") {
+                stage.be_no_clone();
+            }
+            let asked = stage.asked.pop_front().expect("it is not done");
+            stage.ok(asked);
+            stage.pass(Duration::from_secs(4));
+            told.extend(stage.told.drain(..).map(|bytes| Notice::decode(&bytes).unwrap()));
+        }
+        stage.serve();
+        told.extend(stage.told.drain(..).map(|bytes| Notice::decode(&bytes).unwrap()));
+        let says = |notice: &Notice| match notice {
+            Notice::AsyncProgress { id: of, offset, .. } if *of == id => Some((*offset, None)),
+            Notice::AsyncComplete { id: of, result } if *of == id => Some((40, Some(*result))),
+            _ => None,
+        };
+        let said: Vec<_> = told.iter().filter_map(says).collect();
+        assert!(said.len() > 3 && said.is_sorted(), "{said:?}");
+        assert_eq!(said.iter().filter_map(|(_, result)| *result).collect::<Vec<_>>(), [0]);
+        done.take().unwrap().unwrap();
     }
 }
