@@ -9,7 +9,7 @@ use crate::draft::Draft;
 use crate::images::Images;
 use crate::log::ClusterLog;
 use crate::options::Known;
-use crate::osds::{Failure, Identities};
+use crate::osds::{Awaited, Failure, Identities};
 use crate::pgmap::PgMap;
 use crate::scrubs::Scrubs;
 use crate::session::Session;
@@ -46,8 +46,10 @@ pub(crate) struct Cluster {
     pub metadata: BTreeMap<String, String>,
     /// When this mon started.
     pub started: Now,
-    /// When it started, or last went on after it had stood still.
+    /// When it started, or last went on after it had stood still, or was cut off.
     pub woke: Mono,
+    /// When it last heard an OSD, if it ever did.
+    pub last_heard: Option<Mono>,
     pub state: State,
     pub draft: Draft,
     pub pgmap: PgMap,
@@ -63,6 +65,8 @@ pub(crate) struct Cluster {
     pub sessions: BTreeMap<LinkId, Session>,
     /// The newest session of each OSD.
     pub osd_links: BTreeMap<OsdId, LinkId>,
+    /// OSDs without a session that may come back.
+    pub awaited: BTreeMap<OsdId, Awaited>,
     /// Whom boots were refused, and who was asked whether it lives.
     pub identities: Identities,
     /// What OSDs say of others that do not answer.
@@ -109,6 +113,7 @@ impl Cluster {
             metadata: cfg.metadata.clone(),
             started: now,
             woke: now.mono,
+            last_heard: None,
             next_global_id: state.global_ids_to,
             draft: Draft::default(),
             pgmap: PgMap::default(),
@@ -119,6 +124,7 @@ impl Cluster {
             known: Known::new(),
             sessions: BTreeMap::new(),
             osd_links: BTreeMap::new(),
+            awaited: BTreeMap::new(),
             identities: Identities::default(),
             failures: BTreeMap::new(),
             down_since: down.map(|id| (id, now.mono)).collect(),

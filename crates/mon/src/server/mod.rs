@@ -55,7 +55,7 @@ const MAX_WAITING: usize = 65_536;
 
 /// A peer from which nothing came for so long has its session closed (Ceph: `mon_session_timeout`). Clients ask
 /// every 10 s whether the mon is there, those in kernels too, and OSDs report every 5 s. The mon asks nobody:
-/// a kernel's client takes that for an error.
+/// a kernel's client takes that for an error. What it means for an OSD, `osds::silence` says.
 const SILENCE: Keepalive = Keepalive { interval: Duration::MAX, timeout: Duration::from_secs(300) };
 
 /// When nothing happens for so long the mon stood still. There is a tick each second.
@@ -270,11 +270,15 @@ impl Server {
                     if self.must_wait() && self.waiting.len() >= MAX_WAITING {
                         tracing::warn!("more than {MAX_WAITING} messages wait; a peer is closed");
                         self.outbox.push(Output::Close(role, link));
+                    if role == Role::Mon {
+                        self.cluster.heard(now, link);
+                    }
                     } else {
                         self.input(now, Input::Message(role, link, message));
                     }
                 }
-                MsgrEvent::Closed { link, .. } if role == Role::Mon => {
+                MsgrEvent::Closed { link, why } if role == Role::Mon => {
+                    self.cluster.session_ended(now, link, &why);
                     self.input(now, Input::Closed(link));
                 }
                 MsgrEvent::Backlog { link, over } if role == Role::Mon => {
