@@ -226,8 +226,9 @@ impl Cluster {
             .ok_or_else(|| CommandError::not_found(format_args!("unrecognized pool '{name}'")))
     }
 
-    /// What every life of a mon begins with: its own version of the MgrMap, its own global ids.
-    pub fn begin_life(&mut self) {
+    /// What every life of a mon begins with: its address, its own version of the MgrMap, its own global ids.
+    pub fn begin_life(&mut self, now: Now) {
+        self.follow_own_addr(now);
         self.state.mgr_epoch = self.state.mgr_epoch.next();
         self.draft.put(keys::MGR_EPOCH, denc::encode(&self.state.mgr_epoch));
         self.log.begin_life(self.state.mgr_epoch.0);
@@ -236,6 +237,19 @@ impl Cluster {
         self.draft.put(keys::OSD_NUMBERS, denc::encode(&self.state.osd_numbers));
         let own = self.own_config();
         self.settings.replace(Source::Mon, &own);
+    }
+
+    /// Clients go on with the addresses that the map of the monitors has, whichever they began with.
+    fn follow_own_addr(&mut self, now: Now) {
+        let monmap = &mut self.state.monmap;
+        let Some(mon) = monmap.mons.get_mut(&self.name).filter(|mon| mon.addrs != self.addrs)
+        else {
+            return;
+        };
+        let before = std::mem::replace(&mut mon.addrs, self.addrs.clone());
+        (monmap.epoch, monmap.last_changed) = (monmap.epoch.next(), now.wall);
+        tracing::info!("mon.{}: has moved from {before} to {}", self.name, self.addrs);
+        self.draft.put(keys::MONMAP, denc::encode(&self.state.monmap));
     }
 
     /// A global id that nobody ever had. It may leave when the draft is committed.
@@ -281,4 +295,33 @@ impl Cluster {
 /// An error of an edit of the CRUSH map, as a command answers it.
 pub(crate) fn crush_error(e: CrushError) -> CommandError {
     CommandError::new(e.errno(), e)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bench::Bench;
+    use maps::MonMap;
+    use serde_json::json;
+
+    /// Started with another address on its store. Clients that came to it hung: the map they got named the old one.
+    #[test]
+    fn a_mon_that_has_moved_says_where_it_is() {
+        let mut bench = Bench::new();
+        let now = bench.now();
+        bench.c.begin_life(now);
+        assert_eq!(bench.c.state.monmap.epoch, Epoch(1));
+        bench.c.addrs = AddrVec::msgr2("127.0.0.1:7009".parse().unwrap(), 0);
+        for _ in 0..2 {
+            bench.c.begin_life(now);
+            assert_eq!(bench.c.state.monmap.epoch, Epoch(2));
+        }
+        let batch = bench.c.draft.close(&bench.c.state.osdmap, now.wall).batch;
+        let stored = batch.changes.iter().find(|(key, _)| key == keys::MONMAP.as_bytes()).unwrap();
+        let stored: MonMap = denc::decode(stored.1.as_ref().unwrap()).unwrap();
+        assert_eq!(stored.mons["a"].addrs, bench.c.addrs);
+        let (_, _, conf) = bench.run(&json!({"prefix": "config generate-minimal-conf"}));
+        let conf = String::from_utf8_lossy(&conf);
+        assert!(conf.contains("mon_host = [v2:127.0.0.1:7009/0]"), "{conf}");
+    }
 }

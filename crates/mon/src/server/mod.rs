@@ -177,7 +177,7 @@ impl Server {
         if let Some(admin) = &self.admin {
             admin.start(fx);
         }
-        self.cluster.begin_life();
+        self.cluster.begin_life(now);
         // To see old maps again may have taken long.
         self.cluster.woke = now.mono;
         (self.last_turn, self.next_tick) = (now.mono, now.mono);
