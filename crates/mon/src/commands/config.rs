@@ -62,15 +62,15 @@ pub(crate) fn config_for(c: &Cluster, session: &Session) -> BTreeMap<String, Str
 /// What somebody on a host is told.
 pub(super) fn told(c: &Cluster, entity: &str, hostname: &str) -> BTreeMap<String, String> {
     let place = place(c, entity, hostname);
-    resolve(c, entity, &place).into_iter().map(|(name, (value, _))| (name, value)).collect()
+    resolve(c, &[entity], &place).into_iter().map(|(name, (value, _))| (name, value)).collect()
 }
 
 impl Cluster {
     /// What the mon itself is told, as the mgr and as a mon.
     pub fn own_config(&self) -> BTreeMap<String, String> {
-        let told = |kind| resolve(self, &format!("{kind}.{}", self.name), &Place::new());
-        let all = told("mgr").into_iter().chain(told("mon"));
-        all.map(|(name, (value, _))| (name, value)).collect()
+        let [mgr, mon] = ["mgr", "mon"].map(|kind| format!("{kind}.{}", self.name));
+        let all = resolve(self, &[&mgr, &mon], &Place::new());
+        all.into_iter().map(|(name, (value, _))| (name, value)).collect()
     }
 
     /// Sets (or with `None` removes) an option, and notes it in the log.
@@ -179,7 +179,7 @@ fn get(c: &Cluster, call: &Call) -> Reply {
     }
     let session = c.sessions.values().find(|s| s.entity() == who);
     let host = session.map(|s| s.hostname.clone()).unwrap_or_default();
-    let all = resolve(c, &who, &place(c, &who, &host));
+    let all = resolve(c, &[&who], &place(c, &who, &host));
     let Some(key) = call.args.str("key") else {
         return Ok(listing(c, call.format(), &all));
     };

@@ -306,3 +306,19 @@ fn a_mask_that_makes_no_sense_any_more_can_be_removed() {
     );
     assert_eq!(json_of(&mut bench, json!({"prefix": "config dump"})), json!([]));
 }
+
+/// The mon is the mgr, too: what is set for one of them goes before what is set for everybody.
+#[test]
+fn what_is_for_everybody_is_not_more_than_what_is_for_the_mgr() {
+    let mut bench = with_pool();
+    let name = "mgr/balancer/sleep_interval";
+    let set = |bench: &mut Bench, who: &str, value: &str| {
+        bench.c.put_config(who, name, Some(value));
+        bench.c.own_config()[name].clone()
+    };
+    assert_eq!(set(&mut bench, "global", "1"), "1");
+    assert_eq!(set(&mut bench, "mgr", "2"), "2");
+    assert_eq!(set(&mut bench, "mon", "3"), "3");
+    assert_eq!(set(&mut bench, "mgr.a", "4"), "4");
+    assert_eq!(set(&mut bench, "osd", "5"), "4");
+}
