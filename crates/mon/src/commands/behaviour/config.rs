@@ -154,6 +154,24 @@ fn the_configuration_goes_back_to_an_earlier_version() {
     assert_eq!(json_of(&mut bench, log).as_array().unwrap().last().unwrap()["version"], 1);
 }
 
+/// `balancer` and `progress` set options of the mgr as `config set mgr` does.
+#[test]
+fn what_other_commands_set_is_in_the_log_and_goes_back() {
+    let mut bench = with_pool();
+    let commands = [
+        json!({"prefix": "balancer off"}),
+        json!({"prefix": "balancer mode", "mode": "none"}),
+        json!({"prefix": "progress off"}),
+    ];
+    commands.into_iter().for_each(|cmd| done(&mut bench, cmd));
+    let log = json_of(&mut bench, json!({"prefix": "config log"}));
+    let named = |n: usize| log[n]["changes"][0]["name"].as_str().unwrap_or_default().to_owned();
+    let expected = ["mgr/progress/enabled", "mgr/balancer/mode", "mgr/balancer/active"];
+    assert_eq!([0, 1, 2].map(named), expected.map(|name| format!("mgr/{name}")));
+    done(&mut bench, json!({"prefix": "config reset", "num": 1}));
+    assert_eq!(json_of(&mut bench, json!({"prefix": "config dump"})), json!([]));
+}
+
 /// A mon that printed one in a table ended, and again after each start.
 #[test]
 fn names_and_values_have_a_greatest_length() {
