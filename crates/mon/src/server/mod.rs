@@ -119,6 +119,8 @@ pub(crate) struct Server {
     last_question: u64,
     /// The newest entry of the log when followers were last served.
     log_served: u64,
+    /// Two PGs that are being merged were heard of.
+    merge_goes_on: bool,
     next_tick: Mono,
     /// Whether the next tick was put off, see [`Server::waited`].
     tick_put_off: bool,
@@ -154,6 +156,7 @@ impl Server {
             questions: BTreeMap::new(),
             last_question: 0,
             log_served: 0,
+            merge_goes_on: false,
             next_tick: Mono::default(),
             tick_put_off: false,
             last_turn: cluster.started.mono,
@@ -267,12 +270,12 @@ impl Server {
                     self.session_opened(now, link, peer);
                 }
                 MsgrEvent::Message { link, message } => {
-                    if self.must_wait() && self.waiting.len() >= MAX_WAITING {
-                        tracing::warn!("more than {MAX_WAITING} messages wait; a peer is closed");
-                        self.outbox.push(Output::Close(role, link));
                     if role == Role::Mon {
                         self.cluster.heard(now, link);
                     }
+                    if self.must_wait() && self.waiting.len() >= MAX_WAITING {
+                        tracing::warn!("more than {MAX_WAITING} messages wait; a peer is closed");
+                        self.outbox.push(Output::Close(role, link));
                     } else {
                         self.input(now, Input::Message(role, link, message));
                     }
@@ -412,7 +415,10 @@ impl Server {
     fn do_what_is_due(&mut self, now: Now) {
         if self.next_tick <= now.mono {
             self.tick(now);
+        } else if self.merge_goes_on {
+            self.cluster.adjust_pgs(now.mono);
         }
+        self.merge_goes_on = false;
         self.look_again(now);
         self.order_scrubs();
         self.ask_for_images(now);
