@@ -247,6 +247,11 @@ pub struct OsdReplace {
     #[arg(long)]
     pub accept_fewer_copies: bool,
 
+    /// Also if the new disk is another one, and the log has a disk of its own: it is made anew, and without it
+    /// what the old disk holds cannot be read
+    #[arg(long)]
+    pub reuse_log: bool,
+
     /// Only say what would be done
     #[arg(long, conflicts_with = "yes")]
     pub dry_run: bool,

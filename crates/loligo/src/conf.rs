@@ -81,7 +81,7 @@ fn parse_mon_host(value: &str) -> Result<Vec<AddrVec>, String> {
         let (entry, tail) = match rest.strip_prefix('[') {
             // An IPv6 address stands in brackets, too: it begins with a digit or colon.
             Some(inner) if inner.starts_with('v') || inner.starts_with("any:") => {
-                inner.split_once(']').ok_or_else(|| format!("`{rest}` has no closing bracket"))?
+                closed(inner).ok_or_else(|| format!("`{rest}` has no closing bracket"))?
             }
             _ => rest.split_once([',', ' ', '\t']).unwrap_or((rest, "")),
         };
@@ -100,6 +100,22 @@ fn parse_mon_host(value: &str) -> Result<Vec<AddrVec>, String> {
         }
     }
     Ok(mons)
+}
+
+/// What stands before the closing bracket, and what after it. IPv6 addresses between have brackets of their own.
+fn closed(text: &str) -> Option<(&str, &str)> {
+    let mut open = 0_usize;
+    let end = text.find(|c: char| {
+        match c {
+            '[' => open += 1,
+            ']' if open == 0 => return true,
+            ']' => open -= 1,
+            _ => {}
+        }
+        false
+    })?;
+    let (inside, rest) = text.split_at(end);
+    Some((inside, rest.strip_prefix(']')?))
 }
 
 fn parse_addr(text: &str) -> Result<SocketAddr, String> {
@@ -152,9 +168,16 @@ mod tests {
         let plain = vec!["v2:10.0.0.7:3300/0".to_owned(), "v2:10.0.0.8:99/0".into()];
         assert_eq!(mons("10.0.0.7, 10.0.0.8:99"), Ok(plain));
         assert_eq!(mons("[::1]:3300"), Ok(vec!["v2:[::1]:3300/0".into()]));
+        let (first, second) =
+            ("[v2:[fd00::1]:3300/0,v1:[fd00::1]:6789/0]", "[v2:[fd00::2]:3301/0]");
+        let expected = vec!["v2:[fd00::1]:3300/0".to_owned(), "v2:[fd00::2]:3301/0".into()];
+        assert_eq!(mons(&format!("{first} {second}")), Ok(expected.clone()));
+        assert_eq!(mons(&format!("{first},{second}")), Ok(expected));
+        assert_eq!(mons("fd00::1 [fd00::2]").map(|all| all.len()), Ok(2));
         assert_eq!(mons("v1:10.0.0.1:6789"), Ok(vec![]));
         assert!(mons("mon.example.org").is_err());
         assert!(mons("[v2:10.0.0.1:3300").is_err());
+        assert!(mons("[v2:[fd00::1]:3300").is_err());
     }
 
     #[test]
@@ -171,9 +194,11 @@ mod tests {
     #[test]
     fn what_is_written_can_be_read() {
         let fsid = Uuid::from_random(5);
-        let text = dev_conf(Path::new("/x"), fsid, "127.0.0.1:7000".parse().unwrap());
-        let conf = ClientConf::parse(&text).unwrap();
-        assert_eq!(conf.fsid, Some(fsid));
-        assert_eq!(conf.mons[0].to_string(), "v2:127.0.0.1:7000/0");
+        for addr in ["127.0.0.1:7000", "[::1]:7000"] {
+            let text = dev_conf(Path::new("/x"), fsid, addr.parse().unwrap());
+            let conf = ClientConf::parse(&text).unwrap();
+            assert_eq!(conf.fsid, Some(fsid));
+            assert_eq!(conf.mons[0].to_string(), format!("v2:{addr}/0"));
+        }
     }
 }

@@ -6,7 +6,8 @@
 //! place, so only its own data move: they are copied to it when it is started.
 //!
 //! Where the new disk is another one, what the old one holds stays as it is, be it a device or a file: should
-//! something have been overlooked, it is there to be exported.
+//! something have been overlooked, it is there to be exported. Not so if its log is on a disk of its own: that is made
+//! anew with the new store, and without it the old one cannot be read. It is done only if that is said to be meant.
 
 use crate::SyncClient;
 use crate::cli::{OsdReplace, StorePath};
@@ -85,7 +86,17 @@ fn replace(args: &OsdReplace, client: &mut SyncClient) -> Result<Exit, Failure> 
              one is filled.",
         ));
     }
-    let plan = Plan { id: args.id, cluster, disk, link, fewer };
+    let loses_old = loses_old(link.is_some(), &found);
+    if let Some(log) = found.log.as_ref().filter(|_| loses_old && args.yes && !args.reuse_log) {
+        let log = log.display();
+        let why =
+            format!("the old disk keeps what it has, but its log on {log} would be made anew");
+        return Err(refuse(why).advise(
+            "Without the log nobody can read the old disk. Add --reuse-log if nothing on it is needed any more, or \
+             `loligo store export` what is.",
+        ));
+    }
+    let plan = Plan { id: args.id, cluster, disk, link, fewer, loses_old };
     let Some(store) = found.store.take().filter(|_| args.yes) else {
         plan.show(args.json, &found, None);
         return Ok(Exit::Done);
@@ -98,6 +109,11 @@ fn replace(args: &OsdReplace, client: &mut SyncClient) -> Result<Exit, Failure> 
     plan.link.as_ref().map_or(Ok(()), |link| link.make(&plan.disk))?;
     plan.show(args.json, &found, Some(&made));
     Ok(Exit::Done)
+}
+
+/// Whether a store is kept that cannot be read any more, since its log goes.
+fn loses_old(to_other_disk: bool, found: &Found) -> bool {
+    to_other_disk && found.is_readable && found.log.is_some()
 }
 
 /// That there is such an OSD, and that it does not run. The cluster's id.
@@ -143,6 +159,8 @@ struct Own {
 struct Found {
     /// The OSD's store, if it can be read.
     old: Option<Identity>,
+    /// Whether that is so by the disk it has now.
+    is_readable: bool,
     /// What the disk of the new store holds; `None`: it is a file that is to be made.
     disk: Option<Content>,
     /// The disk of its log alone, which is made anew with the store.
@@ -162,6 +180,7 @@ fn look_at_disks(
     }
     let disk = disk_of(args);
     let old = look_at_old(args, own, refuse)?;
+    let is_readable = old.is_some();
     let place = StorePath { path: args.data.clone(), wal: None, json: false };
     let (_, wal) = disks_of(&place)?;
     let is_new = !is_there(&disk)?;
@@ -177,7 +196,7 @@ fn look_at_disks(
             let device = Disks::open(wal, None, Open::ReadOnly)?;
             may_overwrite(&device.devices.data, own, refuse)?;
         }
-        return Ok(Found { old, disk: None, log: wal, store: None });
+        return Ok(Found { old, is_readable, disk: None, log: wal, store: None });
     }
     let new = NewStore {
         path: &disk,
@@ -199,7 +218,7 @@ fn look_at_disks(
         _ => None,
     };
     let disk = content.filter(|_| !is_new);
-    Ok(Found { old: old.or(there), disk, log: wal, store: Some(store) })
+    Ok(Found { old: old.or(there), is_readable, disk, log: wal, store: Some(store) })
 }
 
 /// Whether a file can be made for a disk.
@@ -354,11 +373,13 @@ struct Plan {
     disk: PathBuf,
     link: Option<Link>,
     fewer: usize,
+    /// What is kept of the old store cannot be read.
+    loses_old: bool,
 }
 
 impl Plan {
     fn show(&self, as_json: bool, found: &Found, made: Option<&Identity>) {
-        let Plan { id, cluster, disk, link, fewer } = self;
+        let Plan { id, cluster, disk, link, fewer, loses_old } = self;
         let old_file = link.as_ref().and_then(|link| link.old_file.as_deref());
         if as_json {
             println!(
@@ -366,7 +387,7 @@ impl Plan {
                 json!({
                     "osd": id, "cluster": cluster.to_string(), "disk": disk,
                     "old_store": found.old.as_ref().map(|o| o.store.to_string()),
-                    "old_file": old_file,
+                    "old_file": old_file, "old_is_lost": loses_old,
                     "pgs_with_fewer_copies": fewer,
                     "done": made.is_some(), "store": made.map(|m| m.store.to_string()),
                 })
@@ -379,7 +400,10 @@ impl Plan {
                 "osd.{id} has an empty store on {path}. Start it: its data are copied to it then."
             );
             if let Some(old) = old_file.map(Path::display) {
-                println!("What it had is {old} now. Remove that when all PGs are active+clean.");
+                let but = if *loses_old { ", of no use without its log" } else { "" };
+                println!(
+                    "What it had is {old} now{but}. Remove that when all PGs are active+clean."
+                );
             }
             return;
         }
@@ -390,6 +414,9 @@ impl Plan {
         }
         if let Some(log) = &found.log {
             println!("Its log on {} would be destroyed, and made anew.", log.display());
+            if *loses_old {
+                println!("Without it what the old disk holds cannot be read any more.");
+            }
         }
         if let Some(link) = link {
             print!("{} would become a link to it", link.block.display());
@@ -404,7 +431,8 @@ impl Plan {
                 "No data are lost, but {n} PGs have fewer copies than they should until it is filled."
             ),
         }
-        println!("Nothing was done. Do it with --yes.");
+        let how = if *loses_old { "--yes --reuse-log" } else { "--yes" };
+        println!("Nothing was done. Do it with {how}.");
     }
 }
 
@@ -496,6 +524,19 @@ mod tests {
             let all = [clean.clone(), fewer.clone(), lost];
             assert!(matches!(judge(3, &all), Verdict::Needed(why) if why.contains("1.3")));
         }
+    }
+
+    /// The log's disk is made anew, whichever disk the store goes to.
+    #[test]
+    fn an_old_disk_is_kept_for_nothing_if_its_log_goes() {
+        let found = |log: bool, is_readable| {
+            let log = log.then(|| PathBuf::from("/dev/log"));
+            Found { old: None, is_readable, disk: None, log, store: None }
+        };
+        assert!(loses_old(true, &found(true, true)));
+        assert!(!loses_old(false, &found(true, true)), "it is overwritten, as was asked for");
+        assert!(!loses_old(true, &found(false, true)), "its log is on it");
+        assert!(!loses_old(true, &found(true, false)), "it could not be read before");
     }
 
     /// What is only planned is refused where it could not be done.

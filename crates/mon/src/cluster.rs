@@ -9,7 +9,7 @@ use crate::draft::Draft;
 use crate::images::Images;
 use crate::log::ClusterLog;
 use crate::options::Known;
-use crate::osds::{Failure, Identities};
+use crate::osds::{Awaited, Failure, Identities};
 use crate::pgmap::PgMap;
 use crate::scrubs::Scrubs;
 use crate::session::Session;
@@ -46,8 +46,10 @@ pub(crate) struct Cluster {
     pub metadata: BTreeMap<String, String>,
     /// When this mon started.
     pub started: Now,
-    /// When it started, or last went on after it had stood still.
+    /// When it started, or last went on after it had stood still, or was cut off.
     pub woke: Mono,
+    /// When it last heard an OSD, if it ever did.
+    pub last_heard: Option<Mono>,
     pub state: State,
     pub draft: Draft,
     pub pgmap: PgMap,
@@ -63,6 +65,8 @@ pub(crate) struct Cluster {
     pub sessions: BTreeMap<LinkId, Session>,
     /// The newest session of each OSD.
     pub osd_links: BTreeMap<OsdId, LinkId>,
+    /// OSDs without a session that may come back.
+    pub awaited: BTreeMap<OsdId, Awaited>,
     /// Whom boots were refused, and who was asked whether it lives.
     pub identities: Identities,
     /// What OSDs say of others that do not answer.
@@ -109,6 +113,7 @@ impl Cluster {
             metadata: cfg.metadata.clone(),
             started: now,
             woke: now.mono,
+            last_heard: None,
             next_global_id: state.global_ids_to,
             draft: Draft::default(),
             pgmap: PgMap::default(),
@@ -119,6 +124,7 @@ impl Cluster {
             known: Known::new(),
             sessions: BTreeMap::new(),
             osd_links: BTreeMap::new(),
+            awaited: BTreeMap::new(),
             identities: Identities::default(),
             failures: BTreeMap::new(),
             down_since: down.map(|id| (id, now.mono)).collect(),
@@ -220,8 +226,9 @@ impl Cluster {
             .ok_or_else(|| CommandError::not_found(format_args!("unrecognized pool '{name}'")))
     }
 
-    /// What every life of a mon begins with: its own version of the MgrMap, its own global ids.
-    pub fn begin_life(&mut self) {
+    /// What every life of a mon begins with: its address, its own version of the MgrMap, its own global ids.
+    pub fn begin_life(&mut self, now: Now) {
+        self.follow_own_addr(now);
         self.state.mgr_epoch = self.state.mgr_epoch.next();
         self.draft.put(keys::MGR_EPOCH, denc::encode(&self.state.mgr_epoch));
         self.log.begin_life(self.state.mgr_epoch.0);
@@ -230,6 +237,19 @@ impl Cluster {
         self.draft.put(keys::OSD_NUMBERS, denc::encode(&self.state.osd_numbers));
         let own = self.own_config();
         self.settings.replace(Source::Mon, &own);
+    }
+
+    /// Clients go on with the addresses that the map of the monitors has, whichever they began with.
+    fn follow_own_addr(&mut self, now: Now) {
+        let monmap = &mut self.state.monmap;
+        let Some(mon) = monmap.mons.get_mut(&self.name).filter(|mon| mon.addrs != self.addrs)
+        else {
+            return;
+        };
+        let before = std::mem::replace(&mut mon.addrs, self.addrs.clone());
+        (monmap.epoch, monmap.last_changed) = (monmap.epoch.next(), now.wall);
+        tracing::info!("mon.{}: has moved from {before} to {}", self.name, self.addrs);
+        self.draft.put(keys::MONMAP, denc::encode(&self.state.monmap));
     }
 
     /// A global id that nobody ever had. It may leave when the draft is committed.
@@ -275,4 +295,33 @@ impl Cluster {
 /// An error of an edit of the CRUSH map, as a command answers it.
 pub(crate) fn crush_error(e: CrushError) -> CommandError {
     CommandError::new(e.errno(), e)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::bench::Bench;
+    use maps::MonMap;
+    use serde_json::json;
+
+    /// Started with another address on its store. Clients that came to it hung: the map they got named the old one.
+    #[test]
+    fn a_mon_that_has_moved_says_where_it_is() {
+        let mut bench = Bench::new();
+        let now = bench.now();
+        bench.c.begin_life(now);
+        assert_eq!(bench.c.state.monmap.epoch, Epoch(1));
+        bench.c.addrs = AddrVec::msgr2("127.0.0.1:7009".parse().unwrap(), 0);
+        for _ in 0..2 {
+            bench.c.begin_life(now);
+            assert_eq!(bench.c.state.monmap.epoch, Epoch(2));
+        }
+        let batch = bench.c.draft.close(&bench.c.state.osdmap, now.wall).batch;
+        let stored = batch.changes.iter().find(|(key, _)| key == keys::MONMAP.as_bytes()).unwrap();
+        let stored: MonMap = denc::decode(stored.1.as_ref().unwrap()).unwrap();
+        assert_eq!(stored.mons["a"].addrs, bench.c.addrs);
+        let (_, _, conf) = bench.run(&json!({"prefix": "config generate-minimal-conf"}));
+        let conf = String::from_utf8_lossy(&conf);
+        assert!(conf.contains("mon_host = [v2:127.0.0.1:7009/0]"), "{conf}");
+    }
 }

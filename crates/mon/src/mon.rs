@@ -150,6 +150,14 @@ impl Mon {
             let why = format!("its store is of the cluster {}, not of {wanted}", state.fsid);
             return Err(wrong_store(why));
         }
+        let name = &self.cfg.name;
+        if !state.monmap.mons.contains_key(name) {
+            let whose = crate::show::join(state.monmap.mons.keys(), ", mon.");
+            let why = format!(
+                "its store is the one of mon.{whose}, not of mon.{name}; start it by that name"
+            );
+            return Err(wrong_store(why));
+        }
         let mut settings = known_settings();
         // An option that is none of the mon's is passed over: the file is shared by everybody.
         for (name, value) in self.cfg.options.iter().filter(|(name, _)| is_own(name)) {
@@ -271,5 +279,28 @@ impl Core for Mon {
             Life::Serving(server) => server.next_deadline(),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::NewCluster;
+    use types::Uuid;
+
+    /// Clients would be told of a mon that is not there.
+    #[test]
+    fn a_store_of_a_mon_by_another_name_is_refused() {
+        let config = |name: &str| MonConfig::new(name, "127.0.0.1:7001".parse().unwrap());
+        let new = NewCluster::new(Uuid([7; 16]));
+        let (state, _) = fresh(&config("a"), &new, Now::default()).unwrap();
+        let start = |name: &str| {
+            let mut mon = Mon::new(config(name), 1);
+            mon.loaded(Now::default(), state.clone(), &mut Effects::default())
+        };
+        assert!(start("a").is_ok());
+        let refused = start("b").err().unwrap();
+        assert_eq!(refused.code, EXIT_WRONG_STORE);
+        assert!(refused.why.contains("the one of mon.a, not of mon.b"), "{}", refused.why);
     }
 }

@@ -1,10 +1,11 @@
 //! Who is connected, and what they are subscribed to.
 
 use crate::log::Level;
+use crate::osds::Awaited;
 use io::Now;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use types::{EntityType, Epoch, OsdId};
+use types::{EntityType, Epoch, Mono, OsdId};
 use wire::PeerInfo;
 use wire::msg::Subscription;
 
@@ -13,6 +14,12 @@ use wire::msg::Subscription;
 pub(crate) struct Session {
     pub peer: Arc<PeerInfo>,
     pub opened: Now,
+    /// When it last said something.
+    pub heard: Mono,
+    /// When it said something after it had been silent for long, if it ever was.
+    pub silent_until: Option<Mono>,
+    /// It ended, and that is no sign that its OSD has.
+    pub awaited: Option<Awaited>,
     pub subs: BTreeMap<String, Subscription>,
     /// The newest map it was sent.
     pub osd_epoch: Epoch,
@@ -35,6 +42,9 @@ impl Session {
         Session {
             peer,
             opened: now,
+            heard: now.mono,
+            silent_until: None,
+            awaited: None,
             subs: BTreeMap::new(),
             osd_epoch: Epoch::ZERO,
             is_reading: false,

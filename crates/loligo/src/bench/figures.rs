@@ -107,7 +107,7 @@ pub(super) struct Measured {
     pub writes: Histogram,
     /// From the beginning to the end of the last operation.
     pub time: Duration,
-    /// The longest time in which no operation of a job ended.
+    /// The longest time in which no operation of a job ended; of several jobs, that of one of them.
     pub longest_gap: Duration,
     /// Operations that ended in each second.
     pub by_second: Vec<u64>,
@@ -272,7 +272,8 @@ pub(super) fn as_text(m: &Measured, plan: &Plan) -> String {
         side_as_text(&mut out, "write", &m.writes, m, plan);
     }
     let gap = shown(m.longest_gap.as_secs_f64() * 1e6);
-    let _ = writeln!(out, "longest time without the end of an operation: {gap}");
+    let of = if plan.jobs > 1 { " of one job" } else { "" };
+    let _ = writeln!(out, "longest time without the end of an operation{of}: {gap}");
     let cores = m.cpu_seconds() / m.seconds();
     let _ = writeln!(out, "CPU of this process: {:.1} us/op, {cores:.2} cores", m.cpu_us());
     if m.hole_bytes > 0 {

@@ -13,7 +13,7 @@ use rustix::time::ClockId;
 use serde_json::{Map, Value, json};
 use std::backtrace::Backtrace;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::panic::{Location, PanicHookInfo};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -114,13 +114,19 @@ fn cut(text: &str, max_bytes: usize) -> &str {
 /// Writes a note. What is half written has another name.
 fn leave(dir: &Path, id: &str, meta: &Value) -> std::io::Result<()> {
     fs::create_dir_all(dir)?;
-    if fs::read_dir(dir)?.count() > MAX_CRASHES {
+    let is_whole = |entry: &fs::DirEntry| !entry.file_name().as_encoded_bytes().starts_with(b".");
+    if fs::read_dir(dir)?.flatten().filter(is_whole).count() > MAX_CRASHES {
         return Err(std::io::Error::other("it is full of others"));
     }
     let (half, whole) = (dir.join(format!(".{id}")), dir.join(id));
     fs::create_dir(&half)?;
-    fs::write(half.join(META), format!("{meta:#}\n"))?;
-    fs::rename(half, whole)
+    let written = fs::write(half.join(META), format!("{meta:#}\n"));
+    let done = written.and_then(|()| fs::rename(&half, whole));
+    if done.is_err() {
+        // Nobody else would remove it.
+        let _ = fs::remove_dir_all(&half);
+    }
+    done
 }
 
 /// The crashes in a folder that were not posted yet, oldest first.
@@ -157,45 +163,84 @@ pub fn post_all(dir: &Path, mons: &ClientConf) -> Result<(), Failure> {
     thread.map(drop).context(|| "cannot look for crashes".to_owned())
 }
 
+/// What becomes of a note.
+enum Posted {
+    /// The mon has it.
+    Taken,
+    /// The mon never will.
+    Refused(String),
+    /// It may another time.
+    Later(String),
+    /// Another daemon was faster.
+    Gone,
+}
+
+/// One that cannot be dealt with holds up no other, unless the mon does not answer.
 fn post(dir: &Path, found: &[PathBuf], mons: &ClientConf) -> Result<(), Failure> {
     let mut client = SyncClient::connect(mons, PATIENCE)?;
+    let mut say = |text: Vec<u8>| {
+        let command = client.command_with(&json!({"prefix": "crash post"}), text);
+        command.map(|reply| (reply.status, reply.outs)).map_err(|e| e.to_string())
+    };
     for path in found {
         let what = || format!("the crash in {} cannot be posted to the mon", path.display());
-        let folder = match post_one(path, &mut client).context(what)? {
-            Ok(()) => POSTED,
-            Err(why) => {
+        let folder = match post_one(path, &mut say).context(what)? {
+            Posted::Gone => continue,
+            Posted::Later(why) => {
+                tracing::warn!("{}: {why}", what());
+                continue;
+            }
+            Posted::Taken => POSTED,
+            Posted::Refused(why) => {
                 tracing::warn!("{}: {why}; it is in {REFUSED} now", what());
                 REFUSED
             }
         };
         let folder = dir.join(folder);
-        fs::create_dir_all(&folder).context(what)?;
-        let moved = fs::rename(path, folder.join(path.file_name().unwrap_or_default()));
-        // Another daemon may have been faster.
-        if path.exists() {
-            moved.context(what)?;
+        if let Err(e) = set_aside(path, &folder) {
+            let (path, to) = (path.display(), folder.display());
+            tracing::warn!("the crash in {path} is dealt with, but cannot be moved to {to}: {e}");
         }
         forget_old(&folder);
     }
     Ok(())
 }
 
-/// Whether the mon has taken a crash, or why it never will. An error passes.
-fn post_one(path: &Path, client: &mut SyncClient) -> Result<Result<(), String>, String> {
+/// Offers the mon a note by `say`, which answers its status and why. An error is that it does not answer.
+fn post_one(
+    path: &Path,
+    say: &mut impl FnMut(Vec<u8>) -> Result<(i32, String), String>,
+) -> Result<Posted, String> {
     let mut text = Vec::new();
     let read = fs::File::open(path.join(META));
     let read = read.and_then(|file| file.take(MAX_READ_BYTES).read_to_end(&mut text));
-    read.map_err(|e| e.to_string())?;
-    let text = match fitting(text) {
-        Ok(text) => text,
-        Err(why) => return Ok(Err(why)),
+    let text = match read {
+        Ok(_) => fitting(text),
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Posted::Gone),
+        Err(e) => Err(format!("it cannot be read: {e}")),
     };
-    let reply = client.command_with(&json!({"prefix": "crash post"}), text);
-    let reply = reply.map_err(|e| e.to_string())?;
-    match reply.status {
-        0.. => Ok(Ok(())),
-        refused if refused == -Errno::EINVAL.0 => Ok(Err(reply.outs)),
-        _ => Err(reply.outs),
+    let text = match text {
+        Ok(text) => text,
+        Err(why) => return Ok(Posted::Refused(why)),
+    };
+    match say(text)? {
+        (0.., _) => Ok(Posted::Taken),
+        (status, why) if status == -Errno::EINVAL.0 => Ok(Posted::Refused(why)),
+        (_, why) => Ok(Posted::Later(why)),
+    }
+}
+
+/// Moves a note that is done with into this folder, in the place of an older one of the same name.
+fn set_aside(path: &Path, folder: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let to = folder.join(path.file_name().unwrap_or_default());
+    match fs::rename(path, &to) {
+        Err(_) if !path.exists() => Ok(()), // Another daemon was faster.
+        Err(e) if e.kind() == ErrorKind::DirectoryNotEmpty => {
+            fs::remove_dir_all(&to)?;
+            fs::rename(path, &to)
+        }
+        moved => moved,
     }
 }
 
@@ -245,6 +290,54 @@ mod tests {
         assert_eq!(found[7], dir.path().join("x007"));
         forget_old(dir.path());
         assert_eq!(left_behind(dir.path()), found[1..]);
+    }
+
+    /// Of a daemon that panicked while its disk was full.
+    #[test]
+    fn what_is_half_written_neither_stays_nor_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        for i in 0..=MAX_CRASHES {
+            fs::create_dir(dir.path().join(format!(".half{i}"))).unwrap();
+        }
+        // The name is taken by a file: it cannot be made whole.
+        fs::write(dir.path().join("x"), "").unwrap();
+        leave(dir.path(), "x", &json!({})).unwrap_err();
+        assert!(!dir.path().join(".x").exists());
+        leave(dir.path(), "y", &json!({})).unwrap();
+        assert_eq!(left_behind(dir.path()), [dir.path().join("y")]);
+    }
+
+    #[test]
+    fn one_note_that_cannot_be_dealt_with_holds_up_no_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let meta = |id: &str| dir.path().join(id).join(META);
+        let mut taken = Vec::new();
+        let mut say = |text| {
+            taken.push(text);
+            Ok((0, String::new()))
+        };
+        // Its file is none.
+        fs::create_dir_all(meta("a")).unwrap();
+        let posted = post_one(&dir.path().join("a"), &mut say).unwrap();
+        assert!(matches!(posted, Posted::Refused(why) if why.contains("cannot be read")));
+        let posted = post_one(&dir.path().join("gone"), &mut say).unwrap();
+        assert!(matches!(posted, Posted::Gone));
+        leave(dir.path(), "b", &json!({"crash_id": "b"})).unwrap();
+        assert!(matches!(post_one(&dir.path().join("b"), &mut say), Ok(Posted::Taken)));
+        assert_eq!(taken.len(), 1);
+        // It was posted before, and moved back by somebody; or another daemon has moved it.
+        let posted = dir.path().join(POSTED);
+        leave(&posted, "b", &json!({"crash_id": "old"})).unwrap();
+        set_aside(&dir.path().join("b"), &posted).unwrap();
+        assert!(fs::read_to_string(posted.join("b").join(META)).unwrap().contains("\"b\""));
+        set_aside(&dir.path().join("b"), &posted).unwrap();
+        assert!(!dir.path().join("b").exists());
+        leave(dir.path(), "c", &json!({})).unwrap();
+        let mut busy = |_| Ok((-Errno::EAGAIN.0, "busy".to_owned()));
+        assert!(matches!(post_one(&dir.path().join("c"), &mut busy), Ok(Posted::Later(_))));
+        // The mon does not answer: nor would it to the next one.
+        let mut silence = |_| Err("no answer".to_owned());
+        assert!(post_one(&dir.path().join("c"), &mut silence).is_err());
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! What is told of a test.
 
+use super::Kind;
 use super::load::Measured;
 use serde_json::{Value, json};
+use std::time::Duration;
 use store::Counters;
 
 /// Bytes that a store wrote to its disks.
@@ -34,11 +36,16 @@ struct Figures {
     max_us: f64,
     cpu_us: f64,
     amplification: Option<f64>,
+    /// Of writes only: reads are not timed so, and nobody turns them away.
+    turn_us: Option<f64>,
+    wait_us: Option<f64>,
 }
 
 fn figures(m: &Measured) -> Figures {
     let n = m.latencies_ns.len().max(1) as f64;
     let seconds = m.seconds.max(1e-9);
+    let of_writes =
+        |time: Duration| (m.test.kind == Kind::Write).then_some(time.as_secs_f64() * 1e6);
     Figures {
         per_second: m.latencies_ns.len() as f64 / seconds,
         mib_per_second: m.bytes as f64 / seconds / f64::from(1 << 20),
@@ -48,6 +55,8 @@ fn figures(m: &Measured) -> Figures {
         max_us: percentile(&m.latencies_ns, 1.0),
         cpu_us: m.cpu_seconds * 1e6 / n,
         amplification: amplification(m),
+        turn_us: of_writes(m.longest_turn),
+        wait_us: of_writes(m.longest_wait),
     }
 }
 
@@ -72,8 +81,9 @@ pub(super) fn print(m: &Measured) {
     let f = figures(m);
     let written = f.amplification.map_or_else(|| "-".to_owned(), |a| format!("{a:.2}x"));
     let aged = if m.test.aged { ", aged" } else { "" };
+    let micros = |us: Option<f64>| us.map_or_else(|| "-".to_owned(), |us| format!("{us:.0}"));
     println!(
-        "{:<28}{:>8.0} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>9.1} {:>7.1} {:>8} {:>8.0} {:>8.0}",
+        "{:<28}{:>8.0} {:>8.1} {:>8.1} {:>8.1} {:>8.1} {:>9.1} {:>7.1} {:>8} {:>8} {:>8}",
         format!("{}{aged}", m.test.name),
         f.per_second,
         f.mib_per_second,
@@ -83,8 +93,15 @@ pub(super) fn print(m: &Measured) {
         f.max_us,
         f.cpu_us,
         written,
-        m.longest_turn.as_secs_f64() * 1e6,
-        m.longest_wait.as_secs_f64() * 1e6,
+        micros(f.turn_us),
+        micros(f.wait_us),
+    );
+}
+
+/// What the figures are of.
+pub(super) fn print_foot() {
+    println!(
+        "CPU us: until the last operation ended; written: until all was in place, for each byte of data"
     );
 }
 
@@ -98,8 +115,7 @@ pub(super) fn as_json(m: &Measured) -> Value {
         "per_second": f.per_second, "mib_per_second": f.mib_per_second,
         "latency_us": {"mean": f.mean_us, "p50": f.p50_us, "p99": f.p99_us, "max": f.max_us},
         "cpu_us": f.cpu_us, "write_amplification": f.amplification,
-        "longest_turn_us": m.longest_turn.as_secs_f64() * 1e6,
-        "longest_wait_us": m.longest_wait.as_secs_f64() * 1e6,
+        "longest_turn_us": f.turn_us, "longest_wait_us": f.wait_us,
         "longest_pause_us": m.longest_pause.as_secs_f64() * 1e6,
         "by_second": m.by_second, "drain_seconds": m.drain_seconds,
         "resident_bytes": m.resident_bytes,
@@ -119,7 +135,6 @@ pub(super) fn as_json(m: &Measured) -> Value {
 mod tests {
     use super::super::TESTS;
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn figures_are_what_was_measured() {
@@ -151,5 +166,10 @@ mod tests {
         // Each write twice into the log (with its header block), once in place.
         assert_eq!(f.amplification, Some(3.0));
         assert_eq!(percentile(&[], 0.5), 0.0);
+        let of = |kind| {
+            let test = *TESTS.iter().find(|test| test.kind == kind).unwrap();
+            figures(&Measured { test, ..m.clone() }).turn_us
+        };
+        assert_eq!((of(Kind::Write), of(Kind::Read)), (Some(0.0), None));
     }
 }

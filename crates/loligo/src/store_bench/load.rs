@@ -24,7 +24,7 @@ const LOG_SLACK: u64 = 20;
 const DRAIN_LIMIT: Duration = Duration::from_secs(300);
 
 /// What one test gave.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Measured {
     pub test: Test,
     /// Of each operation, sorted.
@@ -32,6 +32,7 @@ pub(crate) struct Measured {
     /// Bytes read or written.
     pub bytes: u64,
     pub seconds: f64,
+    /// Until the last operation ended.
     pub cpu_seconds: f64,
     /// Until everything was in place, behind the end.
     pub drain_seconds: f64,
@@ -46,6 +47,7 @@ pub(crate) struct Measured {
     /// Memory of the process at the end.
     pub resident_bytes: u64,
     pub before: Counters,
+    /// When everything was in place.
     pub after: Counters,
 }
 

@@ -26,7 +26,7 @@ use crate::disks::Disks;
 use crate::failure::{Exit, Failure};
 use crate::sizes::Bytes;
 use crate::store_tool::{NewStore, is_there, mkfs};
-use figures::{as_json, print, print_head};
+use figures::{as_json, print, print_foot, print_head};
 use load::{Load, Measured};
 use serde_json::{Value, json};
 use store::{Config, Devices};
@@ -238,6 +238,7 @@ fn report(args: &StoreBench, o: &Outcome) {
     println!("{} in objects of {}", Bytes(span), Bytes(o.object_bytes));
     print_head();
     o.measured.iter().for_each(print);
+    print_foot();
     if let Some(mount) = &o.mount {
         println!("{mount}");
     }

@@ -61,17 +61,17 @@ fn names(c: &Cluster) -> Vec<&String> {
 }
 
 /// Keeps a setting of the mgr, as `ceph config set mgr` does.
-fn keep(c: &mut Cluster, name: &str, value: &str) -> Reply {
-    c.put_config("mgr", &format!("mgr/balancer/{name}"), Some(value));
+fn keep(c: &mut Cluster, call: &Call, name: &str, value: &str) -> Reply {
+    c.set_config(call, "mgr", &format!("mgr/balancer/{name}"), Some(value));
     Ok(Answer::ok())
 }
 
-fn on(c: &mut Cluster, _: &Call) -> Reply {
-    keep(c, "active", "true")
+fn on(c: &mut Cluster, call: &Call) -> Reply {
+    keep(c, call, "active", "true")
 }
 
-fn off(c: &mut Cluster, _: &Call) -> Reply {
-    keep(c, "active", "false")
+fn off(c: &mut Cluster, call: &Call) -> Reply {
+    keep(c, call, "active", "false")
 }
 
 fn mode(c: &mut Cluster, call: &Call) -> Reply {
@@ -79,7 +79,7 @@ fn mode(c: &mut Cluster, call: &Call) -> Reply {
         "crush-compat" => Err(CommandError::unsupported(
             "the mode crush-compat is for clients before Luminous; 'upmap' balances better",
         )),
-        mode => keep(c, "mode", mode),
+        mode => keep(c, call, "mode", mode),
     }
 }
 
@@ -100,9 +100,9 @@ fn chosen(c: &Cluster) -> BTreeSet<PoolId> {
     }
 }
 
-fn keep_pools(c: &mut Cluster, pools: &BTreeSet<PoolId>) -> Reply {
+fn keep_pools(c: &mut Cluster, call: &Call, pools: &BTreeSet<PoolId>) -> Reply {
     let text = crate::show::join(pools.iter().map(|id| id.0.to_string()), ",");
-    keep(c, "pool_ids", &text)
+    keep(c, call, "pool_ids", &text)
 }
 
 fn pool_ls(c: &Cluster, _: &Call) -> Reply {
@@ -113,13 +113,13 @@ fn pool_ls(c: &Cluster, _: &Call) -> Reply {
 fn pool_add(c: &mut Cluster, call: &Call) -> Reply {
     let mut all = chosen(c);
     all.extend(pools(c, call)?);
-    keep_pools(c, &all)
+    keep_pools(c, call, &all)
 }
 
 fn pool_rm(c: &mut Cluster, call: &Call) -> Reply {
     let gone = pools(c, call)?;
     let left: BTreeSet<PoolId> = chosen(c).difference(&gone).copied().collect();
-    keep_pools(c, &left)
+    keep_pools(c, call, &left)
 }
 
 fn eval(c: &Cluster, call: &Call) -> Reply {

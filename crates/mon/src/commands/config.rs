@@ -62,18 +62,18 @@ pub(crate) fn config_for(c: &Cluster, session: &Session) -> BTreeMap<String, Str
 /// What somebody on a host is told.
 pub(super) fn told(c: &Cluster, entity: &str, hostname: &str) -> BTreeMap<String, String> {
     let place = place(c, entity, hostname);
-    resolve(c, entity, &place).into_iter().map(|(name, (value, _))| (name, value)).collect()
+    resolve(c, &[entity], &place).into_iter().map(|(name, (value, _))| (name, value)).collect()
 }
 
 impl Cluster {
     /// What the mon itself is told, as the mgr and as a mon.
     pub fn own_config(&self) -> BTreeMap<String, String> {
-        let told = |kind| resolve(self, &format!("{kind}.{}", self.name), &Place::new());
-        let all = told("mgr").into_iter().chain(told("mon"));
-        all.map(|(name, (value, _))| (name, value)).collect()
+        let [mgr, mon] = ["mgr", "mon"].map(|kind| format!("{kind}.{}", self.name));
+        let all = resolve(self, &[&mgr, &mon], &Place::new());
+        all.into_iter().map(|(name, (value, _))| (name, value)).collect()
     }
 
-    /// Sets (or with `None` removes) an option, and notes it in the log.
+    /// Sets (or with `None` removes) an option. It has to be noted in the log.
     pub fn put_config(&mut self, who: &str, name: &str, value: Option<&str>) -> ConfigDiff {
         let of = self.state.config.entry(who.to_owned()).or_default();
         let before = match value {
@@ -91,6 +91,12 @@ impl Cluster {
         self.config_serial += 1;
         let after = value.map(str::to_owned);
         ConfigDiff { who: who.to_owned(), name: name.to_owned(), before, after }
+    }
+
+    /// Sets (or with `None` removes) an option by a command, which is in the log then and can be taken back.
+    pub(super) fn set_config(&mut self, call: &Call, who: &str, name: &str, value: Option<&str>) {
+        let change = self.put_config(who, name, value);
+        self.log_config(call, String::new(), vec![change]);
     }
 
     /// The value of an option that nobody has set.
@@ -142,8 +148,7 @@ fn set(c: &mut Cluster, call: &Call) -> Reply {
     };
     let who = new_section(c, &who).ok_or_else(|| unrecognized(&who))?;
     if c.state.config.get(&who).and_then(|of| of.get(&name)) != Some(&text) {
-        let change = c.put_config(&who, &name, Some(&text));
-        c.log_config(call, String::new(), vec![change]);
+        c.set_config(call, &who, &name, Some(&text));
     }
     let kind = parse_who(&who).map_or("", |who| who.kind);
     Ok(unheeded(kind, &name).map_or_else(Answer::ok, Answer::message))
@@ -164,8 +169,7 @@ fn rm(c: &mut Cluster, call: &Call) -> Reply {
     let parsed = parse_who(&who).ok_or_else(|| unrecognized(&who))?;
     let who = if c.state.config.contains_key(&*who) { who.into() } else { section_of(&parsed) };
     if c.state.config.get(&who).is_some_and(|of| of.contains_key(&name)) {
-        let change = c.put_config(&who, &name, None);
-        c.log_config(call, String::new(), vec![change]);
+        c.set_config(call, &who, &name, None);
     }
     Ok(Answer::ok())
 }
@@ -179,7 +183,7 @@ fn get(c: &Cluster, call: &Call) -> Reply {
     }
     let session = c.sessions.values().find(|s| s.entity() == who);
     let host = session.map(|s| s.hostname.clone()).unwrap_or_default();
-    let all = resolve(c, &who, &place(c, &who, &host));
+    let all = resolve(c, &[&who], &place(c, &who, &host));
     let Some(key) = call.args.str("key") else {
         return Ok(listing(c, call.format(), &all));
     };

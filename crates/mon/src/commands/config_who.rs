@@ -100,20 +100,26 @@ fn is_of(id: Option<&str>, of: &str) -> bool {
 /// Where somebody is: what masks are compared with.
 pub(super) type Place = BTreeMap<String, String>;
 
-/// Everything an entity is told, with the section each value comes from.
+fn kind_and_id(entity: &str) -> (&str, Option<&str>) {
+    entity.split_once('.').map_or((entity, None), |(kind, id)| (kind, Some(id)))
+}
+
+/// Everything an entity is told, with the section each value comes from. If it is more than one, as the mon is the
+/// mgr, the most specific section of all of them wins, and of equal ones that of the later name.
 pub(super) fn resolve(
     c: &Cluster,
-    entity: &str,
+    entities: &[&str],
     place: &Place,
 ) -> BTreeMap<String, (String, String)> {
-    let (kind, id) = entity.split_once('.').map_or((entity, None), |(k, i)| (k, Some(i)));
     let mut fitting = Vec::new();
     for (section, options) in &c.state.config {
         let Some(who) = parse_who(section) else { continue };
-        let same = who.kind.is_empty() || who.kind == kind;
-        let one = who.id.is_none_or(|of| is_of(id, of));
+        let is_for = |(kind, id)| {
+            let same = who.kind.is_empty() || who.kind == kind;
+            same && who.id.is_none_or(|of| is_of(id, of))
+        };
         let there = who.masks.iter().all(|(k, v)| place.get(*k).is_some_and(|p| p == v));
-        if same && one && there {
+        if there && entities.iter().any(|entity| is_for(kind_and_id(entity))) {
             fitting.push((rank(c.map().crush(), &who), section, options));
         }
     }

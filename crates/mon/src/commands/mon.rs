@@ -82,7 +82,7 @@ fn stat(c: &Cluster, call: &Call) -> Reply {
     Ok(Answer::either(call.format(), json, text))
 }
 
-/// There is one version of the monmap: the mons never change so far.
+/// Of the monmap only the newest version is kept.
 fn check_epoch(c: &Cluster, call: &Call) -> Result<(), CommandError> {
     let epoch = i64::from(c.state.monmap.epoch.0);
     match call.args.int("epoch") {

@@ -147,21 +147,21 @@ fn progress_json(c: &Cluster, call: &Call) -> Reply {
 }
 
 /// Keeps the setting, as `ceph config set mgr` does.
-fn turn(c: &mut Cluster, on: bool) -> Reply {
+fn turn(c: &mut Cluster, call: &Call, on: bool) -> Reply {
     let word = if on { "enabled" } else { "disabled" };
     if c.settings.bool(ENABLED) == on {
         return Ok(Answer::message(format_args!("progress already {word}!")));
     }
-    c.put_config("mgr", ENABLED, Some(if on { "true" } else { "false" }));
+    c.set_config(call, "mgr", ENABLED, Some(if on { "true" } else { "false" }));
     Ok(Answer::message(format_args!("progress {word}")))
 }
 
-fn on(c: &mut Cluster, _: &Call) -> Reply {
-    turn(c, true)
+fn on(c: &mut Cluster, call: &Call) -> Reply {
+    turn(c, call, true)
 }
 
-fn off(c: &mut Cluster, _: &Call) -> Reply {
-    turn(c, false)
+fn off(c: &mut Cluster, call: &Call) -> Reply {
+    turn(c, call, false)
 }
 
 fn clear(c: &mut Cluster, _: &Call) -> Reply {

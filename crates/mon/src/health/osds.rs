@@ -11,9 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use types::{Epoch, OsdId};
 
-pub(super) fn check(c: &Cluster, _now: Now, checks: &mut Checks) {
+pub(super) fn check(c: &Cluster, now: Now, checks: &mut Checks) {
     let map = c.map();
     down(map, checks);
+    silent(c, now, checks);
     orphans(map, checks);
     ratios(map, checks);
     fullness(map, checks);
@@ -24,6 +25,33 @@ pub(super) fn check(c: &Cluster, _now: Now, checks: &mut Checks) {
     damaged(c, checks);
     refused(c, checks);
     clocks(c, checks);
+}
+
+/// OSDs that are up and do not speak with this mon: what is shown of them is old.
+fn silent(c: &Cluster, now: Now, checks: &mut Checks) {
+    /// OSDs report every 5 s, and try every 10 s to reach a mon that is gone.
+    const SILENT: Duration = Duration::from_secs(30);
+    let map = c.map();
+    let silences = map.up_osds().filter_map(|id| Some((id, c.silence(now, id)?)));
+    let lines: Vec<String> = silences
+        .filter(|(_, silence)| *silence >= SILENT)
+        .map(|(id, silence)| {
+            let (place, time) = (place_of(map, id.0), admin::units::exact_timespan(silence));
+            format!("osd.{id} ({place}) has said nothing to this mon for {time}")
+        })
+        .collect();
+    if lines.is_empty() {
+        return;
+    }
+    let everybody = c.cut_off(now).is_some();
+    let severity = if everybody { Severity::Err } else { Severity::Warn };
+    let summary = format!("{} osds are up, but silent", lines.len());
+    checks.add("OSD_SILENT", severity, lines.len(), summary).detail(lines).hint(if everybody {
+        "no OSD is heard: either this mon's network is cut, or all of them are gone; nobody is marked down, and \
+         what is shown of OSDs and PGs is old, until one is heard again"
+    } else {
+        "look at their hosts and at the network between them and this mon; what is shown of them is old"
+    });
 }
 
 /// OSDs that have lost something of what they have written down for themselves.

@@ -119,6 +119,13 @@ pub(crate) const MON: &[OptionDef] = &[
         "900",
         "an OSD that has not reported for so long is marked down",
     ),
+    OptionDef::new(
+        "mon_osd_min_up_ratio",
+        Float,
+        "0.3",
+        "no OSD is marked down for its silence when a smaller share than this is still up",
+    )
+    .within(0.0, 1.0),
     admin::options::HEARTBEAT_GRACE,
     OptionDef::new(
         "mon_osd_min_down_reporters",
@@ -183,8 +190,8 @@ pub(crate) const MON: &[OptionDef] = &[
         "mon_osd_reconnect_grace",
         Secs,
         "20",
-        "after the mon started, or went on after it had stood still: an OSD that has not come back for so long is \
-         marked down",
+        "after the mon started, or went on after it had stood still or was cut off, or after the session of an OSD \
+         ended that had been silent: one that has not come back for so long is marked down",
     ),
     OptionDef::new(
         "mon_osd_blocklist_default_expire",

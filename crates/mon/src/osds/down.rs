@@ -1,4 +1,4 @@
-//! OSDs that stop, vanish, or fall silent.
+//! OSDs that stop or vanish.
 
 use crate::cluster::Cluster;
 use crate::log::Level;
@@ -6,7 +6,6 @@ use io::Now;
 use maps::{OsdMapFlags, OsdState};
 use peer::OsdGoingDown;
 use std::ops::Bound;
-use std::time::Duration;
 use types::OsdId;
 use wire::{LinkId, PeerInfo};
 
@@ -45,8 +44,8 @@ impl Cluster {
         }
     }
 
-    /// A session ended. If it was the one an OSD that is up speaks through, the OSD is down.
-    /// Whether it has to be looked at again after the commit.
+    /// A session ended. If it was the one an OSD that is up speaks through, the OSD is down, unless it may come back
+    /// (`silence`). Whether it has to be looked at again after the commit.
     pub fn session_closed(&mut self, now: Now, link: LinkId) -> bool {
         self.identities.session_closed(link);
         let Some(id) = self.sessions.get(&link).and_then(|s| s.osd()) else {
@@ -60,7 +59,10 @@ impl Cluster {
             if self.draft.touches(id) {
                 return true;
             }
-            self.mark_down(now, id, "its session ended");
+            match self.sessions.get(&link).and_then(|session| session.awaited) {
+                Some(awaited) => drop(self.awaited.insert(id, awaited)),
+                None => self.mark_down(now, id, "its session ended"),
+            }
         }
         if current {
             match newer {
@@ -81,23 +83,6 @@ impl Cluster {
         newest.map(|(newest, _)| *newest)
     }
 
-    /// Whether it was this mon that stood still, lately: who waited for it in vain has given up the session, lives, and
-    /// dials again.
-    fn waited_in_vain(&self, now: Now, link: LinkId) -> bool {
-        let grace = self.settings.duration("mon_osd_reconnect_grace");
-        let opened = self.sessions.get(&link).map(|session| session.opened.mono);
-        opened.is_some_and(|at| at < self.woke) && now.mono.since(self.woke) < grace
-    }
-
-    /// This mon stood still for so long: its process was stopped, or its store hung. What others did meanwhile it
-    /// hears now, and not in the order in which they did it; what they did not do in that time is no sign of anything.
-    pub fn stood_still(&mut self, now: Now, time: Duration) {
-        tracing::warn!("this mon stood still for {:.1} s", time.as_secs_f64());
-        self.woke = now.mono;
-        self.down_since.values_mut().for_each(|since| *since = since.after(time));
-        self.identities.stood_still(time);
-    }
-
     /// Marks an OSD down that is up.
     pub fn mark_down(&mut self, now: Now, id: OsdId, why: &str) {
         self.save_mark(id);
@@ -112,49 +97,26 @@ impl Cluster {
             self.say(now, Level::Warn, format!("osd.{id} marked down: {why}"));
         }
     }
-
-    /// Marks OSDs down that do not come back after a start of the mon, or do not report.
-    pub fn silent_osds(&mut self, now: Now) {
-        let grace = self.settings.duration("mon_osd_reconnect_grace");
-        let timeout = self.settings.duration("mon_osd_report_timeout");
-        let map = self.map().clone();
-        for id in map.up_osds() {
-            if self.draft.touches(id) || !self.may_mark_down(id) {
-                continue;
-            }
-            let session = self.osd_links.get(&id).and_then(|link| self.sessions.get(link));
-            let Some(session) = session else {
-                if now.mono.since(self.woke) >= grace {
-                    self.mark_down(now, id, "it has no session with this mon");
-                }
-                continue;
-            };
-            let said = self.pgmap.living_osd(&map, id).map(|s| s.at);
-            let silence = now.mono.since(said.unwrap_or(session.opened.mono).max(self.woke));
-            if timeout > Duration::ZERO && silence >= timeout {
-                self.mark_down(now, id, &format!("no report for {} s", silence.as_secs()));
-            }
-        }
-    }
 }
 
+/// Sessions, for tests.
 #[cfg(test)]
-mod tests {
+pub(super) mod testing {
     use crate::commands::bench::Bench;
     use crate::session::Session;
     use std::sync::Arc;
-    use std::time::Duration;
     use types::{AddrVec, EntityName, OsdId};
     use wire::{LinkId, PeerInfo};
 
-    fn connect(bench: &mut Bench, id: OsdId) {
+    /// An OSD has a session: 100 and its number.
+    pub fn connect(bench: &mut Bench, id: OsdId) {
         let link = LinkId(u64::from(id.0.unsigned_abs()) + 100);
         dial(bench, id, link, 1);
         bench.c.osd_links.insert(id, link);
     }
 
     /// A process, known by this number, opens a session.
-    fn dial(bench: &mut Bench, id: OsdId, link: LinkId, nonce: u32) {
+    pub fn dial(bench: &mut Bench, id: OsdId, link: LinkId, nonce: u32) {
         let peer = PeerInfo {
             name: EntityName::osd(id),
             auth_name: Default::default(),
@@ -167,6 +129,15 @@ mod tests {
         };
         bench.c.sessions.insert(link, Session::new(bench.now(), Arc::new(peer)));
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::testing::{connect, dial};
+    use crate::commands::bench::Bench;
+    use std::time::Duration;
+    use types::OsdId;
+    use wire::LinkId;
 
     /// What ended is not the process, if it has dialled again already; if another one has, it is.
     #[test]

@@ -92,7 +92,7 @@ impl Cluster {
         let mut condemned = BTreeSet::new();
         for id in accused {
             let Some(case) = self.weigh(now, id, &condemned) else { continue };
-            if self.draft.touches(id) || !self.may_mark_down(id) {
+            if self.draft.touches(id) || !self.may_mark_down(id) || !self.enough_are_up() {
                 continue;
             }
             condemned.insert(id);

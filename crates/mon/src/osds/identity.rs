@@ -195,6 +195,7 @@ impl Cluster {
         let newest = self.osd_links.entry(id).or_insert(link);
         // A message of an older session may come late.
         *newest = link.max(*newest);
+        self.awaited.remove(&id);
     }
 
     /// Why a store cannot be the one it was.

@@ -12,6 +12,7 @@ use crate::pgmap::Sums;
 use admin::CommandError;
 use maps::{OsdMap, PgIdExt, PgMergeMeta, PgPool};
 use pg::StateBits;
+use std::cell::OnceCell;
 use std::time::Duration;
 use types::{Epoch, Errno, Mono, PgId, PoolId};
 
@@ -139,7 +140,7 @@ impl Cluster {
         if ids.is_empty() {
             return;
         }
-        let sums = self.pgmap.sums(&map);
+        let sums = OnceCell::new();
         for id in ids {
             let Some(pool) = map.pool(id) else { continue };
             let step = self.steps.get(&id).copied().unwrap_or_default();
@@ -156,9 +157,10 @@ impl Cluster {
         }
     }
 
-    /// Whether PGs of some pool are being merged: every report may bring that further.
-    pub fn is_merging(&self) -> bool {
-        self.state.osdmap.pools.values().any(|p| is_merging(p) || p.pg_num_target < p.pg_num)
+    /// Whether a report of these PGs may bring a merge further. All else waits for the next tick:
+    /// [`Cluster::adjust_pgs`] looks at every PG.
+    pub fn is_of_merge(&self, reported: impl IntoIterator<Item = PgId>) -> bool {
+        reported.into_iter().any(|pgid| is_merged_next(&self.state.osdmap, pgid))
     }
 
     fn make_step(&mut self, now: Mono, id: PoolId, old: &PgPool, mut next: PgPool) {
@@ -186,7 +188,7 @@ impl Cluster {
         map: &OsdMap,
         id: PoolId,
         pool: &PgPool,
-        sums: &Sums,
+        sums: &OnceCell<Sums>,
     ) -> Option<PgPool> {
         let mut next = pool.clone();
         let pg_num = self.next_pg_num(pool);
@@ -195,7 +197,7 @@ impl Cluster {
         } else if pool.pg_num_target < pool.pg_num && self.can_merge(now, map, id, pool) {
             next.pg_num_pending = pool.pg_num.saturating_sub(1);
         } else {
-            next.pgp_num = self.next_pgp_num(pool, sums)?;
+            next.pgp_num = self.next_pgp_num(map, pool, sums)?;
         }
         Some(next)
     }
@@ -280,11 +282,15 @@ impl Cluster {
     }
 
     /// The next `pgp_num` on the way to the target, if it may move now.
-    fn next_pgp_num(&self, pool: &PgPool, sums: &Sums) -> Option<u32> {
+    fn next_pgp_num(&self, map: &OsdMap, pool: &PgPool, sums: &OnceCell<Sums>) -> Option<u32> {
         let target = pool.pgp_num_target.min(pool.pg_num).min(pool.pg_num_target);
+        if target == pool.pgp_num {
+            return None;
+        }
+        let sums = sums.get_or_init(|| self.pgmap.sums(map));
         let total = &sums.total;
         let is_well = sums.unknown == 0 && sums.inactive() == 0 && total.num_objects_degraded <= 0;
-        if target == pool.pgp_num || !is_well {
+        if !is_well {
             return None;
         }
         let copies = total.num_object_copies.max(1) as f64;

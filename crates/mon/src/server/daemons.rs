@@ -69,10 +69,9 @@ impl Server {
                 self.counters.reports += 1;
                 let report: OsdReport = m.decode()?;
                 if is_senders(sender, report.osd) {
+                    let reported = report.pgs.iter().map(|stat| stat.pgid);
+                    self.merge_goes_on |= self.cluster.is_of_merge(reported);
                     self.cluster.report(now, link, report);
-                    if self.cluster.is_merging() {
-                        self.cluster.adjust_pgs(now.mono);
-                    }
                 }
             }
         }

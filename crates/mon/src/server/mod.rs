@@ -55,7 +55,7 @@ const MAX_WAITING: usize = 65_536;
 
 /// A peer from which nothing came for so long has its session closed (Ceph: `mon_session_timeout`). Clients ask
 /// every 10 s whether the mon is there, those in kernels too, and OSDs report every 5 s. The mon asks nobody:
-/// a kernel's client takes that for an error.
+/// a kernel's client takes that for an error. What it means for an OSD, `osds::silence` says.
 const SILENCE: Keepalive = Keepalive { interval: Duration::MAX, timeout: Duration::from_secs(300) };
 
 /// When nothing happens for so long the mon stood still. There is a tick each second.
@@ -119,6 +119,8 @@ pub(crate) struct Server {
     last_question: u64,
     /// The newest entry of the log when followers were last served.
     log_served: u64,
+    /// Two PGs that are being merged were heard of.
+    merge_goes_on: bool,
     next_tick: Mono,
     /// Whether the next tick was put off, see [`Server::waited`].
     tick_put_off: bool,
@@ -154,6 +156,7 @@ impl Server {
             questions: BTreeMap::new(),
             last_question: 0,
             log_served: 0,
+            merge_goes_on: false,
             next_tick: Mono::default(),
             tick_put_off: false,
             last_turn: cluster.started.mono,
@@ -177,7 +180,7 @@ impl Server {
         if let Some(admin) = &self.admin {
             admin.start(fx);
         }
-        self.cluster.begin_life();
+        self.cluster.begin_life(now);
         // To see old maps again may have taken long.
         self.cluster.woke = now.mono;
         (self.last_turn, self.next_tick) = (now.mono, now.mono);
@@ -267,6 +270,9 @@ impl Server {
                     self.session_opened(now, link, peer);
                 }
                 MsgrEvent::Message { link, message } => {
+                    if role == Role::Mon {
+                        self.cluster.heard(now, link);
+                    }
                     if self.must_wait() && self.waiting.len() >= MAX_WAITING {
                         tracing::warn!("more than {MAX_WAITING} messages wait; a peer is closed");
                         self.outbox.push(Output::Close(role, link));
@@ -274,7 +280,8 @@ impl Server {
                         self.input(now, Input::Message(role, link, message));
                     }
                 }
-                MsgrEvent::Closed { link, .. } if role == Role::Mon => {
+                MsgrEvent::Closed { link, why } if role == Role::Mon => {
+                    self.cluster.session_ended(now, link, &why);
                     self.input(now, Input::Closed(link));
                 }
                 MsgrEvent::Backlog { link, over } if role == Role::Mon => {
@@ -408,7 +415,10 @@ impl Server {
     fn do_what_is_due(&mut self, now: Now) {
         if self.next_tick <= now.mono {
             self.tick(now);
+        } else if self.merge_goes_on {
+            self.cluster.adjust_pgs(now.mono);
         }
+        self.merge_goes_on = false;
         self.look_again(now);
         self.order_scrubs();
         self.ask_for_images(now);

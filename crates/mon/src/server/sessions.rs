@@ -11,6 +11,7 @@ impl Server {
     pub(super) fn session_opened(&mut self, now: Now, link: LinkId, peer: Arc<PeerInfo>) {
         tracing::debug!("{} connected", peer.name);
         self.cluster.sessions.insert(link, Session::new(now, peer));
+        self.cluster.heard(now, link);
     }
 
     pub(super) fn session_closed(&mut self, now: Now, link: LinkId) {

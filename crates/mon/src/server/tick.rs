@@ -10,9 +10,11 @@ impl Server {
         self.tick_put_off = false;
         self.asks_for_space = true;
         let c = &mut self.cluster;
-        c.silent_osds(now);
-        c.failed_osds(now);
-        c.auto_out(now);
+        if c.cut_off(now).is_none() {
+            c.silent_osds(now);
+            c.failed_osds(now);
+            c.auto_out(now);
+        }
         c.full_osds(now);
         let map = c.state.osdmap.clone();
         let sums = c.pgmap.tick(now, &map);

@@ -5,6 +5,13 @@ use std::time::Duration;
 
 const PGS: u64 = 32;
 
+/// Since which epochs OSDs are up.
+fn up_from(c: &mut Cluster) -> Vec<serde_json::Value> {
+    let dump = c.json("osd dump");
+    let osds = dump["osds"].as_array().expect("a list").clone();
+    osds.into_iter().map(|osd| osd["up_from"].clone()).collect()
+}
+
 fn up(c: &mut Cluster) -> u64 {
     c.json("status")["osdmap"]["num_up_osds"].as_u64().unwrap_or(0)
 }
@@ -61,11 +68,6 @@ fn a_mon_that_stood_still_marks_nobody_down() {
     c.run_until(Duration::from_secs(3), |c| up(c) == 3);
     c.create_pool("rbd");
     c.wait_clean(PGS);
-    let up_from = |c: &mut Cluster| {
-        let dump = c.json("osd dump");
-        let osds = dump["osds"].as_array().expect("a list").clone();
-        osds.into_iter().map(|osd| osd["up_from"].clone()).collect::<Vec<_>>()
-    };
     let since = up_from(&mut c);
     c.world.set_paused(c.mon, true);
     c.pass(Duration::from_secs(35));
@@ -84,6 +86,36 @@ fn a_mon_that_stood_still_marks_nobody_down() {
     c.pass(Duration::from_secs(10));
     c.world.set_paused(c.mon, false);
     c.run_until(Duration::from_secs(25), |c| up(c) == 2);
+}
+
+/// The network between this mon and some OSDs, or all of them, is cut: neither end is told. Both give their sessions up,
+/// and when it is over the end of the old one may arrive before the new one begins.
+#[test]
+fn a_mon_that_was_cut_off_marks_nobody_down() {
+    for (seed, seconds, osds) in [(4, 35, 0..3), (5, 320, 0..3), (6, 35, 1..2), (7, 320, 1..3)] {
+        let mut c = Cluster::new(seed, 3);
+        c.run_until(Duration::from_secs(3), |c| up(c) == 3);
+        c.create_pool("rbd");
+        c.wait_clean(PGS);
+        let since = up_from(&mut c);
+        let cut = |c: &mut Cluster, silent: bool| {
+            for osd in c.osds[osds.clone()].to_vec() {
+                c.world.set_silent(c.mon, osd, silent);
+                c.world.set_silent(osd, c.mon, silent);
+            }
+        };
+        cut(&mut c, true);
+        c.pass(Duration::from_secs(seconds));
+        let health = c.json("health");
+        assert!(health["checks"]["OSD_SILENT"].is_object(), "{health}");
+        cut(&mut c, false);
+        c.pass(Duration::from_secs(30));
+        assert_eq!((up(&mut c), up_from(&mut c)), (3, since), "{seconds} s, {osds:?}");
+        c.wait_clean(PGS);
+        // One that dies is down at once, as ever.
+        c.crash_osd(1);
+        c.run_until(Duration::from_millis(500), |c| up(c) == 2);
+    }
 }
 
 /// PGs that were ordered and never reported are ordered again, with their history: from whoever

@@ -94,9 +94,17 @@ fn an_osd_with_a_log_of_its_own_gets_a_new_disk() {
     for named in [&new, &wal, &block, &old] {
         assert!(plan.contains(named.to_str().unwrap()), "{plan}");
     }
-    let store = std::fs::read(&block).unwrap();
-    let done = go().args(["--yes", "--json"]).json();
+    assert!(plan.contains("cannot be read any more") && plan.contains("--reuse-log"), "{plan}");
+    let (store, log) = (std::fs::read(&block).unwrap(), std::fs::read(&wal).unwrap());
+    let said = go().arg("--yes").fails(REFUSED);
+    assert!(
+        said.contains("nobody can read the old disk") && said.contains("--reuse-log"),
+        "{said}"
+    );
+    assert!(std::fs::read(&wal).unwrap() == log && !new.exists());
+    let done = go().args(["--yes", "--json", "--reuse-log"]).json();
     assert_eq!((&done["done"], done["old_file"].as_str()), (&true.into(), old.to_str()));
+    assert_eq!(done["old_is_lost"], true);
     assert!(std::fs::read(&old).unwrap() == store, "it is the old store");
     assert!(block.is_symlink() && std::fs::read_link(&block).unwrap().ends_with("new"));
     c.dev("start").ok();

@@ -154,6 +154,24 @@ fn the_configuration_goes_back_to_an_earlier_version() {
     assert_eq!(json_of(&mut bench, log).as_array().unwrap().last().unwrap()["version"], 1);
 }
 
+/// `balancer` and `progress` set options of the mgr as `config set mgr` does.
+#[test]
+fn what_other_commands_set_is_in_the_log_and_goes_back() {
+    let mut bench = with_pool();
+    let commands = [
+        json!({"prefix": "balancer off"}),
+        json!({"prefix": "balancer mode", "mode": "none"}),
+        json!({"prefix": "progress off"}),
+    ];
+    commands.into_iter().for_each(|cmd| done(&mut bench, cmd));
+    let log = json_of(&mut bench, json!({"prefix": "config log"}));
+    let named = |n: usize| log[n]["changes"][0]["name"].as_str().unwrap_or_default().to_owned();
+    let expected = ["mgr/progress/enabled", "mgr/balancer/mode", "mgr/balancer/active"];
+    assert_eq!([0, 1, 2].map(named), expected.map(|name| format!("mgr/{name}")));
+    done(&mut bench, json!({"prefix": "config reset", "num": 1}));
+    assert_eq!(json_of(&mut bench, json!({"prefix": "config dump"})), json!([]));
+}
+
 /// A mon that printed one in a table ended, and again after each start.
 #[test]
 fn names_and_values_have_a_greatest_length() {
@@ -305,4 +323,20 @@ fn a_mask_that_makes_no_sense_any_more_can_be_removed() {
         json!({"prefix": "config rm", "who": "osd/shelf:1/box:2", "name": "osd_max_backfills"}),
     );
     assert_eq!(json_of(&mut bench, json!({"prefix": "config dump"})), json!([]));
+}
+
+/// The mon is the mgr, too: what is set for one of them goes before what is set for everybody.
+#[test]
+fn what_is_for_everybody_is_not_more_than_what_is_for_the_mgr() {
+    let mut bench = with_pool();
+    let name = "mgr/balancer/sleep_interval";
+    let set = |bench: &mut Bench, who: &str, value: &str| {
+        bench.c.put_config(who, name, Some(value));
+        bench.c.own_config()[name].clone()
+    };
+    assert_eq!(set(&mut bench, "global", "1"), "1");
+    assert_eq!(set(&mut bench, "mgr", "2"), "2");
+    assert_eq!(set(&mut bench, "mon", "3"), "3");
+    assert_eq!(set(&mut bench, "mgr.a", "4"), "4");
+    assert_eq!(set(&mut bench, "osd", "5"), "4");
 }

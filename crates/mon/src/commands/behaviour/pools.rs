@@ -73,6 +73,21 @@ fn pools_get_fewer_pgs_one_by_one() {
     assert_eq!(pool(&mut bench).pg_num_pending, 11);
 }
 
+/// With many PGs in the cluster it takes long to look whether a pool can go a step further: each second, and when one of
+/// the PGs that are merged was heard of, but not with every report.
+#[test]
+fn only_reports_of_pgs_that_are_merged_bring_a_merge_further() {
+    let mut bench = with_pool();
+    let pool = bench.c.pool_id("p").unwrap();
+    let of_merge = |bench: &Bench| -> Vec<u32> {
+        let is_of_merge = |seed: &u32| bench.c.is_of_merge([types::PgId::new(pool, *seed)]);
+        (0..16).filter(is_of_merge).collect()
+    };
+    assert_eq!(of_merge(&bench), [0_u32; 0]);
+    done(&mut bench, json!({"prefix": "osd pool set", "pool": "p", "var": "pg_num", "val": "11"}));
+    assert_eq!(of_merge(&bench), [7, 15]);
+}
+
 /// What was asked of two PGs that were to be merged was dropped, and so it is when they are not.
 #[test]
 fn a_merge_that_does_not_come_about_is_no_end_for_old_clients() {
