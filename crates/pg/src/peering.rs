@@ -569,7 +569,7 @@ impl Pg {
             fx.want_pg_temp = Some(self.pg_temp_for(&choice));
             return;
         }
-        if self.acting_count() < self.rules.size as usize {
+        if self.acting_count() < self.rules.size as usize || self.read_elsewhere {
             return;
         }
         let history = &mut self.info.history;

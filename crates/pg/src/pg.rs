@@ -164,6 +164,7 @@ pub struct Pg {
     /// Members of the up set that are being filled.
     pub(crate) backfills: BTreeMap<OsdId, Backfill>,
     pub(crate) recovery: Recovery,
+    pub(crate) read_elsewhere: bool,
     pub(crate) info_dirty: bool,
 }
 
@@ -213,6 +214,7 @@ impl Pg {
             peers: BTreeMap::new(),
             backfills: BTreeMap::new(),
             recovery: Recovery::default(),
+            read_elsewhere: false,
             info_dirty: false,
         }
     }
@@ -237,6 +239,12 @@ impl Pg {
     ) {
         self.stage = Stage::Stray;
         self.note_map(old, new.epoch(), mapping, rules);
+    }
+
+    /// Whether the primary of an earlier interval may still serve reads (`osd::lease`). Meanwhile the PG does not
+    /// become clean: it forgets its past intervals then, by which members that start know whom to wait for.
+    pub fn set_read_elsewhere(&mut self, may_be: bool) {
+        self.read_elsewhere = may_be;
     }
 
     /// Messages of this interval were lost: everything from the start of the interval on is done
