@@ -185,6 +185,13 @@ impl Daemon {
                 self.recovery_is_over(pgid, fx);
                 self.note_trimming(pgid);
             }
+            Notice::Counts(object) => {
+                tracing::warn!(
+                    "osd.{}: pg {pgid}: no other copy has {object}: ours, which could not be read whole, counts again",
+                    self.cfg.id
+                );
+                self.release_object(pgid, &object, fx);
+            }
             Notice::RemoveSelf => self.begin_removal(pgid, fx),
             Notice::Odd(why) => {
                 tracing::error!("osd.{}: pg {pgid}: {why}", self.cfg.id);

@@ -122,6 +122,7 @@ impl Pg {
         mut info: PgInfo,
         seg: &LogSegment,
         missing: Missing,
+        fx: &mut Fx,
     ) {
         let Some(peer) = self.peers.get_mut(&from).filter(|p| p.missing.is_none()) else {
             return;
@@ -133,6 +134,7 @@ impl Pg {
         peer.lacks.retain(|object| !missing.contains(object));
         peer.missing = Some(missing);
         self.look_at_all_again();
+        self.look_at_damaged(fx);
     }
 
     fn ask_late_holder(&mut self, osd: OsdId, fx: &mut Fx) {
@@ -264,7 +266,7 @@ impl Pg {
                     self.got_missing(ctx, fx);
                 }
             }
-            Stage::Active => self.late_holder_answers(from, info, &seg, missing),
+            Stage::Active => self.late_holder_answers(from, info, &seg, missing, fx),
             _ => {}
         }
     }
@@ -529,6 +531,7 @@ impl Pg {
         self.set_stage(Stage::Active, ctx);
         self.look_at_all_again();
         fx.notices.push(Notice::Active);
+        self.look_at_damaged(fx);
         self.check_clean(fx);
         self.ask_for_late_holders(fx);
     }

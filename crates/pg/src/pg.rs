@@ -102,6 +102,9 @@ pub enum Notice {
     Active,
     /// Every copy is complete and in its place.
     Clean,
+    /// An object is not missing any more, though nothing was brought: our copy of it, which could not be read whole,
+    /// is all that is left.
+    Counts(HObject),
     /// This copy is not needed any more and is to be removed.
     RemoveSelf,
     /// A peer sent what cannot be; it was ignored.
@@ -362,7 +365,7 @@ impl Pg {
     }
 
     fn same_interval(&mut self, ctx: &Ctx<'_>, fx: &mut Fx) {
-        self.forget_peers_that_are_down(ctx.map);
+        self.forget_peers_that_are_down(ctx.map, fx);
         match &self.stage {
             Stage::GetInfo { .. } | Stage::Down | Stage::Incomplete
                 if self.prior_by(ctx.map) != self.prior =>

@@ -325,8 +325,7 @@ impl World {
         current && quiet && primary.pg.as_ref().is_some_and(|p| p.state().has(pg::StateBits::CLEAN))
     }
 
-    /// All that is left to do is what nobody has, nor has heard of: here nobody takes it back or gives it up. Or it is
-    /// what a primary could not read once, and is in nobody else's copy.
+    /// All that is left to do is what nobody has, nor has heard of: here nobody takes it back or gives it up.
     fn is_only_unfound(&self) -> bool {
         let primary = self.maps.last().unwrap().mapping().acting_primary.unwrap();
         let leader = &self.osds[primary.0 as usize];
@@ -334,11 +333,7 @@ impl World {
         let bits = [pg::StateBits::RECOVERY_UNFOUND, pg::StateBits::BACKFILL_UNFOUND];
         let heard = |o: &HObject| self.clients.heard_of(number_of(o));
         let unheard = |o: &HObject| heard(o) < pg.missing().get(o).unwrap().need;
-        let need = |o: &HObject| pg.missing().get(o).map(|item| item.need);
-        let has = |osd: &Osd, o: &HObject| osd.mem.get(o).map(|state| state.version) == need(o);
-        let was_bad = |o: &HObject| self.osds.iter().any(|osd| has(osd, o));
-        let counts = |o: &HObject| unheard(o) || was_bad(o);
-        bits.iter().any(|bit| pg.state().has(*bit)) && pg.unfound().all(counts)
+        bits.iter().any(|bit| pg.state().has(*bit)) && pg.unfound().all(unheard)
     }
 
     fn heal(&mut self, seed: u64) -> bool {

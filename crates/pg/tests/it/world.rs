@@ -207,7 +207,7 @@ impl Osd {
                 Notice::Odd(why) => {
                     panic!("osd.{}: {why}; {:?}", self.id, self.pg.as_ref().unwrap())
                 }
-                Notice::Clean => {}
+                Notice::Clean | Notice::Counts(_) => {}
             }
             self.notices.push(notice);
         }
