@@ -161,6 +161,21 @@ impl Pg {
         }
     }
 
+    /// We have become full, and cannot be brought what we miss: another member that has it is to lead. We go on as
+    /// we are until the map changes.
+    pub(crate) fn hand_over_if_full(&mut self, fx: &mut Fx) {
+        if self.missing.is_empty() || !self.full.contains(&self.me) {
+            return;
+        }
+        let acting = &self.mapping.acting;
+        let leads = |c: &Choice| c.want.first() == Some(&self.me);
+        let others = |c: &Choice| is_same_set(&c.want, acting) && !leads(c);
+        if let Some(choice) = self.choice().filter(others) {
+            hit(Probe::FullHandedOver);
+            fx.want_pg_temp = Some(self.pg_temp_for(&choice));
+        }
+    }
+
     fn check_infos(&mut self, ctx: &Ctx<'_>, fx: &mut Fx) {
         let Stage::GetInfo { waiting } = &self.stage else {
             return;
@@ -194,7 +209,7 @@ impl Pg {
         let lack = |p: &Peer| p.missing.as_ref().map_or(p.lack, Lack::of);
         let mut lacks: BTreeMap<_, _> = self.peers.iter().map(|(o, p)| (*o, lack(p))).collect();
         lacks.insert(self.me, Lack::of(&self.missing));
-        choose(&infos, &lacks, &self.mapping, self.rules.size, self.me)
+        choose(&infos, &lacks, &self.full, &self.mapping, self.rules.size, self.me)
     }
 
     pub(crate) fn ask_for_acting(&mut self, choice: &Choice, ctx: &Ctx<'_>, fx: &mut Fx) {
@@ -532,6 +547,7 @@ impl Pg {
         self.look_at_all_again();
         fx.notices.push(Notice::Active);
         self.look_at_damaged(fx);
+        self.hand_over_if_full(fx);
         self.check_clean(fx);
         self.ask_for_late_holders(fx);
     }
@@ -553,6 +569,7 @@ impl Pg {
             Stage::Active => {
                 self.check_clean(fx);
                 self.ask_for_late_holders(fx);
+                self.hand_over_if_full(fx);
             }
             _ => {}
         }

@@ -163,6 +163,8 @@ pub struct Pg {
     pub(crate) stage: Stage,
     pub(crate) stage_since: UTime,
     pub(crate) prior: Prior,
+    /// Members of the up set that have no space, by the newest map.
+    pub(crate) full: BTreeSet<OsdId>,
     pub(crate) peers: BTreeMap<OsdId, Peer>,
     /// Members of the up set that are being filled.
     pub(crate) backfills: BTreeMap<OsdId, Backfill>,
@@ -214,6 +216,7 @@ impl Pg {
             stage: Stage::Stray,
             stage_since: UTime::ZERO,
             prior: Prior::default(),
+            full: BTreeSet::new(),
             peers: BTreeMap::new(),
             backfills: BTreeMap::new(),
             recovery: Recovery::default(),
@@ -353,6 +356,7 @@ impl Pg {
         self.backfills.clear();
         self.recovery = Recovery::default();
         self.prior = Prior::default();
+        self.note_full(ctx.map);
         if self.is_primary() {
             self.start_peering(ctx, fx);
             return;
@@ -366,6 +370,7 @@ impl Pg {
 
     fn same_interval(&mut self, ctx: &Ctx<'_>, fx: &mut Fx) {
         self.forget_peers_that_are_down(ctx.map, fx);
+        self.note_full(ctx.map);
         match &self.stage {
             Stage::GetInfo { .. } | Stage::Down | Stage::Incomplete
                 if self.prior_by(ctx.map) != self.prior =>
@@ -382,8 +387,14 @@ impl Pg {
                 self.start_peering(ctx, fx);
             }
             Stage::WaitUpThru { .. } => self.check_up_thru(ctx, fx),
+            Stage::Active => self.hand_over_if_full(fx),
             _ => {}
         }
+    }
+
+    fn note_full(&mut self, map: &dyn MapView) {
+        let up = self.mapping.up.iter().copied();
+        self.full = up.filter(|osd| osd.is_some() && map.is_full(*osd)).collect();
     }
 
     /// The records are durable that [`Fx::tell_durable`] spoke of.
