@@ -286,13 +286,12 @@ impl Daemon {
         let waits = over_at > self.now.mono;
         if waits {
             hit(Probe::IntervalWaited);
-            let wake = self.leases.wake_at.get_or_insert(over_at);
-            *wake = (*wake).min(over_at);
+            self.leases.wake_by(over_at);
         }
         waits
     }
 
-    /// PGs in state `wait` whose time has come.
+    /// PGs whose time has come: they serve, or become clean.
     pub(crate) fn end_waits(&mut self, fx: &mut Effects) {
         let now = self.now.mono;
         if self.leases.wake_at.is_none_or(|at| at > now) {
@@ -303,6 +302,10 @@ impl Daemon {
         let pgids: Vec<_> = self.pgs.iter().filter(|(_, h)| waits(h)).map(|(p, _)| *p).collect();
         for pgid in pgids {
             self.release_pg(pgid, fx);
+        }
+        let unclean = self.pgs.iter().filter(|(_, h)| h.pg.awaits_clean());
+        for pgid in unclean.map(|(p, _)| *p).collect::<Vec<_>>() {
+            self.run_pg(pgid, fx, |pg, _, out| pg.recovered(out));
         }
         self.report_soon();
     }

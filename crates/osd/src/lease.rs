@@ -15,7 +15,8 @@
 //!
 //! Nobody waits for a primary that surely does not read any more: one that stopped in order, that
 //! has been started again, or that takes part in the new interval. An OSD that starts knows nothing
-//! of its promises, and assumes the longest.
+//! of its promises, and assumes the longest for each primary of the intervals since its PG was clean: so no PG
+//! becomes clean before they are over.
 //!
 //! One promise serves all PGs of a pair of OSDs, and none is asked for without reads. (Ceph's leases
 //! are per PG, `osd/PeeringState.cc: calc_prior_readable_until_ub, proc_lease`.)
@@ -56,7 +57,7 @@ pub struct Leases {
     pub waiting: BTreeMap<(PgId, HObject), bool>,
     /// Requests on whole PGs that wait for them.
     pub waiting_pgs: BTreeSet<PgId>,
-    /// When a PG in state `wait` may serve, at the earliest.
+    /// When a PG in state `wait` may serve, or become clean, at the earliest.
     pub wake_at: Option<Mono>,
 }
 
@@ -117,6 +118,12 @@ impl Leases {
         let first = (pgid, HObject::min());
         self.waiting_pgs.contains(&pgid)
             || self.waiting.range(first..).next().is_some_and(|((p, _), _)| *p == pgid)
+    }
+
+    /// A PG waits until then for an earlier primary.
+    pub fn wake_by(&mut self, over_at: Mono) {
+        let wake = self.wake_at.get_or_insert(over_at);
+        *wake = (*wake).min(over_at);
     }
 
     /// A PG is not here any more.

@@ -118,7 +118,12 @@ impl Daemon {
         let view = peer::View(map);
         let ctx = Ctx { map: &view, now: self.now.wall };
         let mut out = Fx::default();
+        let readers_gone_at = host.priors.over_at();
+        host.pg.set_read_elsewhere(readers_gone_at > self.now.mono);
         input(&mut host.pg, &ctx, &mut out);
+        if readers_gone_at > self.now.mono && host.pg.awaits_clean() {
+            self.leases.wake_by(readers_gone_at);
+        }
         let (at, to) = (host.pg.epoch(), host.pg.mapping());
         let (osd, stage) = (self.cfg.id, host.pg.stage());
         tracing::trace!("osd.{osd}: pg {pgid} at {at}: {stage:?}, {:?} of {:?}", to.acting, to.up);
@@ -179,6 +184,13 @@ impl Daemon {
             Notice::Clean => {
                 self.recovery_is_over(pgid, fx);
                 self.note_trimming(pgid);
+            }
+            Notice::Counts(object) => {
+                tracing::warn!(
+                    "osd.{}: pg {pgid}: no other copy has {object}: ours, which could not be read whole, counts again",
+                    self.cfg.id
+                );
+                self.release_object(pgid, &object, fx);
             }
             Notice::RemoveSelf => self.begin_removal(pgid, fx),
             Notice::Odd(why) => {

@@ -1,6 +1,6 @@
 //! An OSDMap with the eyes of peering.
 
-use maps::OsdMap;
+use maps::{OsdMap, OsdState};
 use pg::{MapView, Mapping, PoolRules};
 use types::{Epoch, OsdId, PgId, PoolId};
 
@@ -25,6 +25,9 @@ impl MapView for View<'_> {
     }
     fn lost_at(&self, osd: OsdId) -> Epoch {
         self.0.osd(osd).map_or(Epoch::ZERO, |o| o.info.lost_at)
+    }
+    fn is_full(&self, osd: OsdId) -> bool {
+        self.0.state(osd).contains(OsdState::FULL)
     }
 }
 

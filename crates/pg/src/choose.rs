@@ -65,14 +65,16 @@ pub fn authoritative(
 }
 
 /// A copy that misses more objects than this does not lead while another one could: every client
-/// would wait for them (Ceph's `osd_force_auth_primary_missing_objects`, there 100).
+/// would wait for them (Ceph's `osd_force_auth_primary_missing_objects`, there 100). One that is full must miss
+/// nothing: it has no space for what it misses, and they would wait until somebody makes some.
 pub const LEADER_MISSES_AT_MOST: u64 = 10;
 
 /// Who should act: members of the up set whose log connects to the authoritative one, filled up
-/// with other holders of the PG. `lacks` says what copies miss.
+/// with other holders of the PG. `lacks` says what copies miss, `full` which members of the up set have no space.
 pub fn choose(
     infos: &BTreeMap<OsdId, PgInfo>,
     lacks: &BTreeMap<OsdId, Lack>,
+    full: &BTreeSet<OsdId>,
     mapping: &Mapping,
     size: u32,
     me: OsdId,
@@ -86,7 +88,8 @@ pub fn choose(
             best.last_update.version.saturating_sub(i.last_update.version)
                 + lacks.get(&osd).map_or(0, |l| l.objects)
         };
-        connects(osd) && infos.get(&osd).map(behind).is_some_and(|n| n <= LEADER_MISSES_AT_MOST)
+        let most = if full.contains(&osd) { 0 } else { LEADER_MISSES_AT_MOST };
+        connects(osd) && infos.get(&osd).map(behind).is_some_and(|n| n <= most)
     };
     let up_primary = mapping.up_primary.filter(|p| connects(*p));
     let better = || mapping.up.iter().copied().find(|o| leads_well(*o));
@@ -156,6 +159,18 @@ mod tests {
         list.iter().map(|(o, i)| (OsdId(*o), i.clone())).collect()
     }
 
+    fn chosen(all: &BTreeMap<OsdId, PgInfo>, mapping: &Mapping, me: OsdId) -> Choice {
+        choose(all, &BTreeMap::new(), &BTreeSet::new(), mapping, 3, me).unwrap()
+    }
+
+    /// Who should act of three, when they miss so many objects and some are full.
+    fn want(all: &BTreeMap<OsdId, PgInfo>, missing: &[(i32, u64)], full: &[i32]) -> OsdSet {
+        let lack = |n| Lack { objects: n, newest: Eversion::ZERO };
+        let missing = missing.iter().map(|(o, n)| (OsdId(*o), lack(*n))).collect();
+        let full = osds(full).into_iter().collect();
+        choose(all, &missing, &full, &mapping(&[0, 1, 2]), 3, OsdId(1)).unwrap().want
+    }
+
     #[test]
     fn a_longer_log_of_an_older_activation_does_not_count() {
         // osd.1 wrote alone in epoch 5 without ever being active in the newest interval.
@@ -208,7 +223,7 @@ mod tests {
             (2, info((9, 90), 50, 8)),
             (3, info((9, 80), 40, 8)),
         ]);
-        let choice = choose(&all, &BTreeMap::new(), &mapping(&[0, 1, 2]), 3, OsdId(1)).unwrap();
+        let choice = chosen(&all, &mapping(&[0, 1, 2]), OsdId(1));
         assert_eq!(choice.auth, OsdId(1));
         assert_eq!(choice.want, osds(&[1, 2, 3]));
         assert_eq!(choice.backfill, [OsdId(0)].into());
@@ -219,11 +234,7 @@ mod tests {
         let fresh = info((9, 90), 50, 8);
         let mut all =
             infos(&[(0, info((9, 60), 50, 8)), (1, fresh.clone()), (2, info((9, 70), 50, 8))]);
-        let choose = |all: &_, missing: &[(i32, u64)]| {
-            let lack = |n| Lack { objects: n, newest: Eversion::ZERO };
-            let missing = missing.iter().map(|(o, n)| (OsdId(*o), lack(*n))).collect();
-            choose(all, &missing, &mapping(&[0, 1, 2]), 3, OsdId(1)).unwrap().want
-        };
+        let choose = |all: &_, missing| want(all, missing, &[]);
         assert_eq!(choose(&all, &[]), osds(&[1, 0, 2]));
         // It has the log now, but not the objects.
         all.insert(OsdId(0), fresh.clone());
@@ -231,6 +242,23 @@ mod tests {
         assert_eq!(choose(&all, &[(0, 3)]), osds(&[0, 1, 2]));
         // Nobody would be better.
         assert_eq!(choose(&all, &[(0, 30), (1, 30), (2, 30)]), osds(&[0, 1, 2]));
+    }
+
+    /// It has no space for what it misses: clients would wait for that until somebody deletes something.
+    #[test]
+    fn a_full_copy_leads_only_if_it_misses_nothing_or_nobody_is_better() {
+        let fresh = info((9, 90), 50, 8);
+        let mut all = infos(&[(0, fresh.clone()), (1, fresh.clone()), (2, fresh)]);
+        assert_eq!(want(&all, &[], &[0]), osds(&[0, 1, 2]));
+        assert_eq!(want(&all, &[(0, 1)], &[]), osds(&[0, 1, 2]));
+        assert_eq!(want(&all, &[(0, 1)], &[0]), osds(&[1, 0, 2]));
+        assert_eq!(want(&all, &[(0, 1), (1, 1)], &[0, 1]), osds(&[2, 0, 1]));
+        // One that has space can be brought what it misses.
+        assert_eq!(want(&all, &[(0, 1), (1, 5), (2, 1)], &[0, 2]), osds(&[1, 0, 2]));
+        assert_eq!(want(&all, &[(0, 1), (1, 1), (2, 1)], &[0, 1, 2]), osds(&[0, 1, 2]));
+        // What it does not know of yet, it will miss.
+        all.insert(OsdId(0), info((9, 89), 50, 8));
+        assert_eq!(want(&all, &[], &[0]), osds(&[1, 0, 2]));
     }
 
     /// Else a PG whose members turn out to have other logs than they said would change its mind for ever.
@@ -243,7 +271,7 @@ mod tests {
         ]);
         let acting = osds(&[0, 5, 4]);
         let mapping = Mapping { acting, acting_primary: Some(OsdId(0)), ..mapping(&[1, 0, 2]) };
-        let want = choose(&all, &BTreeMap::new(), &mapping, 3, OsdId(0)).unwrap().want;
+        let want = chosen(&all, &mapping, OsdId(0)).want;
         assert_eq!(want, osds(&[0, 5, 4]));
     }
 
@@ -251,7 +279,7 @@ mod tests {
     fn everybody_equal_keeps_the_mapping() {
         let i = info((9, 90), 50, 8);
         let all = infos(&[(0, i.clone()), (1, i.clone()), (2, i)]);
-        let choice = choose(&all, &BTreeMap::new(), &mapping(&[2, 0, 1]), 3, OsdId(2)).unwrap();
+        let choice = chosen(&all, &mapping(&[2, 0, 1]), OsdId(2));
         assert_eq!(choice.want, osds(&[2, 0, 1]));
         assert!(choice.backfill.is_empty());
     }

@@ -45,6 +45,8 @@ pub trait MapView {
     fn up_thru(&self, osd: OsdId) -> Epoch;
     /// Epoch the operator declared the OSD's data lost, or zero.
     fn lost_at(&self, osd: OsdId) -> Epoch;
+    /// Whether the OSD has no space for objects that it misses.
+    fn is_full(&self, osd: OsdId) -> bool;
 }
 
 /// The pool's settings that decide over intervals.

@@ -13,6 +13,7 @@
 mod backfill;
 mod choose;
 mod clones;
+mod damaged;
 mod entry;
 mod info;
 mod intervals;

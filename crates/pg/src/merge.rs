@@ -9,7 +9,7 @@
 use crate::entry::{EntryKind, LogEntry};
 use crate::info::PgInfo;
 use crate::log::{Dup, PgLog};
-use crate::missing::Missing;
+use crate::missing::{Missing, MissingItem};
 use denc::{Decode, Encode};
 use std::collections::BTreeMap;
 use types::testing::{Bug, Probe, hit, planted};
@@ -181,7 +181,7 @@ fn merge_divergent(
             // What we have is exactly the version that counts.
             None => !is_gone(log, object, first),
             // What we have is older and was never touched by the divergent entries.
-            Some(item) => item.have != Eversion::ZERO,
+            Some(item) => item.is_there(),
         };
         if kept {
             remove.pop();
@@ -217,7 +217,12 @@ fn revert_object(log: &PgLog, object: &HObject, first: &LogEntry, missing: &mut 
         Some(item) if item.have == prior => {
             missing.remove(object);
         }
-        Some(item) if item.have < prior => missing.set(object.clone(), prior, item.have),
+        Some(item) if item.have < prior => {
+            let counts = item.damaged <= prior;
+            let damaged = if counts { item.damaged } else { Eversion::ZERO };
+            let item = MissingItem { damaged, ..MissingItem::new(prior, item.have) };
+            missing.set_item(object.clone(), item);
+        }
         Some(_) | None => missing.set(object.clone(), prior, Eversion::ZERO),
     }
 }
@@ -308,5 +313,30 @@ mod tests {
         let auth = info_of(&all_trimmed);
         let seg = LogSegment::whole(&all_trimmed);
         assert_eq!(newest_common(&ours, &auth, &seg), Some(Eversion::new(Epoch(3), 6)));
+    }
+
+    /// The copy was damaged, and missed the next write, which turns out not to have happened.
+    #[test]
+    fn a_damaged_copy_is_kept_when_what_came_after_it_is_taken_back() {
+        let versions = [(3, 4), (4, 5)];
+        let (mut log, rest) = (log_of((3, 1), &versions), log_of((3, 1), &versions[..1]));
+        let object = log.entries().next().unwrap().object.clone();
+        let (last, damaged) = (Eversion::new(Epoch(4), 5), Eversion::new(Epoch(3), 4));
+        log.rewind(damaged);
+        let again = LogEntry { prior_version: damaged, ..LogEntry::of(object.clone(), last) };
+        log.append(again.clone());
+        for version in [damaged, last] {
+            let (mut log, mut missing) = (log.clone(), Missing::default());
+            missing.set_item(object.clone(), MissingItem::of_damaged(version));
+            missing.note(&again, Epoch::ZERO);
+            let mut info = info_of(&log);
+            let auth = PgInfo { last_update: damaged, ..info_of(&rest) };
+            let seg = LogSegment::whole(&rest);
+            let merged = merge_log(&mut log, &mut info, &mut missing, &auth, &seg).unwrap();
+            let item = missing.get(&object).unwrap();
+            let counts = version == damaged;
+            assert_eq!((item.need, item.is_damaged()), (damaged, counts));
+            assert_eq!(merged.remove.is_empty(), counts);
+        }
     }
 }

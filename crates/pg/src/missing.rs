@@ -15,13 +15,32 @@ pub struct MissingItem {
     /// The changes from this one on up to `need` never were on this copy: nothing after `have` was. Zero: that is
     /// not known.
     pub never_had_since: Eversion,
+    /// This version is there, and could not be read whole. Zero: none is.
+    pub damaged: Eversion,
 }
 
 impl MissingItem {
     /// Of which nothing more is known.
     #[must_use]
     pub fn new(need: Eversion, have: Eversion) -> Self {
-        MissingItem { need, have, never_had_since: Eversion::ZERO }
+        MissingItem { need, have, never_had_since: Eversion::ZERO, damaged: Eversion::ZERO }
+    }
+
+    /// It is there in the version that it must have, and could not be read whole.
+    #[must_use]
+    pub fn of_damaged(version: Eversion) -> Self {
+        MissingItem { damaged: version, ..MissingItem::new(version, Eversion::ZERO) }
+    }
+
+    /// Whether it is missing for nothing else than that it could not be read.
+    #[must_use]
+    pub fn is_damaged(&self) -> bool {
+        self.damaged > Eversion::ZERO && self.damaged == self.need
+    }
+
+    /// Whether there is anything of it.
+    pub(crate) fn is_there(&self) -> bool {
+        self.have.max(self.damaged) > Eversion::ZERO
     }
 }
 
@@ -174,7 +193,9 @@ impl Missing {
             Some(item) => item.never_had_since,
             None => need,
         };
-        self.set_item(entry.object.clone(), MissingItem { need, have, never_had_since });
+        let damaged = before.map_or(Eversion::ZERO, |item| item.damaged);
+        let item = MissingItem { need, have, never_had_since, damaged };
+        self.set_item(entry.object.clone(), item);
     }
 }
 
@@ -188,12 +209,16 @@ impl FromIterator<(HObject, MissingItem)> for Missing {
     }
 }
 
-/// As it is kept: `never_had_since` stands at the end only when it is known.
+/// As it is kept: `never_had_since` and `damaged`, which came later, stand at the end only when there is something to
+/// say.
 impl Encode for MissingItem {
     fn encode(&self, e: &mut Encoder) {
         e.put(&self.need).put(&self.have);
-        if self.never_had_since > Eversion::ZERO {
+        if self.never_had_since.max(self.damaged) > Eversion::ZERO {
             e.put(&self.never_had_since);
+        }
+        if self.damaged > Eversion::ZERO {
+            e.put(&self.damaged);
         }
     }
 }
@@ -204,19 +229,32 @@ impl Decode for MissingItem {
         if d.remaining() > 0 {
             item.never_had_since = d.get()?;
         }
+        if d.remaining() > 0 {
+            item.damaged = d.get()?;
+        }
         Ok(item)
     }
 }
 
 /// As it is sent, at the end of a message: of each object `need` and `have`, then `never_had_since` of those of
-/// which it is known. (The second part came later.)
+/// which it is known, then `damaged` of those that are. (The second and the third part came later.)
 impl Encode for Missing {
     fn encode(&self, e: &mut Encoder) {
-        let known = |i: &MissingItem| i.never_had_since > Eversion::ZERO;
         let versions = self.items.iter().map(|(o, i)| (o, (i.need, i.have)));
-        let never_had = self.items.iter().filter(|(_, i)| known(i));
         versions.collect::<BTreeMap<_, _>>().encode(e);
-        never_had.map(|(o, i)| (o, i.never_had_since)).collect::<BTreeMap<_, _>>().encode(e);
+        self.known(|i| i.never_had_since).encode(e);
+        let damaged = self.known(|i| i.damaged);
+        if !damaged.is_empty() {
+            damaged.encode(e);
+        }
+    }
+}
+
+impl Missing {
+    /// One version of each item, where there is one.
+    fn known(&self, version: impl Fn(&MissingItem) -> Eversion) -> BTreeMap<&HObject, Eversion> {
+        let all = self.items.iter().map(|(o, i)| (o, version(i)));
+        all.filter(|(_, v)| *v > Eversion::ZERO).collect()
     }
 }
 
@@ -229,6 +267,13 @@ impl Decode for Missing {
             for (object, since) in d.get::<BTreeMap<HObject, Eversion>>()? {
                 if let Some(item) = missing.items.get_mut(&object) {
                     item.never_had_since = since;
+                }
+            }
+        }
+        if d.remaining() > 0 {
+            for (object, version) in d.get::<BTreeMap<HObject, Eversion>>()? {
+                if let Some(item) = missing.items.get_mut(&object) {
+                    item.damaged = version;
                 }
             }
         }
@@ -272,16 +317,39 @@ mod tests {
         missing.note(&entry(at(5, 2), at(4, 1)), Epoch(1));
         let unsure = HObject { hash: 8, ..entry(at(5, 2), at(4, 1)).object };
         missing.set(unsure.clone(), at(3, 1), Eversion::ZERO);
+        let bad = HObject { hash: 9, ..unsure.clone() };
+        missing.set_item(bad.clone(), MissingItem::of_damaged(at(3, 1)));
         assert_eq!(denc::decode::<Missing>(&denc::encode(&missing)).unwrap(), missing);
         for (_, item) in missing.iter() {
             assert_eq!(denc::decode::<MissingItem>(&denc::encode(item)).unwrap(), *item);
         }
+        // Who knows nothing of the rest passes over it.
+        let kept = denc::encode(missing.get(&bad).unwrap());
+        assert_eq!(
+            denc::decode::<(Eversion, Eversion)>(&kept).unwrap(),
+            (at(3, 1), Eversion::ZERO)
+        );
         // As it was kept and sent before that was known.
         let item = *missing.get(&unsure).unwrap();
         assert_eq!(denc::encode(&item), denc::encode(&(item.need, item.have)));
         let sent: BTreeMap<_, _> = [(unsure.clone(), (item.need, item.have))].into();
         let read: Missing = denc::decode(&denc::encode(&sent)).unwrap();
         assert_eq!(read.get(&unsure), Some(&item));
+    }
+
+    /// A write that comes upon it changes nothing of what is there.
+    #[test]
+    fn a_damaged_copy_is_what_is_missing_until_something_newer_is() {
+        let (mut missing, write) = (Missing::default(), entry(at(6, 3), at(5, 2)));
+        missing.set_item(write.object.clone(), MissingItem::of_damaged(at(5, 2)));
+        let item = |missing: &Missing| *missing.get(&write.object).unwrap();
+        assert!(item(&missing).is_damaged());
+        missing.note(&write, Epoch(1));
+        assert_eq!((item(&missing).is_damaged(), item(&missing).damaged), (false, at(5, 2)));
+        missing.set(write.object.clone(), at(6, 3), at(4, 1));
+        assert_eq!(item(&missing).damaged, Eversion::ZERO, "an older state was brought");
+        // Where nothing is to be, there is no copy either.
+        assert!(!MissingItem::of_damaged(Eversion::ZERO).is_damaged());
     }
 
     #[test]

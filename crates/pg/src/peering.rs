@@ -122,6 +122,7 @@ impl Pg {
         mut info: PgInfo,
         seg: &LogSegment,
         missing: Missing,
+        fx: &mut Fx,
     ) {
         let Some(peer) = self.peers.get_mut(&from).filter(|p| p.missing.is_none()) else {
             return;
@@ -133,6 +134,7 @@ impl Pg {
         peer.lacks.retain(|object| !missing.contains(object));
         peer.missing = Some(missing);
         self.look_at_all_again();
+        self.look_at_damaged(fx);
     }
 
     fn ask_late_holder(&mut self, osd: OsdId, fx: &mut Fx) {
@@ -155,6 +157,21 @@ impl Pg {
         };
         if let Some(choice) = self.choice().filter(joins) {
             hit(Probe::LateHolderWanted);
+            fx.want_pg_temp = Some(self.pg_temp_for(&choice));
+        }
+    }
+
+    /// We have become full, and cannot be brought what we miss: another member that has it is to lead. We go on as
+    /// we are until the map changes.
+    pub(crate) fn hand_over_if_full(&mut self, fx: &mut Fx) {
+        if self.missing.is_empty() || !self.full.contains(&self.me) {
+            return;
+        }
+        let acting = &self.mapping.acting;
+        let leads = |c: &Choice| c.want.first() == Some(&self.me);
+        let others = |c: &Choice| is_same_set(&c.want, acting) && !leads(c);
+        if let Some(choice) = self.choice().filter(others) {
+            hit(Probe::FullHandedOver);
             fx.want_pg_temp = Some(self.pg_temp_for(&choice));
         }
     }
@@ -192,7 +209,7 @@ impl Pg {
         let lack = |p: &Peer| p.missing.as_ref().map_or(p.lack, Lack::of);
         let mut lacks: BTreeMap<_, _> = self.peers.iter().map(|(o, p)| (*o, lack(p))).collect();
         lacks.insert(self.me, Lack::of(&self.missing));
-        choose(&infos, &lacks, &self.mapping, self.rules.size, self.me)
+        choose(&infos, &lacks, &self.full, &self.mapping, self.rules.size, self.me)
     }
 
     pub(crate) fn ask_for_acting(&mut self, choice: &Choice, ctx: &Ctx<'_>, fx: &mut Fx) {
@@ -264,7 +281,7 @@ impl Pg {
                     self.got_missing(ctx, fx);
                 }
             }
-            Stage::Active => self.late_holder_answers(from, info, &seg, missing),
+            Stage::Active => self.late_holder_answers(from, info, &seg, missing, fx),
             _ => {}
         }
     }
@@ -529,6 +546,8 @@ impl Pg {
         self.set_stage(Stage::Active, ctx);
         self.look_at_all_again();
         fx.notices.push(Notice::Active);
+        self.look_at_damaged(fx);
+        self.hand_over_if_full(fx);
         self.check_clean(fx);
         self.ask_for_late_holders(fx);
     }
@@ -550,6 +569,7 @@ impl Pg {
             Stage::Active => {
                 self.check_clean(fx);
                 self.ask_for_late_holders(fx);
+                self.hand_over_if_full(fx);
             }
             _ => {}
         }
@@ -569,7 +589,7 @@ impl Pg {
             fx.want_pg_temp = Some(self.pg_temp_for(&choice));
             return;
         }
-        if self.acting_count() < self.rules.size as usize {
+        if self.acting_count() < self.rules.size as usize || self.read_elsewhere {
             return;
         }
         let history = &mut self.info.history;

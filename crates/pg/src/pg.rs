@@ -102,6 +102,9 @@ pub enum Notice {
     Active,
     /// Every copy is complete and in its place.
     Clean,
+    /// An object is not missing any more, though nothing was brought: our copy of it, which could not be read whole,
+    /// is all that is left.
+    Counts(HObject),
     /// This copy is not needed any more and is to be removed.
     RemoveSelf,
     /// A peer sent what cannot be; it was ignored.
@@ -160,10 +163,13 @@ pub struct Pg {
     pub(crate) stage: Stage,
     pub(crate) stage_since: UTime,
     pub(crate) prior: Prior,
+    /// Members of the up set that have no space, by the newest map.
+    pub(crate) full: BTreeSet<OsdId>,
     pub(crate) peers: BTreeMap<OsdId, Peer>,
     /// Members of the up set that are being filled.
     pub(crate) backfills: BTreeMap<OsdId, Backfill>,
     pub(crate) recovery: Recovery,
+    pub(crate) read_elsewhere: bool,
     pub(crate) info_dirty: bool,
 }
 
@@ -210,9 +216,11 @@ impl Pg {
             stage: Stage::Stray,
             stage_since: UTime::ZERO,
             prior: Prior::default(),
+            full: BTreeSet::new(),
             peers: BTreeMap::new(),
             backfills: BTreeMap::new(),
             recovery: Recovery::default(),
+            read_elsewhere: false,
             info_dirty: false,
         }
     }
@@ -237,6 +245,12 @@ impl Pg {
     ) {
         self.stage = Stage::Stray;
         self.note_map(old, new.epoch(), mapping, rules);
+    }
+
+    /// Whether the primary of an earlier interval may still serve reads (`osd::lease`). Meanwhile the PG does not
+    /// become clean: it forgets its past intervals then, by which members that start know whom to wait for.
+    pub fn set_read_elsewhere(&mut self, may_be: bool) {
+        self.read_elsewhere = may_be;
     }
 
     /// Messages of this interval were lost: everything from the start of the interval on is done
@@ -342,6 +356,7 @@ impl Pg {
         self.backfills.clear();
         self.recovery = Recovery::default();
         self.prior = Prior::default();
+        self.note_full(ctx.map);
         if self.is_primary() {
             self.start_peering(ctx, fx);
             return;
@@ -354,7 +369,8 @@ impl Pg {
     }
 
     fn same_interval(&mut self, ctx: &Ctx<'_>, fx: &mut Fx) {
-        self.forget_peers_that_are_down(ctx.map);
+        self.forget_peers_that_are_down(ctx.map, fx);
+        self.note_full(ctx.map);
         match &self.stage {
             Stage::GetInfo { .. } | Stage::Down | Stage::Incomplete
                 if self.prior_by(ctx.map) != self.prior =>
@@ -371,8 +387,14 @@ impl Pg {
                 self.start_peering(ctx, fx);
             }
             Stage::WaitUpThru { .. } => self.check_up_thru(ctx, fx),
+            Stage::Active => self.hand_over_if_full(fx),
             _ => {}
         }
+    }
+
+    fn note_full(&mut self, map: &dyn MapView) {
+        let up = self.mapping.up.iter().copied();
+        self.full = up.filter(|osd| osd.is_some() && map.is_full(*osd)).collect();
     }
 
     /// The records are durable that [`Fx::tell_durable`] spoke of.

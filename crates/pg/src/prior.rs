@@ -98,6 +98,9 @@ mod tests {
         fn lost_at(&self, osd: OsdId) -> Epoch {
             if [6, 7, 8].contains(&osd.0) { Epoch(15) } else { Epoch::ZERO }
         }
+        fn is_full(&self, _: OsdId) -> bool {
+            false
+        }
     }
 
     fn set(osds: &[i32]) -> OsdSet {
@@ -183,6 +186,9 @@ mod tests {
         }
         fn lost_at(&self, osd: OsdId) -> Epoch {
             Epoch(self.2[osd.0 as usize])
+        }
+        fn is_full(&self, _: OsdId) -> bool {
+            false
         }
     }
 

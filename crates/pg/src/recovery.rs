@@ -7,14 +7,13 @@
 
 use crate::entry::{EntryKind, LogEntry};
 use crate::intervals::MapView;
-use crate::missing::MissingItem;
-use crate::persist::{MetaOp, missing_key, put_missing};
+use crate::persist::{MetaOp, missing_key};
 use crate::pg::{Fx, Peer, Pg, Stage};
 use crate::todo::{Todo, Urgent};
 use crate::unfitting::PullSize;
 use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use types::testing::{Probe, hit};
 use types::{Eversion, HObject, OsdId};
 
@@ -58,8 +57,8 @@ pub(crate) struct Recovery {
     pub(crate) todo: RefCell<Todo>,
     /// Pushes that were put off for writes of their object, and how often.
     put_off: BTreeMap<HObject, u8>,
-    /// What is missing here because our copy is damaged.
-    pub(crate) damaged: BTreeSet<HObject>,
+    /// What is missing here because our copy turned out to be damaged in this interval, in this version.
+    pub(crate) damaged: BTreeMap<HObject, Eversion>,
     pub(crate) unreadable: Unreadable,
     /// What was pulled and did not fit.
     pub(crate) unfitting: BTreeMap<HObject, PullSize>,
@@ -335,8 +334,8 @@ impl Pg {
     }
 
     /// Who has the version of `object` that we need: somebody of whom it is known, else any copy
-    /// that may have it, be it a stray or one that is to be filled anew. (The receiver takes exactly
-    /// the needed version: such a copy may hold an older or a divergent one.)
+    /// that may have it, be it a stray, one that is to be filled anew, or one that could not be read once. (The
+    /// receiver takes exactly the needed version: such a copy may hold an older or a divergent one.)
     pub(crate) fn source_of(&self, object: &HObject) -> Option<OsdId> {
         #[cfg(test)]
         crate::todo::tests::LOOKS.set(crate::todo::tests::LOOKS.get() + 1);
@@ -348,7 +347,7 @@ impl Pg {
         };
         let lacks = |p: &Peer| {
             let item = p.missing.as_ref().and_then(|m| m.get(object));
-            item.is_some_and(|item| item.have != need)
+            item.is_some_and(|item| item.have != need && item.damaged != need)
         };
         let has_not_failed = |p: &Peer| !p.lacks.contains(object) && !lacks(p);
         let mut peers = self.peers.iter();
@@ -379,7 +378,7 @@ impl Pg {
     pub fn pulled(&mut self, object: &HObject, fx: &mut Fx) {
         self.recovery.pulling.remove(object);
         self.look_again(object);
-        if self.recovery.damaged.remove(object) {
+        if self.recovery.damaged.remove(object).is_some() {
             // Others that turned out to be damaged as well wait for no turn.
             self.hurry(object);
         }
@@ -436,89 +435,6 @@ impl Pg {
         self.look_again(object);
     }
 
-    /// As the primary: our copy of `object`, in version `have`, turned out to be damaged. It counts
-    /// as missing and is pulled from another copy (`PrimaryLogPG.cc: rep_repair_primary_object`).
-    /// When nobody has it, but somebody an older state of it, it is unfound from now on.
-    /// Gives the record change, or `None` when all copies are alike: then all stays as it is, and the
-    /// object is not pushed to others.
-    pub fn repair(&mut self, object: &HObject, have: Eversion) -> Option<MetaOp> {
-        assert!(self.is_primary(), "{}: a replica repairs nothing by itself", self.info.pgid);
-        assert!(!self.missing.contains(object), "what is missing cannot be found to be damaged");
-        let item = MissingItem::new(have, Eversion::ZERO);
-        self.missing.set(object.clone(), item.need, item.have);
-        self.look_again(object);
-        let is_found = self.source_of(object).is_some();
-        if self.stage == Stage::Active && (is_found || self.is_lacked(object)) {
-            self.recovery.damaged.insert(object.clone());
-            self.hurry(object);
-            return Some(put_missing(object, &item));
-        }
-        self.missing.remove(object);
-        self.recovery.unreadable.insert(object.clone(), have);
-        None
-    }
-
-    /// As the primary: not even the record of `object` can be read here, so that nothing is known of our copy.
-    /// It is not pushed to those who miss it, until something changes.
-    pub fn cannot_read(&mut self, object: &HObject) {
-        let needs = self.peers.values().filter_map(|p| p.missing.as_ref()?.get(object));
-        let here = self.backfills.values().filter_map(|b| b.version_of_moving(object));
-        if let Some(need) = needs.map(|item| item.need).chain(here).max()
-            && !self.missing.contains(object)
-        {
-            self.recovery.unreadable.entry(object.clone()).or_insert(need);
-            self.look_again(object);
-        }
-    }
-
-    /// Whether a member never got the version that counts: it has an older state of the object, or
-    /// none, and no damaged copy.
-    fn is_lacked(&self, object: &HObject) -> bool {
-        let behind = |p: &Peer| {
-            let misses = p.missing.as_ref().is_some_and(|m| m.contains(object));
-            misses && !p.lacks.contains(object)
-        };
-        self.members().filter_map(|osd| self.peers.get(&osd)).any(behind)
-    }
-
-    /// As the primary: these entries are new. What they wrote may be readable, and the other copies may be
-    /// good again.
-    pub(crate) fn forget_what_was_unreadable(&mut self, entries: &[LogEntry]) {
-        for entry in entries.iter().filter(|e| e.changes_object()) {
-            if self.recovery.unreadable.contains_key(&entry.object) {
-                self.forget_failures(&entry.object);
-            }
-            // It may have become unfound meanwhile, and was given up.
-            self.backfills.values_mut().for_each(|b| b.try_again(&entry.object));
-        }
-    }
-
-    /// As the primary: somebody came who may have what nobody could read. It is missing until that is
-    /// known.
-    pub(crate) fn try_unreadable_again(&mut self, fx: &mut Fx) {
-        if self.stage != Stage::Active {
-            return;
-        }
-        for (object, version) in std::mem::take(&mut self.recovery.unreadable) {
-            fx.meta.extend(self.repair(&object, version));
-        }
-    }
-
-    fn is_readable_again(&mut self, object: &HObject) {
-        self.recovery.unreadable.remove(object);
-        self.backfills.values_mut().for_each(|b| b.try_again(object));
-    }
-
-    /// As the primary: what copies of `object` turned out not to have or not to be readable before
-    /// does not count any more.
-    pub(crate) fn forget_failures(&mut self, object: &HObject) {
-        self.is_readable_again(object);
-        for peer in self.peers.values_mut() {
-            peer.lacks.remove(object);
-        }
-        self.look_again(object);
-    }
-
     /// As the primary: whether another acting copy has everything that we know of.
     pub fn has_complete_peer(&self) -> bool {
         let complete =
@@ -527,52 +443,19 @@ impl Pg {
         self.is_primary() && acting.filter_map(|o| self.peers.get(o)).any(complete)
     }
 
-    /// As the primary: `source` did not have the object that it was asked for. If nobody else has
-    /// it, no member has an older state of it, and it is only missing because our copy of it is
-    /// damaged, then it is not missing any more: what can be read of our copy is all that there is.
-    /// Gives the record change then, and the object is not pushed to others.
-    pub fn source_failed(&mut self, object: &HObject, source: OsdId) -> Option<MetaOp> {
-        let Some(item) = self.missing.get(object).copied() else {
-            // It has come, or was deleted since: a second answer says nothing of that copy.
-            if self.recovery.pulling.get(object) == Some(&source) {
-                self.give_up(object, None);
-            }
-            return None;
-        };
-        let acting = self.mapping.acting.contains(&source);
-        // A late holder may have said meanwhile that it has an older state. That it still has.
-        let said = self.peers.get(&source).and_then(|p| p.missing.as_ref());
-        let said = !acting && said.is_some_and(|missing| missing.contains(object));
-        self.give_up(object, (!said).then_some(source));
-        if let Some(missing) = self.peers.get_mut(&source).and_then(|p| p.missing.as_mut())
-            && acting
-        {
-            // It holds a damaged copy itself, or none: it gets the object with the others.
-            missing.set(object.clone(), item.need, Eversion::ZERO);
-        }
-        let may_come = self.source_of(object).is_some() || self.is_lacked(object);
-        if may_come || !self.recovery.damaged.remove(object) {
-            return None;
-        }
-        self.missing.remove(object);
-        for missing in self.peers.values_mut().filter_map(|p| p.missing.as_mut()) {
-            missing.remove(object);
-        }
-        self.recovery.unreadable.insert(object.clone(), item.need);
-        Some(MetaOp::Remove(missing_key(object)))
-    }
-
     /// A stray copy that is no member of the current sets went down: nothing will come from it. When
     /// it is up again it says so itself.
-    pub(crate) fn forget_peers_that_are_down(&mut self, map: &dyn MapView) {
+    pub(crate) fn forget_peers_that_are_down(&mut self, map: &dyn MapView, fx: &mut Fx) {
         let gone: Vec<_> = self.peers.keys().copied().filter(|o| !map.is_up(*o)).collect();
-        if !gone.is_empty() {
-            self.look_at_all_again();
+        if gone.is_empty() {
+            return;
         }
+        self.look_at_all_again();
         for osd in gone {
             self.peers.remove(&osd);
             self.recovery.pulling.retain(|_, from| *from != osd);
         }
+        self.look_at_damaged(fx);
     }
 
     /// Whether no member misses anything and nothing is being filled.

@@ -364,7 +364,8 @@ pub(crate) mod tests {
             assert!(pg.source_failed(&object(1), OsdId(2)).is_none());
             if !log_first {
                 let seg = LogSegment { tail: pg.log.tail(), ..LogSegment::default() };
-                pg.late_holder_answers(OsdId(2), info, &seg, older());
+                let fx = &mut Fx::default();
+                pg.late_holder_answers(OsdId(2), info, &seg, older(), fx);
             }
             let plan = GiveUp::Revert { to: at(5, 2), from: OsdId(2) };
             assert_eq!(pg.give_up_unfound(&object(1), true), plan, "{log_first}");

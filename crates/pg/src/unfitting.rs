@@ -38,7 +38,7 @@ impl Pg {
     pub fn may_pull_again(&mut self, object: &HObject) {
         self.recovery.unfitting.remove(object);
         self.look_again(object);
-        if self.recovery.damaged.contains(object) {
+        if self.recovery.damaged.contains_key(object) {
             // A repair waits for it.
             self.hurry(object);
         }

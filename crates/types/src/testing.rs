@@ -128,6 +128,10 @@ named! {
         DeleteRecovered,
         /// an OSD was stopped between two parts of what it had to delete
         DeletesLeft,
+        /// a primary that became full left the lead to a member that has what it misses
+        FullHandedOver,
+        /// a copy that could not be read in an earlier interval is tried again: nobody else has the object
+        DamagedTriedAgain,
         /// a damaged object was found and is fetched from another copy
         DamageFound,
         /// data was refused for lack of space

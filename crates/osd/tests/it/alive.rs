@@ -149,6 +149,59 @@ fn a_primary_that_is_cut_off_serves_nothing_old() {
     }
 }
 
+/// The old primary is an island with a client that reads. The PG has gone on without it, and the others start anew,
+/// before its promises are over: they forgot these, and by what they have stored all was well.
+#[test]
+fn who_starts_after_a_primary_was_cut_off_waits_for_what_it_may_read() {
+    let mut stale = Vec::new();
+    for seed in 1..25 {
+        let mut c = cluster(seed);
+        c.call(object(1, "a"), write("0"), true);
+        let old = primary_of(&c, "a");
+        let (node, client) = (c.osds[old], c.client_node);
+        let (other_node, other) = second_client(&mut c, seed);
+        c.pass(SECOND);
+        assert_eq!(c.call(object(1, "a"), read(), false).result, 0);
+        c.world.isolate(node, &[client], true);
+        c.world.isolate(client, &[node], true);
+        // Two copies are enough from the same map on: soon the PG is clean.
+        c.on_mon(|m| {
+            m.mark_down(OsdId(old as i32));
+            m.set_size(1, 2);
+        });
+        c.pass(Duration::from_millis(40 + 10 * (seed % 8)));
+        let others = (0..3).filter(|osd| *osd != old);
+        others.clone().for_each(|osd| c.crash(osd));
+        others.for_each(|osd| c.start(osd));
+        let request = |c: &mut Cluster, ops: Vec<OsdOp>| {
+            let other = other.clone();
+            let did = c.world.with_core(other_node, move |_, _, _| {
+                other.borrow_mut().request(object(1, "a"), ops, true)
+            });
+            did.expect("it runs")
+        };
+        let written = request(&mut c, write("1"));
+        let limit = c.world.now() + 3 * SECOND;
+        let mut asked = None;
+        while c.world.now() < limit {
+            let is_new = other.borrow().done.contains_key(&written);
+            let (is_new, tid) = *asked.get_or_insert_with(|| {
+                (is_new, c.on_client(|c| c.request(object(1, "a"), read(), false)))
+            });
+            c.pass(Duration::from_millis(2));
+            if let Some(reply) = c.client.borrow_mut().done.remove(&tid) {
+                asked = None;
+                let is_old = is_new && output(&reply, 0) != b"1"[..];
+                if is_old && stale.last() != Some(&seed) {
+                    stale.push(seed);
+                }
+            }
+        }
+        assert!(other.borrow().done.contains_key(&written), "seed {seed}: nobody serves");
+    }
+    assert!(stale.is_empty(), "seeds {stale:?}");
+}
+
 #[test]
 fn how_long_clients_wait_for_a_primary_that_goes() {
     for seed in 1..12 {

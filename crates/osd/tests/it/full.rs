@@ -438,6 +438,45 @@ fn what_a_full_primary_misses_waits_for_space_and_deletions_do_not() {
     assert_whole(&mut c, &[1, 2, 100, 101, 102, 103]);
 }
 
+/// The mon has heard that the primary is full: another one that has everything leads, and clients wait for nothing.
+#[test]
+fn what_a_full_primary_misses_is_read_from_another() {
+    for full_before in [true, false] {
+        let mut c = cluster(4, &[64 * MIB; 3]);
+        [0, 2].iter().for_each(|osd| c.on_mon(|m| m.set_affinity(OsdId(*osd), 0)));
+        c.wait_clean();
+        c.off[1] = true;
+        c.crash(1);
+        c.run_until(PATIENCE, |c| c.mon.borrow().map.is_down(OsdId(1)));
+        let missed = [100, 101, 102, 103];
+        let tids = missed.map(|i| write(&mut c, i));
+        tids.into_iter().for_each(|tid| assert_eq!(c.wait_for(tid).result, 0));
+        c.on_mon(|m| m.set_flags(OsdMapFlags::NORECOVER));
+        if full_before {
+            c.on_mon(|m| m.set_full(OsdId(1), true));
+            c.start(1);
+        } else {
+            start_to_lead(&mut c);
+            c.on_mon(|m| m.set_full(OsdId(1), true));
+        }
+        let command = json!({ "prefix": "injectfull", "type": "failsafe" });
+        c.run_until(PATIENCE, |c| c.mon.borrow().map.is_up(OsdId(1)));
+        assert_eq!(tell(&mut c, 1, &command).0, 0);
+        for i in missed {
+            let got = c.call(name(i), vec![read(0, 0)], false);
+            assert!(got.result == 0 && output(&got, 0) == content(i), "object {i}");
+        }
+        let command = json!({ "prefix": "injectfull", "type": "none" });
+        assert_eq!(tell(&mut c, 1, &command).0, 0);
+        c.on_mon(|m| m.set_full(OsdId(1), false));
+        c.on_mon(|m| m.set_flags(OsdMapFlags::NONE));
+        c.wait_clean();
+        assert_whole(&mut c, &missed);
+        let leads = |s: &peer::PgStat| s.acting.first() == Some(&OsdId(1));
+        c.run_until(PATIENCE, |c| c.mon.borrow().stats.values().all(leads));
+    }
+}
+
 const LONG_BYTES: usize = 4 * MIB as usize;
 
 /// osd.1, which leads all PGs, has room for 2.5 MiB and is away. How many objects it has: those of [`name`].

@@ -5,8 +5,8 @@ use crush::Location;
 use io::net::{ListenAddr, ListenId};
 use io::{Core, Effects, Event, Now, Rng};
 use maps::{
-    BlocklistAddr, FreshOsdMap, Incremental, OsdAddrs, OsdMap, OsdMapFlags, OsdXInfo, PgIdExt,
-    PgMergeMeta, PgPool, PoolOpt, PoolOptKey, PoolType,
+    BlocklistAddr, FreshOsdMap, Incremental, OsdAddrs, OsdMap, OsdMapFlags, OsdState, OsdXInfo,
+    PgIdExt, PgMergeMeta, PgPool, PoolOpt, PoolOptKey, PoolType,
 };
 use peer::{
     FailureKind, OsdAlive, OsdBoot, OsdFailure, OsdGoingDown, OsdPgTemp, OsdReport, PgCreate,
@@ -289,6 +289,13 @@ impl TestMon {
     pub fn mark_down(&mut self, osd: OsdId) {
         if self.map.is_up(osd) && !self.next.new_state.contains_key(&osd) {
             self.next.mark_down(osd);
+        }
+    }
+
+    /// Says that an OSD is full, or that it is not any more.
+    pub fn set_full(&mut self, osd: OsdId, full: bool) {
+        if self.map.state(osd).contains(OsdState::FULL) != full {
+            self.next.toggle_state(osd, OsdState::FULL);
         }
     }
 

@@ -35,7 +35,8 @@ impl Pg {
         if !mine {
             return Some(Vec::new());
         }
-        let record = self.repair(object, need);
+        // It may be readable, and yet not be what it should be: never is it what is left when no other copy is.
+        let record = self.bring_anew(object, MissingItem::new(need, Eversion::ZERO));
         if record.is_none() {
             for osd in &others {
                 if let Some(missing) = self.peers.get_mut(osd).and_then(|p| p.missing.as_mut()) {

@@ -3,9 +3,10 @@
 
 use crate::clients::Clients;
 use crate::world::*;
-use crate::writes::Wish;
+use crate::writes::{Snaps, Wish};
 use pg::GiveUp;
 use std::collections::{BTreeMap, VecDeque};
+use types::testing::{Probe, hits_of, take_hits};
 use types::{Eversion, HObject, OsdId, SnapId};
 
 struct World {
@@ -13,6 +14,8 @@ struct World {
     maps: Vec<Map>,
     osds: Vec<Osd>,
     alive: Vec<bool>,
+    /// Whoever is down stays so.
+    nobody_starts: bool,
     links: BTreeMap<(i32, i32), VecDeque<Net>>,
     clients: Clients,
     next_value: u64,
@@ -27,6 +30,13 @@ impl World {
         let osds: i32 = rng.i32(2..6);
         let size = rng.u32(1..=3.min(osds as u32));
         let min_size = rng.u32(1..=size);
+        let unreadable_one_in = rng.choice([0, 0, 3, 10, 50]).unwrap();
+        let mut world = World::of(rng, osds, size, min_size);
+        world.osds.iter_mut().for_each(|o| o.unreadable_one_in = unreadable_one_in);
+        world
+    }
+
+    fn of(mut rng: fastrand::Rng, osds: i32, size: u32, min_size: u32) -> Self {
         let up = (0..osds).collect();
         let up_from = (0..osds).map(|o| (o, 1)).collect();
         let order = (0..osds).collect();
@@ -34,13 +44,12 @@ impl World {
         let full_one_in = rng.choice([2, 3, 5, 50]).unwrap();
         let mut all: Vec<_> = (0..osds).map(|id| Osd::new(id, rng.fork(), full_one_in)).collect();
         all.iter_mut().for_each(|o| o.boot(std::slice::from_ref(&map)));
-        let unreadable_one_in = rng.choice([0, 0, 3, 10, 50]).unwrap();
-        all.iter_mut().for_each(|o| o.unreadable_one_in = unreadable_one_in);
         World {
             rng,
             maps: vec![map],
             osds: all,
             alive: vec![true; osds as usize],
+            nobody_starts: false,
             links: BTreeMap::new(),
             clients: Clients::default(),
             next_value: 0,
@@ -188,7 +197,7 @@ impl World {
             62..75 if self.alive[i] => self.osds[i].recover(),
             75..90 if faults && self.alive[i] => self.write(i),
             90 if faults => self.kill(i),
-            91 if !self.alive[i] => self.revive(i),
+            91 if !self.alive[i] && !self.nobody_starts => self.revive(i),
             92 => self.mon_notices(),
             93 if faults && self.rng.u32(..6) == 0 => {
                 let mut order = self.maps.last().unwrap().order.clone();
@@ -198,6 +207,7 @@ impl World {
                     m.pg_temp.clear();
                 });
             }
+            93 if faults && self.rng.u32(..3) == 0 => self.fill(i),
             94 if faults && self.rng.u32(..3) == 0 => self.lose_disk(i),
             94 if self.alive[i] => self.osds[i].ask_again(&self.maps),
             95 if self.alive[i] => self.create_if_wanted(i),
@@ -210,6 +220,18 @@ impl World {
         if self.alive[i] {
             self.take_back(i);
         }
+    }
+
+    /// Goes on without faults.
+    #[track_caller]
+    fn run_until(&mut self, holds: impl Fn(&World) -> bool) {
+        for _ in 0..200_000 {
+            if holds(self) {
+                return;
+            }
+            self.step(false);
+        }
+        panic!("it never holds");
     }
 
     fn deliver(&mut self) {
@@ -307,6 +329,16 @@ impl World {
         }
     }
 
+    /// A disk has no space any more, or has some again.
+    fn fill(&mut self, i: usize) {
+        let id = i as i32;
+        self.change_map(|m| {
+            if !m.full.remove(&id) {
+                m.full.insert(id);
+            }
+        });
+    }
+
     fn create_if_wanted(&mut self, i: usize) {
         let primary = self.maps.last().unwrap().mapping().acting_primary;
         let current = self.osds[i].map as usize == self.maps.len();
@@ -325,8 +357,7 @@ impl World {
         current && quiet && primary.pg.as_ref().is_some_and(|p| p.state().has(pg::StateBits::CLEAN))
     }
 
-    /// All that is left to do is what nobody has, nor has heard of: here nobody takes it back or gives it up. Or it is
-    /// what a primary could not read once, and is in nobody else's copy.
+    /// All that is left to do is what nobody has, nor has heard of: here nobody takes it back or gives it up.
     fn is_only_unfound(&self) -> bool {
         let primary = self.maps.last().unwrap().mapping().acting_primary.unwrap();
         let leader = &self.osds[primary.0 as usize];
@@ -334,11 +365,7 @@ impl World {
         let bits = [pg::StateBits::RECOVERY_UNFOUND, pg::StateBits::BACKFILL_UNFOUND];
         let heard = |o: &HObject| self.clients.heard_of(number_of(o));
         let unheard = |o: &HObject| heard(o) < pg.missing().get(o).unwrap().need;
-        let need = |o: &HObject| pg.missing().get(o).map(|item| item.need);
-        let has = |osd: &Osd, o: &HObject| osd.mem.get(o).map(|state| state.version) == need(o);
-        let was_bad = |o: &HObject| self.osds.iter().any(|osd| has(osd, o));
-        let counts = |o: &HObject| unheard(o) || was_bad(o);
-        bits.iter().any(|bit| pg.state().has(*bit)) && pg.unfound().all(counts)
+        bits.iter().any(|bit| pg.state().has(*bit)) && pg.unfound().all(unheard)
     }
 
     fn heal(&mut self, seed: u64) -> bool {
@@ -348,6 +375,7 @@ impl World {
                 self.collect(i);
             }
         }
+        self.change_map(|m| m.full.clear());
         // Everything can be read again: who leads begins anew.
         self.osds.iter_mut().for_each(|o| o.unreadable_one_in = 0);
         if let Some(leads) = self.maps.last().and_then(|map| map.mapping().acting_primary) {
@@ -393,6 +421,48 @@ impl World {
         }
         self.clients.check(seed, primary.contents());
     }
+}
+
+/// osd.0 leads, and misses some objects: it was away, or its disk has become full since. Clients do not wait for them
+/// until there is space. Then it leads again.
+#[test]
+fn a_full_primary_leaves_the_lead_to_who_has_what_it_misses() {
+    take_hits();
+    for seed in 0..40 {
+        let mut w = World::of(fastrand::Rng::with_seed(seed), 3, 3, 2);
+        let leader = |w: &World| w.maps.last().unwrap().mapping().acting_primary.unwrap().0;
+        w.run_until(|w| w.is_settled() && leader(w) == 0);
+        w.nobody_starts = true;
+        w.kill(0);
+        w.mon_notices();
+        w.run_until(|w| w.leads(1) && w.osds[1].pg.as_ref().is_some_and(|pg| pg.accepts_io()));
+        for n in 0..4 {
+            let (snaps, wish) = (Snaps::default(), Wish::Put(1 + u64::from(n)));
+            let (base, version) = w.osds[1].client_write(n, &wish, &snaps).expect("it serves");
+            w.clients.wrote(n, &wish, base, version);
+        }
+        w.run_until(|w| w.clients.acked == 4);
+        if seed % 2 == 0 {
+            w.fill(0);
+            w.revive(0);
+        } else {
+            w.revive(0);
+            let lacks = |pg: &pg::Pg| pg.accepts_io() && !pg.missing().is_empty();
+            w.run_until(|w| {
+                w.is_settled() || w.leads(0) && w.osds[0].pg.as_ref().is_some_and(lacks)
+            });
+            w.fill(0);
+        }
+        let has_all = |pg: &pg::Pg| pg.accepts_io() && pg.missing().is_empty();
+        w.run_until(|w| {
+            let i = leader(w) as usize;
+            w.leads(i) && w.osds[i].pg.as_ref().is_some_and(has_all)
+        });
+        w.fill(0);
+        w.run_until(|w| w.is_settled() && leader(w) == 0);
+        w.check(seed);
+    }
+    assert!(hits_of(Probe::FullHandedOver) > 0);
 }
 
 /// What the histories came to.

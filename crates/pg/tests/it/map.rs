@@ -11,6 +11,7 @@ pub struct Map {
     pub up: BTreeSet<i32>,
     pub up_from: BTreeMap<i32, u32>,
     pub up_thru: BTreeMap<i32, u32>,
+    pub full: BTreeSet<i32>,
     pub pg_temp: Vec<i32>,
     pub order: Vec<i32>,
     pub size: u32,
@@ -35,6 +36,9 @@ impl MapView for Map {
     }
     fn lost_at(&self, _: OsdId) -> Epoch {
         Epoch::ZERO
+    }
+    fn is_full(&self, osd: OsdId) -> bool {
+        self.full.contains(&osd.0)
     }
 }
 

@@ -57,7 +57,11 @@ impl Osd {
                 return;
             }
         }
-        let refused = !pulled && state.is_some() && self.rng.u8(..16) == 0;
+        if pulled && self.full {
+            pg.did_not_fit(&object, PullSize { data: 1, all: 1 });
+            return;
+        }
+        let refused = !pulled && state.is_some() && (self.full || self.rng.u8(..16) == 0);
         let ack = Net::PushAck { epoch, interval, object: object.clone(), version, refused };
         if refused {
             self.out.push((from, ack));
@@ -131,6 +135,10 @@ impl Osd {
         let Some(pg) = self.pg.as_mut().filter(|pg| pg.is_primary()) else {
             return;
         };
+        if !self.full {
+            let again: Vec<_> = pg.unfitting().map(|(object, _)| object.clone()).collect();
+            again.iter().for_each(|object| pg.may_pull_again(object));
+        }
         match pg.next_recovery() {
             Some(Work::Pull { object, from, .. }) => {
                 self.out.push((from, Net::Pull { epoch, interval, object }));

@@ -22,6 +22,8 @@ pub struct Osd {
     pub full_one_in: u64,
     /// Of so many objects that it is to bring to others it cannot read one. 0: it can.
     pub unreadable_one_in: u8,
+    /// By the newest map it has no space.
+    pub full: bool,
     pub disk: Disk,
     queue: VecDeque<Txn>,
     pub pg: Option<Pg>,
@@ -69,6 +71,7 @@ impl Osd {
             rng,
             full_one_in,
             unreadable_one_in: 0,
+            full: false,
             disk: Disk::default(),
             queue: VecDeque::new(),
             pg: None,
@@ -116,6 +119,7 @@ impl Osd {
     pub fn boot(&mut self, maps: &[Map]) {
         self.mem = self.disk.objects.clone();
         self.map = maps.len() as u32;
+        self.full = maps[self.map as usize - 1].full.contains(&self.id);
         if self.disk.omap.is_empty() {
             return;
         }
@@ -158,6 +162,7 @@ impl Osd {
     pub fn next_map(&mut self, maps: &[Map]) {
         let (old, new) = (&maps[self.map as usize - 1], &maps[self.map as usize]);
         self.map += 1;
+        self.full = new.full.contains(&self.id);
         if self.pg.is_some() {
             self.run(maps, |pg, ctx, fx| pg.on_map(old, ctx, new.mapping(), new.rules(), fx));
         }
@@ -207,7 +212,7 @@ impl Osd {
                 Notice::Odd(why) => {
                     panic!("osd.{}: {why}; {:?}", self.id, self.pg.as_ref().unwrap())
                 }
-                Notice::Clean => {}
+                Notice::Clean | Notice::Counts(_) => {}
             }
             self.notices.push(notice);
         }

@@ -326,7 +326,9 @@ impl Osd {
         let version = *versions.last().unwrap();
         // One of three has no room now and then, or all but the primary, or not what the write is made upon.
         let full = from.0 != 2 && self.id == 2 && pg.mapping().acting.len() == 3;
-        let full = data.is_some_and(|v| v % self.full_one_in == 0 || (full && v % 11 == 5));
+        let full = data.is_some_and(|v| {
+            v % self.full_one_in == 0 || (full && v % 11 == 5) || (self.full && v % 2 == 0)
+        });
         let no_room = full || pg.misses_base_of(&records);
         let taken = match ops {
             None => Taken::LogOnly,
