@@ -99,7 +99,7 @@ fn a_mon_that_was_cut_off_marks_nobody_down() {
         c.wait_clean(PGS);
         let since = up_from(&mut c);
         let cut = |c: &mut Cluster, silent: bool| {
-            for osd in c.osds[osds.clone()].to_vec() {
+            for osd in c.osds[osds.clone()].iter().copied() {
                 c.world.set_silent(c.mon, osd, silent);
                 c.world.set_silent(osd, c.mon, silent);
             }
