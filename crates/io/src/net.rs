@@ -75,7 +75,8 @@ pub enum NetOp {
         /// How much of `buf` is filled already; below its length.
         from: usize,
     },
-    /// Stop receiving: back-pressure. Bytes already received may still arrive as one event.
+    /// Stop receiving: back-pressure. Bytes already received may still arrive as one event. Should the peer go, that is
+    /// told all the same, and what it had sent before is lost.
     PauseRecv {
         /// The connection.
         conn: ConnId,

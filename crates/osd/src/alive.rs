@@ -316,5 +316,6 @@ impl Daemon {
         for id in std::mem::take(&mut host.waiting) {
             self.start_op(id, fx);
         }
+        self.end_needless_backoffs();
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::daemon::Daemon;
 use crate::host::{ObjectQueue, OpId};
-use crate::op::{ClientOp, Ops, Origin};
+use crate::op::Ops;
 use io::Effects;
 use types::testing::{Probe, hit};
 use types::{HObject, PgId};
@@ -37,7 +37,6 @@ impl Daemon {
         if self.queue_of(pgid, head).is_none_or(|queue| queue.aside.is_empty()) {
             return;
         }
-        self.forget_who_left(pgid, head);
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let Some(queue) = host.objects.get_mut(head) else { return };
         let missing = host.pg.missing();
@@ -55,22 +54,5 @@ impl Daemon {
         for clone in wanted {
             self.want_object(pgid, &clone, fx);
         }
-    }
-
-    /// Who waits for a clone may do so for days: clients that have left wait no more.
-    fn forget_who_left(&mut self, pgid: PgId, head: &HObject) {
-        let Some(queue) = self.pgs.get(&pgid).and_then(|h| h.objects.get(head)) else { return };
-        let has_left =
-            |op: &ClientOp| op.origin == Origin::Client && self.sessions.get(op.link).is_none();
-        let is_theirs = |id: &&OpId| self.ops.get(*id).is_some_and(|op| has_left(op));
-        let left: Vec<OpId> = queue.aside.values().flatten().filter(is_theirs).copied().collect();
-        left.into_iter().for_each(|id| self.drop_op(id));
-        let Some(queue) = self.pgs.get_mut(&pgid).and_then(|h| h.objects.get_mut(head)) else {
-            return;
-        };
-        queue.aside.retain(|_, ids| {
-            ids.retain(|id| self.ops.contains_key(id));
-            !ids.is_empty()
-        });
     }
 }

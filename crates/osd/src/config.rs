@@ -71,8 +71,8 @@ pub const REPORT_DELAY_MS: u64 = 50;
 pub const TICK_MS: u64 = 500;
 /// After so long a wish (boot, up_thru, pg_temp) is sent to the mon again, in milliseconds.
 pub const ASK_AGAIN_MS: u64 = 2_000;
-/// Requests that wait for a PG to go active, at most; whoever sends more is disconnected, and sends
-/// again.
+/// Requests that wait for a PG to go active, at most; whoever sends more holds them from then on
+/// ([`crate::backoff`]).
 pub const WAITING_OPS_PER_PG: usize = 8192;
 /// Reads of an object for copies that wait at it, at most; who asks for more is told to ask again.
 pub const WAITING_COPIES_PER_OBJECT: usize = 1024;

@@ -6,7 +6,7 @@
 
 use crate::daemon::Daemon;
 use crate::host::OpId;
-use crate::op::Origin;
+use crate::op::{Ops, Origin};
 use crate::ops::{CopiedObject, CopySource, MAX_COPY_BYTES, MAX_MADE_BYTES, Sender, entry_bytes};
 use bytes::Bytes;
 use io::Effects;
@@ -112,6 +112,14 @@ impl Copies {
     /// Whether [`Daemon::go_on_copying`] has something to do.
     pub fn are_due(&self) -> bool {
         !self.answers.is_empty() || !self.to_ask.is_empty()
+    }
+
+    /// Forgets what was asked for by requests that are over.
+    pub fn forget_ended(&mut self, ops: &Ops) {
+        let is_over = |f: &Fetching| !ops.contains_key(&f.op);
+        self.asked.retain(|_, f| !is_over(f));
+        self.refused.retain(|f| !is_over(f));
+        self.to_ask.retain(|f| !is_over(f));
     }
 
     /// What was asked for is asked for once more.

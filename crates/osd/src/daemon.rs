@@ -6,6 +6,7 @@
 
 use crate::admin::Admin;
 use crate::arriving::Temporary;
+use crate::backoff::Backoffs;
 use crate::boot::Loading;
 use crate::config::OsdConfig;
 use crate::copy::Copies;
@@ -144,6 +145,7 @@ pub struct Daemon {
     /// What came with requests that are in flight.
     pub(crate) in_hand: InHand,
     pub(crate) read_room: ReadRoom,
+    pub(crate) backoffs: Backoffs,
     /// Requests and messages that name a map we have not got.
     pub(crate) waiting_ops: Vec<OpId>,
     pub(crate) early: Early,
@@ -244,6 +246,7 @@ impl Daemon {
             last_op: 0,
             in_hand: InHand::default(),
             read_room: ReadRoom::default(),
+            backoffs: Backoffs::default(),
             waiting_ops: Vec::new(),
             early: Early::default(),
             fetches: HashMap::default(),

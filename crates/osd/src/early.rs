@@ -79,6 +79,7 @@ impl Daemon {
     /// A new map is here: what waited for it goes on, in the order it came.
     pub(crate) fn release_waiting(&mut self, fx: &mut Effects) {
         self.release_ops(fx);
+        self.end_needless_backoffs();
         for (from, message) in std::mem::take(&mut self.early).line {
             self.on_peer_message(from, &message, fx);
         }

@@ -143,8 +143,8 @@ pub struct ObjectQueue {
     pub parked: u32,
     /// Writes that are not committed.
     pub writing: u32,
-    /// The first one waits for the disk, for recovery, or for a copy.
-    pub stalled: bool,
+    /// This one waits for the disk, for recovery, or for a copy, and all others behind it.
+    pub stalled: Option<OpId>,
     /// It is one of [`PgHost::behind_queue`].
     pub behind_queue: bool,
 }

@@ -20,10 +20,12 @@
 //! * `boot`, `mapstate`: loading, joining, leaving, maps;
 //! * `report`, `admin`, `tracker`, `perf`: saying what it does.
 
+mod abandon;
 mod admin;
 mod alive;
 mod arriving;
 mod aside;
+mod backoff;
 mod boot;
 mod compress;
 mod config;

@@ -204,9 +204,13 @@ impl Daemon {
             self.session_lost(osd, fx);
             return;
         }
-        if self.sessions.all.remove(&link).is_some() {
+        if let Some(session) = self.sessions.all.remove(&link) {
             let now = self.now.mono;
             self.pgs.values_mut().for_each(|h| h.watches.link_closed(now, link));
+            self.backoffs.forget(link);
+            if session.bytes > 0 {
+                self.abandon_ops_of(link, fx);
+            }
         }
     }
 
@@ -233,7 +237,8 @@ impl Daemon {
         match message.header.kind {
             MOsdOp::TYPE => self.on_osd_op(link, message, fx),
             MCommand::TYPE => self.on_command(link, message, fx),
-            MPing::TYPE | MOsdBackoff::TYPE => {}
+            MOsdBackoff::TYPE => self.on_backoff(link, message, fx),
+            MPing::TYPE => {}
             // Maps, too, which only the mon and other OSDs may bring.
             other => tracing::debug!("osd.{}: message of type {other} ignored", self.cfg.id),
         }

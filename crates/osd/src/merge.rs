@@ -49,6 +49,8 @@ impl Daemon {
         for source in sources {
             gone.extend(self.forget_pg(*source, fx).map(|host| (*source, host)));
         }
+        // What it gets is in nobody's range.
+        self.end_backoffs(pgid);
         let share = self.split_share();
         let versions = old.and_then(|_| merged_versions(sources, new));
         let Some(host) = self.pgs.get_mut(&pgid) else { return };

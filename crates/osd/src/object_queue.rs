@@ -41,8 +41,7 @@ impl Daemon {
             let Some(&first) = queue.urgent.front() else { return };
             if host.pg.readiness(head) == Readiness::Missing {
                 hit(Probe::MissingWaited);
-                self.mark_op(first, Mark::WaitingForRecovery);
-                self.want_object(pgid, head, fx);
+                self.wait_for_recovery(first, pgid, head, fx);
                 return;
             }
             if self.read_must_wait(pgid, head, false, fx) {
@@ -130,7 +129,7 @@ impl Daemon {
                 }
                 continue;
             }
-            if queue.stalled {
+            if queue.stalled.is_some() {
                 return;
             }
             let Some(&id) = queue.waiting.front() else { return };
@@ -170,8 +169,7 @@ impl Daemon {
             };
             if !usable {
                 hit(Probe::MissingWaited);
-                self.mark_op(id, Mark::WaitingForRecovery);
-                self.want_object(pgid, head, fx);
+                self.wait_for_recovery(id, pgid, head, fx);
                 return;
             }
             match self.attempt(id, pgid, fx) {
@@ -182,7 +180,20 @@ impl Daemon {
                         q.reading += 1;
                     }
                 }
-                Ran::Stalled => return self.stall(pgid, head),
+                Ran::Stalled => return self.stall(id, pgid, head),
+            }
+        }
+    }
+
+    /// The first request of a queue waits for its object, and all behind it: that may take days.
+    fn wait_for_recovery(&mut self, id: OpId, pgid: PgId, head: &HObject, fx: &mut Effects) {
+        self.mark_op(id, Mark::WaitingForRecovery);
+        self.want_object(pgid, head, fx);
+        let queue = self.pgs.get(&pgid).and_then(|host| host.objects.get(head));
+        for id in queue.into_iter().flat_map(|queue| queue.waiting.iter().rev()) {
+            // Before one that does already all do.
+            if !self.ops.get_mut(id).is_some_and(|op| op.stand_alone()) {
+                return;
             }
         }
     }
@@ -423,6 +434,11 @@ impl Daemon {
         let Some(op) = self.ops.get_mut(&id).filter(|op| op.attempt == attempt) else { return };
         self.read_room.give_back(std::mem::take(&mut op.reading_bytes));
         let (pgid, head, was_reading) = (op.pgid(), op.head(), op.is_reading);
+        if was_reading && self.ops.get(&id).is_some_and(|op| self.has_left(op)) {
+            self.end_abandoned(id, fx);
+            return;
+        }
+        let Some(op) = self.ops.get_mut(&id) else { return };
         let failed = match result {
             Ok(reads) => {
                 op.reads.merge(reads);
@@ -454,7 +470,7 @@ impl Daemon {
             self.unstall(pgid, &head, was_reading);
             match self.op_failed(id, pgid, Errno::EIO.wire(), fx) {
                 // The store does not even take the note of it in the log: it runs again later, and fails again.
-                Ran::Stalled => return self.stall(pgid, &head),
+                Ran::Stalled => return self.stall(id, pgid, &head),
                 _ if was_reading => {}
                 _ => self.leave_queue(id, pgid, &head),
             }
@@ -498,16 +514,16 @@ impl Daemon {
                 }
                 if let Some(queue) = self.queue_of(pgid, head) {
                     queue.waiting.push_front(id);
-                    queue.stalled = true;
+                    queue.stalled = Some(id);
                 }
             }
         }
     }
 
     /// The first request of an object waits for the disk, the store, or the end of the lease.
-    fn stall(&mut self, pgid: PgId, head: &HObject) {
+    fn stall(&mut self, id: OpId, pgid: PgId, head: &HObject) {
         if let Some(queue) = self.queue_of(pgid, head) {
-            queue.stalled = true;
+            queue.stalled = Some(id);
         }
     }
 
@@ -517,7 +533,7 @@ impl Daemon {
             if was_reading {
                 queue.reading = queue.reading.saturating_sub(1);
             } else {
-                queue.stalled = false;
+                queue.stalled = None;
             }
         }
     }

@@ -69,6 +69,8 @@ pub struct ClientOp {
     pub head_key: Option<ObjectKey>,
     /// It stands in [`Daemon::waiting_ops`], for a newer map or for its PG to be made.
     pub waits_for_map: bool,
+    /// What it brought has memory of its own.
+    pub stands_alone: bool,
     /// A write in flight: what is answered when it is committed.
     pub answer: Option<Answer>,
 }
@@ -85,6 +87,15 @@ impl ClientOp {
     /// Whether it reads an object for COPY_FROM.
     pub fn is_for_copy(&self) -> bool {
         matches!(self.origin, Origin::Peer(_) | Origin::Own)
+    }
+
+    /// It waits for what may take long, and keeps only its own input meanwhile. Whether it did not yet.
+    pub fn stand_alone(&mut self) -> bool {
+        let is_new = !std::mem::replace(&mut self.stands_alone, true);
+        if is_new {
+            self.request.stand_alone();
+        }
+        is_new
     }
 
     /// The PG it is for.
@@ -165,6 +176,7 @@ impl Daemon {
             attempt: 0,
             head_key: None,
             waits_for_map: false,
+            stands_alone: false,
             answer: None,
         };
         self.ops.insert(id, Box::new(op));
@@ -174,8 +186,13 @@ impl Daemon {
     /// Takes up a request: for the first time, or after what it waited for has come.
     pub(crate) fn start_op(&mut self, id: OpId, fx: &mut Effects) {
         let Some(op) = self.ops.get_mut(&id) else { return };
+        if self.backoffs.hold(op) {
+            self.drop_op(id);
+            return;
+        }
         if op.request.epoch > self.maps.epoch() {
             op.trace.mark(self.now.mono, Mark::WaitingForMap);
+            op.stand_alone();
             op.waits_for_map = true;
             self.waiting_ops.push(id);
             self.mon.wants_map = true;
@@ -223,7 +240,7 @@ impl Daemon {
 
     /// Whether the map says that we lead a PG, though it is not here: it is about to be made. A
     /// client sends nothing again then, as the map does not change for it.
-    fn will_lead(&self, pgid: PgId) -> bool {
+    pub(crate) fn will_lead(&self, pgid: PgId) -> bool {
         let map = self.maps.current();
         map.pool(pgid.pool).is_some() && mapping(map, pgid).acting_primary == Some(self.cfg.id)
     }
@@ -239,12 +256,13 @@ impl Daemon {
 
     /// A request waits for its PG to be made; see [`Daemon::release_ops`].
     fn hold_for_pg(&mut self, id: OpId, fx: &mut Effects) {
-        if self.waiting_ops.len() >= crate::config::WAITING_OPS_PER_PG {
+        if !self.may_hold(id, self.waiting_ops.len()) {
             self.send_back(id, fx);
             return;
         }
         if let Some(op) = self.ops.get_mut(&id) {
             op.trace.mark(self.now.mono, Mark::WaitingForActive);
+            op.stand_alone();
             op.waits_for_map = true;
             self.waiting_ops.push(id);
         }
@@ -311,11 +329,12 @@ impl Daemon {
     /// A request waits until its PG as a whole serves.
     fn hold_in_pg(&mut self, id: OpId, pgid: PgId, why: Mark, fx: &mut Effects) {
         self.mark_op(id, why);
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        if host.waiting.len() < crate::config::WAITING_OPS_PER_PG {
-            host.waiting.push_back(id);
-        } else {
+        let waiting = self.pgs.get(&pgid).map_or(0, |host| host.waiting.len());
+        if !self.may_hold(id, waiting) {
             self.send_back(id, fx);
+        } else if let Some(host) = self.pgs.get_mut(&pgid) {
+            host.waiting.push_back(id);
+            self.ops.get_mut(&id).into_iter().for_each(|op| _ = op.stand_alone());
         }
     }
 
@@ -387,12 +406,16 @@ impl Daemon {
         self.take_op(id);
     }
 
-    /// Forgets a request that finds no room to wait. A client's connection is closed: only then does it
-    /// send the request again. An OSD that copies is told.
+    /// Forgets a request that finds no room to wait. Its client holds it until there is. The connection of one that
+    /// cannot is closed: only then does it send the request again. An OSD that copies is told.
     pub(crate) fn send_back(&mut self, id: OpId, fx: &mut Effects) {
         let Some(op) = self.ops.get(&id) else { return };
         if op.origin != Origin::Client {
             self.refuse_op(id, Errno::EAGAIN);
+            return;
+        }
+        if self.knows_backoffs(op) {
+            self.back_off(id, fx);
             return;
         }
         let (link, why) = (op.link, format!("too many requests wait for pg {}", op.pgid()));
@@ -420,6 +443,7 @@ impl Daemon {
     /// A PG's interval is over, and we do not lead it any more: clients hear of it by the map.
     pub(crate) fn drop_ops(&mut self, pgid: PgId) {
         self.ops_of(pgid).into_iter().for_each(|id| self.drop_op(id));
+        self.end_backoffs(pgid);
         if let Some(host) = self.pgs.get_mut(&pgid) {
             host.forget_requests();
         }
@@ -427,6 +451,7 @@ impl Daemon {
 
     /// Requests of a PG whose objects are another PG's now: clients send them there.
     pub(crate) fn drop_moved_ops(&mut self, pgid: PgId) {
+        self.end_backoffs(pgid);
         for id in self.ops_of(pgid) {
             if self.ops.get(&id).is_some_and(|op| self.was_split(op)) {
                 self.drop_op(id);
@@ -438,8 +463,11 @@ impl Daemon {
     /// nothing again, so that everything stands in line for when it is active, in the order it came.
     /// A write that is in the log by then is recognised there.
     pub(crate) fn requeue_ops(&mut self, pgid: PgId) {
-        let ids = self.ops_of(pgid);
+        let mut ids = self.ops_of(pgid);
         for id in &ids {
+            if self.ops.get(id).is_some_and(|op| self.has_left(op)) {
+                self.drop_op(*id);
+            }
             let Some(op) = self.ops.get_mut(id) else { continue };
             op.attempt += 1;
             op.is_reading = false;
@@ -452,6 +480,7 @@ impl Daemon {
         }
         if let Some(host) = self.pgs.get_mut(&pgid) {
             host.forget_requests();
+            ids.retain(|id| self.ops.contains_key(id));
             host.waiting = ids.into();
         }
     }

@@ -499,6 +499,15 @@ impl Pg {
         self.may_give_up() && self.has_enough_copies()
     }
 
+    /// Whether it does not serve, and will not before another OSD comes.
+    pub fn is_stuck(&self) -> bool {
+        match self.stage {
+            Stage::Down | Stage::Incomplete => true,
+            Stage::Active => !self.has_enough_copies(),
+            _ => false,
+        }
+    }
+
     /// Whether what is unfound may be given up. That takes no second copy: while it is unfound nothing is
     /// filled, and with too few copies clients would be served never again.
     pub fn may_give_up(&self) -> bool {

@@ -88,6 +88,10 @@ named! {
         ObjectCounted,
         /// a request waited for an object that is missing here
         MissingWaited,
+        /// a client left with requests in hand
+        OpsAbandoned,
+        /// a client was told to hold its requests for a PG
+        BackedOff,
         /// a read of a clone that is missing here stood aside
         ReadStoodAside,
         /// an object was pulled from another copy

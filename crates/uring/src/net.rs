@@ -53,6 +53,8 @@ pub(crate) struct Conn {
     /// The socket took no more: the next send waits until it does.
     pub is_full: bool,
     pub paused: bool,
+    /// It is waited for the peer to go.
+    pub is_watched: bool,
     /// The last receive took all there was: the next one will have to wait.
     pub is_drained: bool,
     pub queue: VecDeque<Bytes>,
@@ -76,6 +78,7 @@ impl Conn {
             sending: false,
             is_full: false,
             paused: false,
+            is_watched: false,
             is_drained: false,
             queue: VecDeque::new(),
             queued_bytes: 0,
@@ -93,8 +96,17 @@ impl Conn {
 
     /// Whether a receive should be under way.
     pub fn wants_recv(&self) -> bool {
-        let allowed = !self.paused && !self.send_limit.is_over();
-        self.stage == Stage::Open && !self.receiving && allowed
+        self.stage == Stage::Open && !self.receiving && self.may_receive()
+    }
+
+    /// Whether it is to be waited for the peer to go: while nothing is received, nothing else tells.
+    pub fn wants_watch(&self) -> bool {
+        self.stage == Stage::Open && !self.receiving && !self.may_receive() && !self.is_watched
+    }
+
+    /// Whether anything is to be received.
+    pub fn may_receive(&self) -> bool {
+        !self.paused && !self.send_limit.is_over()
     }
 
     /// Whether a send should be under way.

@@ -22,6 +22,7 @@ pub(crate) enum Slot {
     Connect { conn: Index, _addr: Box<libc::sockaddr_storage> },
     Recv { conn: Index, buf: BytesMut },
     Fill { conn: Index, buf: AlignedBuf, from: usize },
+    Watch { conn: Index },
     Send { conn: Index, msg: Box<SendMsg> },
     DiskRead { token: DiskToken, buf: ReadBuf },
     DiskWrite { token: DiskToken, wanted: usize, _data: WriteData },

@@ -6,10 +6,11 @@ use std::collections::BTreeMap;
 use types::{
     AddrVec, EntityType, Epoch, HObject, Mono, OsdId, PgId, PoolId, ShardId, SnapId, SpgId,
 };
+use wire::frame::FEATURES_SUPPORTED;
 use wire::messenger::{Dial, Policy};
 use wire::msg::{
-    MCommand, MCommandReply, MMonSubscribe, MOsdMap, MOsdOp, MOsdOpReply, Message, OsdOp, Payload,
-    SnapContext, Subscription, flags,
+    BackoffOp, MCommand, MCommandReply, MMonSubscribe, MOsdBackoff, MOsdMap, MOsdOp, MOsdOpReply,
+    Message, OsdOp, Payload, SnapContext, Subscription, flags,
 };
 use wire::{Identity, LinkId, Messenger, MsgrEvent};
 
@@ -47,10 +48,16 @@ pub struct TestClient {
     pending: BTreeMap<u64, Pending>,
     last_tid: u64,
     pub done: BTreeMap<u64, MOsdOpReply>,
+    /// What it knows.
+    pub features: u64,
+    /// How often it was told to hold requests.
+    pub backoffs: u32,
     /// Commands to be sent.
     commands: Vec<Command>,
     /// Commands that are not answered.
     asked: Vec<(LinkId, Command)>,
+    /// What OSDs told us to hold, by the number and the link.
+    held: BTreeMap<(LinkId, u64), MOsdBackoff>,
     /// Every message that is none of the above.
     pub other: Vec<Message>,
 }
@@ -58,6 +65,11 @@ pub struct TestClient {
 /// An object of a pool by its name.
 pub fn object(pool: i64, name: &str) -> HObject {
     HObject { pool: PoolId(pool), name: name.into(), snap: SnapId::HEAD, ..HObject::min() }
+}
+
+/// Whether an object of a PG is one that is to be held.
+fn is_in(m: &MOsdBackoff, pgid: PgId, object: &HObject) -> bool {
+    m.pgid.pgid == pgid && m.begin <= *object && *object < m.end
 }
 
 impl TestClient {
@@ -72,8 +84,11 @@ impl TestClient {
             pending: BTreeMap::new(),
             last_tid: 0,
             done: BTreeMap::new(),
+            features: FEATURES_SUPPORTED,
+            backoffs: 0,
             commands: Vec::new(),
             asked: Vec::new(),
+            held: BTreeMap::new(),
             other: Vec::new(),
         }
     }
@@ -116,6 +131,13 @@ impl TestClient {
     pub fn request_of_pg(&mut self, pgid: PgId, op: OsdOp) -> u64 {
         let object = HObject { hash: pgid.seed, ..object(pgid.pool.0, "") };
         self.request_with(object, vec![op], flags::READ, SnapContext::default())
+    }
+
+    /// From now on it connects as a client that cannot be told to hold requests.
+    pub fn know_no_backoffs(&mut self) {
+        self.features &= !(1 << 21);
+        let links: Vec<OsdId> = self.links.keys().copied().collect();
+        links.into_iter().for_each(|osd| self.forget_link(osd));
     }
 
     pub fn outstanding(&self) -> usize {
@@ -171,8 +193,8 @@ impl TestClient {
             return Some(*link);
         }
         let addrs = self.map.client_addrs(osd)?.clone();
-        let link =
-            self.msgr.dial(now, Dial::new(addrs, EntityType::OSD, Policy::lossy_client()), fx);
+        let dial = Dial::new(addrs, EntityType::OSD, Policy::lossy_client());
+        let link = self.msgr.dial(now, Dial { features: self.features, ..dial }, fx);
         self.links.insert(osd, link);
         Some(link)
     }
@@ -199,10 +221,18 @@ impl TestClient {
     fn send_one(&mut self, tid: u64, now: Now, fx: &mut Effects) {
         // What was sent and went elsewhere since has no link any more.
         let Some(p) = self.pending.get(&tid).filter(|p| p.link.is_none()) else { return };
+        let named = p.request.object.clone();
         let Some((mut target, hash)) = Self::target(&self.map, &p.request) else { return };
         target.primary = p.to.or(target.primary);
         let link = target.primary.and_then(|osd| self.link_to(osd, now, fx));
         let epoch = self.map.epoch;
+        let at = HObject { hash, ..named };
+        let held = |(on, m): (&(LinkId, u64), &MOsdBackoff)| {
+            Some(on.0) == link && is_in(m, target.pgid, &at)
+        };
+        if self.held.iter().any(held) {
+            return;
+        }
         let Some(p) = self.pending.get_mut(&tid) else { return };
         if p.target.is_some() {
             p.request.retry_attempt += 1;
@@ -254,11 +284,36 @@ impl TestClient {
             }
             let lost = self.asked.extract_if(.., |(on, _)| *on == link);
             self.commands.extend(lost.map(|(_, command)| command));
+            self.held.retain(|(on, _), _| *on != link);
         }
     }
 
-    fn on_message(&mut self, message: Message) {
+    /// An OSD tells us to hold requests, or to send them.
+    fn on_backoff(&mut self, link: LinkId, m: MOsdBackoff) {
+        match m.op {
+            BackoffOp::Block => {
+                let ack = MOsdBackoff { op: BackoffOp::AckBlock, ..m.clone() };
+                self.msgr.send(link, ack.encode());
+                self.backoffs += 1;
+                self.held.insert((link, m.id), m);
+            }
+            BackoffOp::Unblock => {
+                if self.held.remove(&(link, m.id)).is_none() {
+                    return;
+                }
+                for p in self.pending.values_mut().filter(|p| p.link == Some(link)) {
+                    if is_in(&m, p.request.pgid.pgid, &p.request.object) {
+                        p.link = None;
+                    }
+                }
+            }
+            BackoffOp::AckBlock => panic!("we hold nobody back"),
+        }
+    }
+
+    fn on_message(&mut self, link: LinkId, message: Message) {
         match message.header.kind {
+            MOsdBackoff::TYPE => self.on_backoff(link, message.decode().expect("a backoff")),
             MOsdMap::TYPE => self.on_maps(&message.decode().expect("maps")),
             MOsdOpReply::TYPE => {
                 let reply: MOsdOpReply = message.decode().expect("a reply");
@@ -293,7 +348,7 @@ impl TestClient {
                     m.what.insert("osdmap".into(), Subscription { start, flags: 0 });
                     self.msgr.send(link, m.encode());
                 }
-                MsgrEvent::Message { message, .. } => self.on_message(message),
+                MsgrEvent::Message { link, message } => self.on_message(link, message),
                 MsgrEvent::Closed { link, .. } if self.mon_link == Some(link) => {
                     self.mon_link = None;
                     self.redial_at = Some(now.mono.after(std::time::Duration::from_millis(100)));

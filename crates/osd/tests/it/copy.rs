@@ -197,6 +197,7 @@ fn a_source_whose_pg_has_no_room_to_wait_is_asked_for_again() {
     c.crash(away);
     c.run_until(Duration::from_secs(20), |c| c.mon.borrow().map.is_down(OsdId(away as i32)));
     c.on_client(|c| {
+        c.know_no_backoffs();
         for _ in 0..WAITING {
             c.request(object(2, "s"), vec![read(0, 1)], false);
         }

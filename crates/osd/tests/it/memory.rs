@@ -644,6 +644,7 @@ fn copy_without_source(memory: &str, source_mib: u64, other_mib: u64, is_refused
         c.on_mon(|m| m.set_affinity(leader, WHOLE));
         c.run_until(Duration::from_secs(5), |c| leads(c));
         c.on_client(|c| {
+            c.know_no_backoffs();
             for _ in 0..8192 {
                 c.request(source.clone(), vec![read(0, 1)], false);
             }
@@ -663,4 +664,111 @@ fn copy_without_source(memory: &str, source_mib: u64, other_mib: u64, is_refused
     assert_eq!(c.wait_for(copied).result, 0);
     let got = c.call(target, vec![read(0, 0)], false);
     assert_eq!(output(&got, 0), half);
+}
+
+/// A cluster of which only OSD 0 is left, with a PG of its own that it serves: objects of PGs without enough copies
+/// that it leads, and one that it serves.
+fn with_stuck_pgs(count: usize) -> (Cluster, Vec<HObject>, HObject) {
+    let mut c = small_cluster();
+    c.on_mon(|m| m.create_pool(2, "alone", 1, 1, 8));
+    c.wait_clean();
+    let alone = (0..).map(|i| object(2, &format!("o{i}")));
+    let served = {
+        let client = c.client.borrow();
+        alone.into_iter().find(|o| client.primary_of(o) == OsdId(0)).expect("one of them")
+    };
+    for osd in [1, 2] {
+        c.off[osd as usize] = true;
+        c.crash(osd as usize);
+        c.run_until(Duration::from_secs(60), |c| c.client.borrow().map.is_down(OsdId(osd)));
+    }
+    let stuck = objects(&c, count, OsdId(0), true);
+    (c, stuck, served)
+}
+
+/// All are there again, and everything is answered.
+fn revive(c: &mut Cluster) {
+    (1..3).for_each(|osd| c.start(osd));
+    c.run_until(Duration::from_secs(120), |c| c.client.borrow().outstanding() == 0);
+    c.run_until(Duration::from_secs(10), |c| in_hand(c, 0) == 0);
+}
+
+#[test]
+fn requests_of_clients_that_left_keep_no_memory_from_others() {
+    // Its PGs go through peering for as long as another OSD does not answer: requests wait here.
+    let mut c = small_cluster();
+    let (silent, dead) = (c.osds[1], 2);
+    c.off[dead] = true;
+    let all = objects(&c, 12, OsdId(0), true);
+    c.world.set_paused(silent, true);
+    c.crash(dead);
+    c.run_until(Duration::from_secs(60), |c| c.client.borrow().map.is_down(OsdId(2)));
+    start_writes(&mut c, &all[..1]);
+    c.on_client(|c| c.request(all[0].clone(), vec![read(0, 1)], false));
+    c.run_until(Duration::from_secs(1), |c| in_hand(c, 0) >= MIB);
+    let (gone, _) = c.change_client();
+    c.world.crash(gone);
+    c.run_until(Duration::from_secs(1), |c| in_hand(c, 0) == 0);
+    assert!(hits_of(Probe::OpsAbandoned) > 0);
+    c.world.set_paused(silent, false);
+    assert_eq!(c.call(all[0].clone(), vec![read(0, 1)], false).result, -Errno::ENOENT.0);
+}
+
+#[test]
+fn a_pg_that_does_not_serve_keeps_nobody_from_those_that_do() {
+    let (mut c, stuck, served) = with_stuck_pgs(40);
+    for _ in 0..3 {
+        start_writes(&mut c, &stuck);
+        c.pass(Duration::from_secs(1));
+        assert_eq!(c.call(served.clone(), vec![write_full(b"new")], true).result, 0);
+        assert_eq!(in_hand(&mut c, 0), 0);
+        let (gone, _) = c.change_client();
+        c.world.crash(gone);
+    }
+    start_writes(&mut c, &stuck);
+    revive(&mut c);
+    for target in stuck {
+        let got = c.call(target, vec![read(0, 1)], false);
+        assert_eq!(output(&got, 0), [7][..]);
+    }
+}
+
+#[test]
+fn requests_of_a_client_that_cannot_hold_them_wait_here() {
+    let (mut c, stuck, served) = with_stuck_pgs(40);
+    c.on_client(|c| {
+        c.know_no_backoffs();
+        for target in &stuck {
+            c.request(target.clone(), vec![write_full(b"short")], true);
+        }
+    });
+    assert_eq!(c.call(served, vec![write_full(b"new")], true).result, 0);
+    assert!(in_hand(&mut c, 0) > 0 && c.client.borrow().backoffs == 0);
+    revive(&mut c);
+}
+
+/// Each write of an object is seen by the read that comes behind it, however often their PG stops serving.
+#[test]
+fn a_client_holds_thousands_of_requests_and_sends_them_in_order() {
+    // Twice as many requests, more than would wait here.
+    const COUNT: u32 = 4200;
+    let (mut c, stuck, served) = with_stuck_pgs(3);
+    let first = c.on_client(|c| {
+        let request = |i: u32| {
+            let target = stuck[i as usize % 3].clone();
+            let write = c.request(target.clone(), vec![write_full(&i.to_le_bytes())], true);
+            c.request(target, vec![read(0, 0)], false);
+            write
+        };
+        (0..COUNT).map(request).min().expect("the first")
+    });
+    c.pass(Duration::from_secs(2));
+    assert_eq!(c.call(served, vec![write_full(b"new")], true).result, 0);
+    assert!(c.client.borrow().backoffs > 0 && c.client.borrow().outstanding() > 0);
+    revive(&mut c);
+    let client = c.client.borrow();
+    for i in 0..COUNT {
+        let reply = &client.done[&(first + u64::from(i) * 2 + 1)];
+        assert_eq!(output(reply, 0), i.to_le_bytes()[..], "{i}");
+    }
 }

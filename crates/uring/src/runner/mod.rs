@@ -377,6 +377,7 @@ impl Runner {
             Slot::Connect { conn, .. } => self.connected(conn, d.result),
             Slot::Recv { conn, buf } => self.received(conn, buf, d),
             Slot::Fill { conn, buf, from } => self.filled(conn, buf, from, d),
+            Slot::Watch { conn } => self.watched(conn, d.result),
             Slot::Send { conn, msg } => self.sent(conn, msg, d.result),
             Slot::DiskRead { token, buf } => {
                 self.lone.read_ended(now);

@@ -259,6 +259,22 @@ impl Runner {
         Some(Event::Net(NetEvent::Filled { conn: conn.id, buf }))
     }
 
+    /// The peer of a connection has gone. What it has sent before is of no use to anybody, if it is not to be received.
+    pub(super) fn watched(&mut self, index: Index, result: i32) -> Option<Event> {
+        let conn = &mut self.conns[index];
+        conn.in_flight -= 1;
+        conn.is_watched = false;
+        if conn.stage != Stage::Open {
+            self.reap(index);
+            return None;
+        }
+        if conn.receiving || conn.may_receive() || is_to_be_repeated(result) {
+            self.dirty.push(index);
+            return None;
+        }
+        self.ended(index, result.min(0))
+    }
+
     pub(super) fn sent(&mut self, index: Index, msg: Box<SendMsg>, result: i32) -> Option<Event> {
         let conn = &mut self.conns[index];
         conn.put_back(msg);
@@ -367,6 +383,8 @@ impl Runner {
             let conn = &mut self.conns[index];
             if conn.wants_recv() {
                 self.start_recv(index)?;
+            } else if conn.wants_watch() {
+                self.start_watch(index)?;
             }
         }
         self.dirty = dirty;
@@ -392,6 +410,16 @@ impl Runner {
             _ => opcode::SendMsg::new(fd, &msg.header).flags(flags).build(),
         };
         self.push(entry, Slot::Send { conn: index, msg })
+    }
+
+    fn start_watch(&mut self, index: Index) -> Result<(), RunError> {
+        let conn = &mut self.conns[index];
+        conn.is_watched = true;
+        conn.in_flight += 1;
+        let fd = ring_types::Fd(conn.raw());
+        // Errors and the end of both directions are told in any case.
+        let entry = opcode::PollAdd::new(fd, libc::POLLRDHUP as u32).build();
+        self.push(entry, Slot::Watch { conn: index })
     }
 
     fn start_recv(&mut self, index: Index) -> Result<(), RunError> {

@@ -114,6 +114,35 @@ fn libc_econnrefused() -> i32 {
     111
 }
 
+/// Who is not heard may go all the same, with bytes on the way or without.
+#[test]
+fn the_end_of_a_paused_connection_is_seen() {
+    for bytes in [0, 10_000] {
+        let mut server = None;
+        run(Vec::new(), |_, event, fx| match event {
+            Event::Start => listen(fx),
+            Event::Net(NetEvent::Listening { addr, .. }) => drop(fx.connect(addr.unwrap())),
+            Event::Net(NetEvent::Accepted { conn, .. }) => {
+                server = Some(conn);
+                fx.net.push(NetOp::PauseRecv { conn });
+                // Heard again, and not.
+                fx.net.push(NetOp::ResumeRecv { conn });
+                fx.net.push(NetOp::PauseRecv { conn });
+            }
+            Event::Net(NetEvent::Connected { conn, .. }) => {
+                send(fx, conn, pattern(bytes));
+                fx.net.push(NetOp::Close { conn, drain: true });
+            }
+            Event::Net(NetEvent::Closed { conn, why }) => {
+                assert_eq!((Some(conn), why), (server, CloseReason::Eof));
+                fx.exit(0, "done");
+            }
+            Event::Net(NetEvent::Received { .. }) => panic!("it is not heard"),
+            _ => {}
+        });
+    }
+}
+
 #[test]
 fn a_paused_connection_receives_nothing_until_it_is_resumed() {
     let mut server = None;

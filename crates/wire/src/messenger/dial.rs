@@ -147,7 +147,7 @@ impl Messenger {
                 target: dial.target.v2().copied().unwrap_or_default(),
                 gid: num,
                 global_seq: session.global_seq,
-                supported: FEATURES_SUPPORTED,
+                supported: dial.features,
                 required: FEATURES_REQUIRED,
                 flags: if session.lossy { IDENT_LOSSY } else { 0 },
                 cookie: session.client_cookie,
@@ -194,7 +194,7 @@ impl Messenger {
             global_id: transport.wire.global_id(),
             addrs: ident.addrs.clone(),
             socket: transport.peer,
-            features: ident.supported & FEATURES_SUPPORTED,
+            features: ident.supported & dial.features,
             listen: None,
             lossy,
         }));

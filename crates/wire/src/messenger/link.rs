@@ -170,9 +170,15 @@ impl Link {
         }
     }
 
-    /// Tells the network whether to receive, if that changed: not from one that is paused, or waits for room.
+    /// Whether nothing is received: from one that waits for room, or is paused. The rest of a message that has room
+    /// is received all the same: it would keep the room for as long as the pause lasts.
+    fn must_stop(&self) -> bool {
+        self.room.wants_bytes > 0 || (self.paused && !self.room.is_some())
+    }
+
+    /// Tells the network whether to receive, if that changed.
     pub fn sync_receiving(&mut self, fx: &mut Effects) {
-        let stop = self.paused || self.room.wants_bytes > 0;
+        let stop = self.must_stop();
         if let Some(transport) = &mut self.transport
             && transport.is_stopped != stop
         {
@@ -188,7 +194,7 @@ impl Link {
     /// Whether there is something to do at the turn's end.
     pub fn wants_turn(&self) -> bool {
         let wire = self.transport.as_ref().map(|t| &t.wire);
-        let wire_wants = wire.is_some_and(|w| w.has_tx() || (w.wants_fill() && !self.paused));
+        let wire_wants = wire.is_some_and(|w| w.has_tx() || (w.wants_fill() && !self.must_stop()));
         wire_wants || self.tell || (self.is_open() && self.session.has_unwritten())
     }
 
@@ -223,8 +229,8 @@ impl Link {
             fx.net.push(NetOp::Send { conn, data });
         }
         // Last in the turn, when all bytes that came are read: the next ones belong into it. Of one that is
-        // paused it takes no memory yet.
-        if !self.paused
+        // not heard it takes no memory yet.
+        if !self.must_stop()
             && let Some((buf, from)) = self.wire().and_then(Connection::take_fill)
         {
             fx.net.push(NetOp::Fill { conn, buf, from });

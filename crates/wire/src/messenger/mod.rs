@@ -351,7 +351,8 @@ impl Messenger {
         links.into_iter().for_each(|link| self.close(link, fx));
     }
 
-    /// Receives nothing more from the peer: back-pressure. Messages at hand still come.
+    /// Receives nothing more from the peer: back-pressure. Messages at hand still come, and so does a long one that
+    /// is being received and has room.
     pub fn pause(&mut self, link: LinkId, fx: &mut Effects) {
         self.set_paused(link, true, fx);
     }
@@ -495,7 +496,7 @@ impl Messenger {
                 return;
             };
             let event = match link.pump(out) {
-                Ok(None) => return self.after_drain(now, id),
+                Ok(None) => return self.after_drain(now, id, fx),
                 Ok(Some(event)) => event,
                 Err(error) => return self.fail(now, id, error.into(), fx, out),
             };
@@ -505,7 +506,7 @@ impl Messenger {
         }
     }
 
-    fn after_drain(&mut self, now: Now, id: LinkId) {
+    fn after_drain(&mut self, now: Now, id: LinkId, fx: &mut Effects) {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
@@ -518,8 +519,13 @@ impl Messenger {
         if link.wants_turn() {
             mark_dirty(&mut self.dirty, link);
         }
-        if link.room.is_some() && link.wire().is_none_or(|wire| !wire.has_room()) {
+        // One that is next has not been told yet of its room: what comes meanwhile was on its way before.
+        let has_read = link.room.is_some() && link.wire().is_none_or(|wire| !wire.has_room());
+        if has_read && !self.room.is_next(id) {
             self.leave_room(id);
+            if let Some(link) = self.links.get_mut(&id) {
+                link.sync_receiving(fx);
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a process is, whom it serves and how, and what it dials.
 
+use crate::frame::FEATURES_SUPPORTED;
 use std::time::Duration;
 use types::{AddrVec, EntityType};
 
@@ -211,12 +212,15 @@ pub struct Dial {
     /// Our own addresses to state; a client leaves this empty and states what it learned from the
     /// first daemon it dialled.
     pub my_addrs: AddrVec,
+    /// Feature bits to state: those that we have, or fewer, as an older client would.
+    pub features: u64,
 }
 
 impl Dial {
     /// A client's dial.
     pub fn new(target: AddrVec, expected: EntityType, policy: Policy) -> Self {
-        Dial { target, expected, policy, my_addrs: AddrVec::default() }
+        let (my_addrs, features) = (AddrVec::default(), FEATURES_SUPPORTED);
+        Dial { target, expected, policy, my_addrs, features }
     }
 
     /// A daemon's dial, which states its own addresses.

@@ -7,7 +7,8 @@
 //! received from its link until its turn comes. One that is longer than all there is goes alone.
 //!
 //! Nobody waits for ever: a peer that has room and does not send its message, while another one waits, is
-//! disconnected. A lossy one sends it again.
+//! disconnected. A lossy one sends it again. It is heard all the time: one that is paused meanwhile
+//! ([`Messenger::pause`]) stops when its message is here.
 
 use super::{CloseWhy, Effects, LinkId, Messenger, MsgrEvent, Now};
 use std::collections::VecDeque;
@@ -46,6 +47,11 @@ impl Room {
         if self.next.is_empty() { self.check_at } else { Some(Mono::default()) }
     }
 
+    /// Whether a link has got room, and does not know it yet.
+    pub fn is_next(&self, id: LinkId) -> bool {
+        self.next.contains(&id)
+    }
+
     fn take(&mut self, bytes: usize) -> bool {
         let all = self.taken_bytes.saturating_add(bytes);
         let may = self.taken_bytes == 0 || all <= self.limit_bytes;
@@ -63,7 +69,7 @@ pub(super) struct Share {
     /// Its next message has so many, and waits.
     pub wants_bytes: usize,
     in_line: bool,
-    /// Since when it has what it has, and is heard: from the next look on if it is not known.
+    /// Since when it has what it has: from the next look on if it is not known.
     since: Option<Mono>,
 }
 
@@ -98,7 +104,7 @@ impl Messenger {
             return;
         }
         link.room.wants_bytes = bytes;
-        if self.room.line.is_empty() && self.room.take(bytes) {
+        if !link.paused && self.room.line.is_empty() && self.room.take(bytes) {
             let taken_bytes = bytes;
             link.room = Share { taken_bytes, since: Some(now.mono), ..Share::default() };
             link.read_on();
@@ -115,7 +121,6 @@ impl Messenger {
         let Some(link) = self.links.get_mut(&id) else {
             return;
         };
-        link.room.since = None;
         if link.room.wants_bytes > 0 && !std::mem::replace(&mut link.room.in_line, true) {
             self.room.line.push_back(id);
             self.room.check_at.get_or_insert_default();
@@ -166,7 +171,7 @@ impl Messenger {
             }
         }
         for id in std::mem::take(&mut self.room.next) {
-            let Some(link) = self.links.get_mut(&id) else {
+            let Some(link) = self.links.get_mut(&id).filter(|link| link.room.is_some()) else {
                 continue;
             };
             link.room.since = Some(now.mono);
@@ -182,14 +187,10 @@ impl Messenger {
     fn end_slow(&mut self, now: Now, fx: &mut Effects, out: &mut Vec<MsgrEvent>) {
         let mut slow = Vec::new();
         for (id, link) in self.links.iter_mut().filter(|(_, link)| link.room.taken_bytes > 0) {
-            // One that we do not listen to, but have listened to for long enough, is slow as well.
-            let since = match link.paused {
-                true => link.room.since,
-                false => Some(*link.room.since.get_or_insert(now.mono)),
-            };
+            let since = *link.room.since.get_or_insert(now.mono);
             let more = link.room.taken_bytes.div_ceil(SLOWEST_BYTES_PER_S) as u64;
             let patience = PATIENCE.saturating_add(Duration::from_secs(more));
-            if since.is_some_and(|since| now.mono.since(since) >= patience) {
+            if now.mono.since(since) >= patience {
                 slow.push(*id);
             }
         }

@@ -3,7 +3,7 @@
 use super::op::{OP_BYTES, OsdOp, get_op, put_op};
 use super::snaps::{name, put_locator};
 use super::{Message, ObjectLocator, OutMessage, PRIORITY_CLIENT_OP, Payload, SnapContext, kind};
-use crate::frame::FEATURES_SUPPORTED;
+use crate::frame::{FEATURES_SUPPORTED, FILL_MIN_BYTES};
 use bytes::Bytes;
 use denc::{DecodeError, DecodeErrorKind, Decoder, Encoder};
 use smallvec::SmallVec;
@@ -132,6 +132,16 @@ impl MOsdOp {
     /// Whether the client set `flag` (of [`flags`]).
     pub fn has_flag(&self, flag: u32) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Keeps no more of the memory it was received into than it has use for: it waits, and its neighbours there may be
+    /// gone long before. Long input has memory of its own.
+    pub fn stand_alone(&mut self) {
+        for op in &mut self.ops {
+            if !op.indata.is_empty() && op.indata.len() < FILL_MIN_BYTES {
+                op.indata = Bytes::copy_from_slice(&op.indata);
+            }
+        }
     }
 
     /// Whether an operation's class is write. Whether a CALL writes, its method knows.

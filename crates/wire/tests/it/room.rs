@@ -97,8 +97,20 @@ impl Clients {
         self.stage.daemon.fx.net.iter().rev().find_map(said).unwrap_or(true)
     }
 
+    /// A client is not to be heard any more.
+    fn pause(&mut self, i: usize) {
+        let daemon = &mut self.stage.daemon;
+        daemon.msgr.pause(self.all[i].link, &mut daemon.fx);
+    }
+
     /// A client sends the rest of its message.
     fn finish(&mut self, i: usize) {
+        self.bring(i);
+        self.pass(Duration::ZERO);
+    }
+
+    /// The same, and the turn goes on.
+    fn bring(&mut self, i: usize) {
         let conn = self.all[i].conn;
         let daemon = &mut self.stage.daemon;
         let (mut buf, from) = self.fills.remove(&conn).expect("it is being received");
@@ -109,7 +121,6 @@ impl Clients {
         };
         assert!(*link == self.all[i].link && is_note(message, i as u64, BYTES));
         daemon.out.clear();
-        self.pass(Duration::ZERO);
     }
 }
 
@@ -150,24 +161,55 @@ fn a_client_that_does_not_send_the_rest_keeps_others_waiting_for_a_while_only() 
     let mut c = Clients::new(2);
     c.pass(Duration::from_secs(600));
     assert_eq!((c.filling(), c.stage.story()), (vec![0, 1], vec![]), "nobody waits");
-    // The first one was not heard for a while: that is not its fault.
-    let slow = c.all[0].link;
-    c.stage.daemon.msgr.pause(slow, &mut c.stage.daemon.fx);
-    c.stage.daemon.msgr.resume(slow, &mut c.stage.daemon.fx);
-    c.finish(1);
-    [2, 3].into_iter().for_each(|i| c.add(i));
-    c.pass(Duration::ZERO);
+    (0..2).for_each(|i| c.finish(i));
+    (2..5).for_each(|i| c.add(i));
     c.pass(Duration::from_secs(33));
     assert!(c.stage.story().is_empty());
     c.finish(2);
-    assert_eq!(c.filling(), [0, 3]);
-    c.add(4);
+    assert_eq!(c.filling(), [3, 4]);
+    c.add(5);
     c.pass(Duration::from_secs(2));
     let [said] = &c.stage.story()[..] else { panic!("nobody is closed") };
     assert!(said.contains("others waited"), "{said}");
-    assert_eq!(c.filling(), [3, 4]);
-    assert!(c.is_heard(4));
-    (3..5).for_each(|i| c.finish(i));
+    assert_eq!(c.filling(), [4, 5]);
+    assert!(c.is_heard(5));
+    (4..6).for_each(|i| c.finish(i));
+    assert_eq!(c.stage.daemon.msgr.receiving_bytes(), 0);
+}
+
+/// It would keep its room, and others waiting, for as long as we do not hear it.
+#[test]
+fn a_client_that_is_paused_sends_the_rest_of_its_message_first() {
+    let mut c = Clients::new(3);
+    c.pause(0);
+    c.pass(Duration::from_secs(29));
+    assert!(c.is_heard(0));
+    c.finish(0);
+    assert_eq!((c.filling(), c.stage.story()), (vec![1, 2], vec![]));
+    assert!(!c.is_heard(0));
+    // One that waits gets no room while it is paused.
+    c.add(3);
+    c.pause(3);
+    (1..3).for_each(|i| c.finish(i));
+    assert!(!c.is_heard(3) && c.filling().is_empty());
+    let daemon = &mut c.stage.daemon;
+    daemon.msgr.resume(c.all[3].link, &mut daemon.fx);
+    c.pass(Duration::ZERO);
+    c.finish(3);
+    assert_eq!(c.stage.daemon.msgr.receiving_bytes(), 0);
+}
+
+/// What was on its way to one that has just got room takes nothing of that.
+#[test]
+fn room_that_was_given_is_kept_until_the_message_is_read() {
+    let mut c = Clients::new(3);
+    let two = c.stage.daemon.msgr.receiving_bytes();
+    c.bring(0);
+    let (conn, data) = (c.all[2].conn, c.all[2].rest.split_to(3000));
+    c.stage.daemon.handle(NetEvent::Received { conn, data });
+    c.pass(Duration::ZERO);
+    assert_eq!((c.filling(), c.stage.daemon.msgr.receiving_bytes()), (vec![1, 2], two));
+    (1..3).for_each(|i| c.finish(i));
     assert_eq!(c.stage.daemon.msgr.receiving_bytes(), 0);
 }
 
