@@ -134,6 +134,7 @@ fn to_the_mon() -> Vec<Kind> {
         kind(OsdPgTemp { epoch: EPOCH, wants: vec![(pg(), vec![OSD, OsdId(1)])] }),
         kind(OsdGoingDown { osd: OSD, up_from: EPOCH }),
         kind(OsdReport {
+            pools: Some(vec![PoolUsage { pool: pg().pool, allocated: 4096, stored: 5 }]),
             seq: 7,
             osd: OSD,
             up_from: EPOCH,

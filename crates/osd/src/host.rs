@@ -1,8 +1,9 @@
 //! One PG on this OSD: its machine, and everything that waits around it.
 
+use crate::arriving::is_temporary;
 use crate::lease::{Prior, Priors};
 use crate::mapstate;
-use crate::object::own_object;
+use crate::object::{META_POOL, own_object};
 use crate::pace::Held;
 use crate::queue::TxnQueue;
 use crate::recount::Recount;
@@ -17,8 +18,10 @@ use peer::{BackfillProgressAck, IoCounts, Pull, RepAck};
 use pg::{InFlight, MetaOp, Need, Pg, PgMsg};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use store::{ReadSet, Transaction, TxnId};
-use types::{Epoch, Eversion, HObject, HashMap, Mono, ObjectKey, OsdId, PgId, SnapId, UTime};
+use store::{AccountOf, ReadSet, Transaction, TxnId};
+use types::{
+    Epoch, Eversion, HObject, HashMap, Mono, ObjectKey, OsdId, PgId, PoolId, SnapId, UTime,
+};
 
 const _: () = assert!(size_of::<Then>() <= 128, "there is one for each write in flight");
 
@@ -384,9 +387,32 @@ pub fn sequencer(pgid: PgId) -> u64 {
     id
 }
 
-/// What the store counts a PG's compressed extents under: its pool.
+/// What the store counts a PG's data under: its pool.
 pub fn account(pgid: PgId) -> u64 {
     pgid.pool.0 as u64
+}
+
+/// What it counts the OSD's own data under.
+pub const OWN_ACCOUNT: u64 = 0;
+
+/// What it counts an object's data under. Of the OSD's own only temporaries have any that is a pool's: of the one that
+/// their names begin with. Older builds' names do not say it.
+pub fn account_of(object: &HObject) -> u64 {
+    if object.pool != META_POOL {
+        return account(PgId::new(object.pool, 0));
+    }
+    let pool = || {
+        let name = std::str::from_utf8(&object.name).ok().filter(|_| is_temporary(object))?;
+        let (_, rest) = name.split_once('/')?;
+        let (pool, _) = rest.split_once('/')?;
+        pool.parse().ok().map(|pool| account(PgId::new(PoolId(pool), 0)))
+    };
+    pool().unwrap_or(OWN_ACCOUNT)
+}
+
+/// The same for the store. What is no object's key is nobody's.
+pub fn store_accounts() -> AccountOf {
+    AccountOf(|key| key.decode().map_or(OWN_ACCOUNT, |object| account_of(&object)))
 }
 
 const PG_PREFIX: &str = "pg/";

@@ -5,15 +5,14 @@
 //! No PG's records are removed while it is there. A split that is done at last removes itself what it finds of the one
 //! before, and so does a PG that is made anew.
 
-use crate::arriving::is_temporary;
 use crate::daemon::{Daemon, Waiter};
-use crate::host::{Thens, account, pg_of_meta_object};
+use crate::host::{OWN_ACCOUNT, Thens, account_of, pg_of_meta_object};
 use crate::mapstate::map_transaction;
 use crate::remove::rest_of_object;
 use io::Effects;
 use std::fmt::Display;
 use store::{Invalid, ReadSet, StoreError, SubmitError};
-use types::{HObject, PgId, PoolId};
+use types::{HObject, PgId};
 
 /// Objects that are still to be removed.
 #[derive(Debug, Default)]
@@ -32,24 +31,12 @@ impl Leftovers {
 
     /// The last ones, as many as go in one transaction: of one account, and which that is.
     fn next(&self) -> (&[HObject], u64) {
-        let account = self.objects.last().map_or(0, account_of);
+        let account = self.objects.last().map_or(OWN_ACCOUNT, account_of);
         let some = self.objects.iter().rev().take(self.at_once);
         let count = some.take_while(|object| account_of(object) == account).count();
         let from = self.objects.len().saturating_sub(count);
         (self.objects.get(from..).unwrap_or_default(), account)
     }
-}
-
-/// What the store counts an object's compressed extents under. Of the OSD's own only temporaries have any, those of the
-/// pool that their names begin with. Older builds' names do not say it.
-fn account_of(object: &HObject) -> u64 {
-    let pool = || {
-        let name = std::str::from_utf8(&object.name).ok().filter(|_| is_temporary(object))?;
-        let (_, rest) = name.split_once('/')?;
-        let (pool, _) = rest.split_once('/')?;
-        pool.parse().ok().map(|pool| account(PgId::new(PoolId(pool), 0)))
-    };
-    pool().unwrap_or(0)
 }
 
 impl Daemon {

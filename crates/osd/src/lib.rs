@@ -107,7 +107,9 @@ impl Osd {
     /// An OSD with its store on `devices`; the seed is for jitter and identifiers.
     pub fn new(cfg: OsdConfig, devices: Devices, seed: u64) -> Self {
         let expect = Expect { cluster: Some(cfg.cluster), osd: Some(cfg.id), ..Expect::default() };
-        let mount = Box::new(Mount::new(devices, expect, Config::for_memory(cfg.store_bytes())));
+        let account_of = Some(host::store_accounts());
+        let config = Config { account_of, ..Config::for_memory(cfg.store_bytes()) };
+        let mount = Box::new(Mount::new(devices, expect, config));
         let (cfg, rng) = (Box::new(cfg), Rng::with_seed(seed));
         Osd(Stage::Mounting { mount, cfg, rng, stop: false })
     }

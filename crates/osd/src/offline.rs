@@ -46,7 +46,12 @@ pub fn ancestors_of(pgid: PgId) -> impl Iterator<Item = PgId> {
     std::iter::successors(Some(pgid), |pgid| (pgid.seed > 0).then(|| pgid.parent())).skip(1)
 }
 
-/// An empty transaction upon objects of a PG: what compression did to them is counted as the OSD counts it.
+/// Which account of the store an object is of: for [`store::Config::account_of`].
+pub fn accounts() -> store::AccountOf {
+    host::store_accounts()
+}
+
+/// An empty transaction upon objects of a PG: what they take is counted as the OSD counts it.
 pub fn transaction(pgid: PgId) -> Transaction {
     let mut txn = Transaction::new(0);
     txn.account = host::account(pgid);

@@ -2,13 +2,15 @@
 
 use crate::config::{ASK_AGAIN_MS, REPORT_DELAY_MS, REPORT_INTERVAL_S, TICK_MS};
 use crate::daemon::{Daemon, Life};
-use crate::host::PgHost;
+use crate::host::{OWN_ACCOUNT, PgHost};
 use crate::mapstate::map_transaction;
 use crate::tracker::tracked_text;
 use admin::{Answer, CommandError};
 use io::{Effects, Now};
 use maps::SnapSet;
-use peer::{OptionSaid, OsdAlive, OsdPgTemp, OsdReport, OsdSpace, PgStat, PoolCompressed};
+use peer::{
+    OptionSaid, OsdAlive, OsdPgTemp, OsdReport, OsdSpace, PgStat, PoolCompressed, PoolUsage,
+};
 use pg::StateBits;
 use std::time::Duration;
 use types::{Epoch, Errno, OsdId, PgId, PoolId};
@@ -171,6 +173,7 @@ impl Daemon {
             images: self.images_io.report(now),
             options: options(&self.admin.settings),
             seq: self.reports.wrapping_add(1),
+            pools: self.store.by_account().map(pools_usage),
         };
         self.reports = report.seq;
         self.send_mon(report.encode());
@@ -240,6 +243,17 @@ impl Daemon {
             self.submit_maps(txn, fx);
         }
     }
+}
+
+/// What is the OSD's own is in no pool.
+fn pools_usage(accounts: Vec<store::AccountUsage>) -> Vec<PoolUsage> {
+    let of_pools = accounts.into_iter().filter(|a| a.account != OWN_ACCOUNT);
+    let usage = |a: store::AccountUsage| PoolUsage {
+        pool: PoolId(a.account as i64),
+        allocated: a.allocated,
+        stored: a.stored,
+    };
+    of_pools.map(usage).collect()
 }
 
 fn pool_compressed(c: store::Compressed) -> PoolCompressed {

@@ -16,7 +16,7 @@ mod view;
 pub use mon::{
     FailureKind, ImageCounts, ImageIo, ImagesAsked, IoCounts, OptionSaid, OsdAlive, OsdBoot,
     OsdFailure, OsdGoingDown, OsdHere, OsdPgTemp, OsdRefusal, OsdReport, OsdSpace, OsdWhoIsThere,
-    PgCreate, PgCreates, PgStat, PoolCompressed, stat_seq,
+    PgCreate, PgCreates, PgStat, PoolCompressed, PoolUsage, stat_seq,
 };
 pub use osd::{
     BackfillProgress, BackfillProgressAck, Heartbeat, Hurry, LeaseAsk, LeaseGrant, PartFate,

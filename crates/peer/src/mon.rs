@@ -196,6 +196,18 @@ pub struct OsdSpace {
     pub meta: u64,
 }
 
+/// What the data of one pool's objects takes on an OSD, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
+#[denc(v = 1, compat = 1)]
+pub struct PoolUsage {
+    /// The pool.
+    pub pool: PoolId,
+    /// Blocks of the disk; what several objects share counts once.
+    pub allocated: u64,
+    /// Bytes of objects that are no holes, each object's for itself.
+    pub stored: u64,
+}
+
 /// What compression did to the objects of one pool on an OSD, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Encode, Decode)]
 #[denc(v = 1, compat = 1)]
@@ -255,7 +267,7 @@ payload!(ImagesAsked, 14);
 
 /// OSD to mon: how I am. Every few seconds, and at once when a PG's state changes.
 #[derive(Clone, Debug, PartialEq, Eq, Encode, Decode)]
-#[denc(v = 7, compat = 1)]
+#[denc(v = 8, compat = 1)]
 pub struct OsdReport {
     /// Who.
     pub osd: OsdId,
@@ -297,6 +309,9 @@ pub struct OsdReport {
     /// How many it has sent since it started, with this one.
     #[denc(since = 7)]
     pub seq: u32,
+    /// What each pool takes here, of those that take something. `None`: it does not know.
+    #[denc(since = 8)]
+    pub pools: Option<Vec<PoolUsage>>,
 }
 payload!(OsdReport, 5);
 

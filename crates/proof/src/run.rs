@@ -168,7 +168,15 @@ impl Run {
         self.read_everything(is_whole)?;
         self.scrub(is_whole)?;
         self.no_damage_by_itself()?;
+        self.everything_is_counted()?;
         self.no_clone_is_left(is_whole)
+    }
+
+    /// Each block of data on an OSD is counted under its own pool, whatever happened to it.
+    fn everything_is_counted(&mut self) -> Result<(), String> {
+        let stats = self.rig.ask(r#"{"prefix":"df","format":"json"}"#)["stats"].clone();
+        let is_so = stats["num_osds"] == stats["num_per_pool_osds"];
+        if is_so { Ok(()) } else { Err(format!("OSDs do not know what pools take: {stats}")) }
     }
 
     fn issue(&mut self) {

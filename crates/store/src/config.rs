@@ -2,7 +2,7 @@
 
 use io::BLOCK_BYTES;
 use io::disk::DeviceInfo;
-use types::{OsdId, Uuid};
+use types::{ObjectKey, OsdId, Uuid};
 
 /// Smallest log: below this a single transaction would hardly fit.
 pub const MIN_WAL_BYTES: u64 = 256 * 1024;
@@ -40,9 +40,13 @@ pub struct Devices {
     pub wal: Option<DeviceInfo>,
 }
 
+/// Says which account an object is of.
+#[derive(Clone, Copy, Debug)]
+pub struct AccountOf(pub fn(&ObjectKey) -> u64);
+
 /// The settings. All memory the store takes beside them: a bit per 4 KiB of the device (32 MiB for a TiB), and
 /// what operations in flight hold.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Memory that the caches, the log and the memtables may take together, about; see [`Config::set_memory`].
     pub memory_bytes: usize,
@@ -84,6 +88,9 @@ pub struct Config {
     /// Changes are in the tree, and small writes in place, at the latest so long after the store
     /// was last found clean.
     pub checkpoint_interval_ms: u64,
+    /// The account that an object's transactions are of ([`crate::Transaction::account`]): for a mount that has to
+    /// count anew, and for a check. `None`: nobody knows it.
+    pub account_of: Option<AccountOf>,
     /// After the last transaction, so long until the log is told that all of them are durable. Until
     /// then a rotten last log entry could be taken for one that was never finished.
     pub mark_interval_ms: u64,
@@ -116,6 +123,7 @@ impl Config {
             discard: false,
             checkpoint_interval_ms: 30_000,
             mark_interval_ms: 50,
+            account_of: None,
         };
         config.set_memory(bytes);
         config

@@ -6,7 +6,7 @@
 //! | 2 | object id (8, big-endian), kind (1), ... | what belongs to one object, see [`Kind`] |
 //! | 3 | reference region (8, big-endian) | [`crate::rows::Refs`] |
 //! | 4 | space region (4, big-endian) | bitmap of the region |
-//! | 5 | account (8, big-endian) | [`crate::accounts::PackedSums`] |
+//! | 5 | account (8, big-endian) | [`crate::accounts::AccountSums`] |
 //!
 //! All rows of one object stand together, so that removing it is one range deletion, and so that
 //! its attributes and extents share tree pages.

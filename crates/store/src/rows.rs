@@ -7,7 +7,7 @@
 //! | [`Onode`] | 1; flags (1); id, size (varints); length of the owner's record (varint), the record |
 //! | [`Shard`] | 1; number of runs (1); each run: first slot (1), slots (1), 1 if shared (1), block (6); then the crc32c (4) of each block that is there |
 //! | [`Shard`] with compressed extents | 2; what stands behind the 1 in the form above, of the blocks that stand by themselves; number of blobs (1); each: 1 if shared (1), algorithm (1: LZ4, 2: Zstandard), blocks of content (1), stored bytes (varint), number of runs (1), each: blocks (1), block (6); the crc32c (4) of each stored block; number of ranges (1), each: first slot (1), slots (1), first block of the content (1) |
-//! | account | 1; blocks of compressed content, blocks and bytes that it is stored in (varints) |
+//! | account | 2; blocks of compressed content, blocks and bytes that it is stored in, blocks that all its data takes (varints), bytes that are stored (zigzag varint); or 1, without the last two, as it was before they were counted |
 //! | [`Refs`] | 1; pairs of varints until the region's 256 blocks are told: blocks, count of each |
 //! | bitmap | 1 and 1024 bytes, a bit a block; or 2 and pairs of varints: blocks passed over, blocks that hold data |
 //! | [`Value`] | 0 and the value; or 1 and its length (4), when it stands in pieces of 24 KiB |
@@ -20,6 +20,7 @@ use crate::keys::SHARD_BLOCKS;
 use crate::patch::Patch;
 use crate::txn::MAX_OBJECT_BYTES;
 use bytes::{Bytes, BytesMut};
+use io::BLOCK_BYTES;
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -58,6 +59,12 @@ impl Onode {
 
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
+    }
+
+    /// Bytes that the last block has room for behind the object's end, when it has data, wherever that is.
+    pub fn padding(&self) -> u64 {
+        let room = self.size.wrapping_neg() & (BLOCK_BYTES as u64).wrapping_sub(1);
+        if self.has(Onode::HAS_DATA) { room } else { 0 }
     }
 
     pub fn encode_to(&self, out: &mut Vec<u8>) {
@@ -157,6 +164,11 @@ impl Shard {
     /// How many slots are in the blob that begins at `start`.
     pub fn uses(&self, start: u64) -> usize {
         self.slots.iter().filter(|s| s.is_packed() && s.phys == start).count()
+    }
+
+    /// How many slots are no holes.
+    pub fn content(&self) -> u64 {
+        self.slots.iter().filter(|s| !s.is_hole()).count() as u64
     }
 
     /// How many slots are in blobs.

@@ -10,7 +10,7 @@
 //! | 0 | 8 | magic `LoligoSB` |
 //! | 8 | 2 | format, 1 |
 //! | 10 | 2 | place of this copy: 0 to 3 |
-//! | 12 | 4 | features that a reader must know: 1, there may be compressed extents; 2, inner nodes of the tree may have filters; 4, the log may have patches (records of kind 4); 8, and a checksum of each block of the data beside it (records of kind 5) |
+//! | 12 | 4 | features that a reader must know: 1, there may be compressed extents; 2, inner nodes of the tree may have filters; 4, the log may have patches (records of kind 4); 8, and a checksum of each block of the data beside it (records of kind 5); 16, accounts count all data (records of kind 6, rows of format 2) |
 //! | 16 | 16 | store |
 //! | 32 | 16 | cluster |
 //! | 48 | 4 | OSD |
@@ -57,9 +57,11 @@ const MAGIC: [u8; 8] = *b"LoligoSB";
 const LABEL_MAGIC: [u8; 8] = *b"LoligoWL";
 /// The newest format this code knows.
 const FORMAT: u16 = 1;
+/// Accounts count all data.
+pub(crate) const COUNTED_DATA: u32 = 16;
 /// The features this code knows: compressed extents, filters, patches in the log, checksums of each block beside
-/// the log. Every superblock that it writes says so, and a mount sees to it that all do before it writes to the log.
-pub(crate) const FEATURES: u32 = 15;
+/// the log, accounts of all data. Every superblock that it writes says so, and a mount sees to it that all do before it writes to the log.
+pub(crate) const FEATURES: u32 = 15 | COUNTED_DATA;
 /// What this code can read.
 pub(crate) const KNOWN: Format = Format { number: FORMAT, features: FEATURES };
 const CRC_AT: usize = BLOCK_BYTES - 4;

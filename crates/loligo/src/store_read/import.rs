@@ -551,6 +551,8 @@ pub(crate) fn run(args: &StoreImport) -> Result<Exit, Failure> {
     let (path, wal) = disks_of(&args.place)?;
     let disks = Disks::open(&path, wal.as_deref(), Open::Existing)?;
     let expect = Expect { cluster: Some(begin.cluster), ..Expect::default() };
+    let account_of = Some(osd::offline::accounts());
+    let config = Config { account_of, ..Config::for_memory(IMPORT_BYTES) };
     let mut import = Import {
         input,
         begin,
@@ -559,7 +561,7 @@ pub(crate) fn run(args: &StoreImport) -> Result<Exit, Failure> {
         force: args.force,
         removes: REMOVES,
         phase: Phase::Mount,
-        mount: Mount::new(disks.devices.clone(), expect, Config::for_memory(IMPORT_BYTES)),
+        mount: Mount::new(disks.devices.clone(), expect, config),
         store: None,
         object: None,
         record: Bytes::new(),

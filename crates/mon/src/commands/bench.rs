@@ -11,7 +11,7 @@ use admin::{Answer, CommandTable, Settings};
 use bytes::Bytes;
 use io::{Now, Rng};
 use maps::OsdMap;
-use peer::{IoCounts, OptionSaid, OsdReport, OsdSpace, PgStat};
+use peer::{IoCounts, OptionSaid, OsdReport, OsdSpace, PgStat, PoolUsage};
 use pg::scrub::ScrubRecord;
 use pg::{ObjectSums, StateBits};
 use serde_json::{Map, Value, json};
@@ -45,6 +45,10 @@ pub struct Bench {
     pub own_damage: BTreeMap<OsdId, String>,
     /// Options of OSDs that are not left to their defaults.
     pub options: BTreeMap<OsdId, Vec<OptionSaid>>,
+    /// What pools take on OSDs; on others each has its part of all copies.
+    pub pools: BTreeMap<OsdId, Vec<PoolUsage>>,
+    /// OSDs that do not say that.
+    pub silent_of_pools: BTreeSet<OsdId>,
     /// How often all PGs were scrubbed.
     pub deep_scrubs: u64,
     /// When all PGs were last deep-scrubbed.
@@ -97,6 +101,8 @@ impl Bench {
             full: BTreeSet::new(),
             images: BTreeMap::new(),
             own_damage: BTreeMap::new(),
+            pools: BTreeMap::new(),
+            silent_of_pools: BTreeSet::new(),
             deep_scrubbed: UTime::ZERO,
             deep_scrubs: 0,
             trimmed: BTreeMap::new(),
@@ -214,7 +220,9 @@ impl Bench {
             omap: 0,
             meta: 297_096 << 10,
         };
+        let pools = (!self.silent_of_pools.contains(&id)).then(|| self.pools_on(map, id));
         let report = OsdReport {
+            pools,
             compressed: Vec::new(),
             osd: id,
             up_from: map.osd(id).unwrap().info.up_from,
@@ -233,6 +241,16 @@ impl Bench {
             own_damage: self.own_damage.get(&id).cloned().unwrap_or_default(),
         };
         self.c.report(self.now, wire::LinkId(u64::from(id.0.unsigned_abs())), report);
+    }
+
+    fn pools_on(&self, map: &OsdMap, id: OsdId) -> Vec<PoolUsage> {
+        let part = |(pool, (_, bytes)): (&PoolId, &(i64, i64))| {
+            let copies = u64::from(map.pool(*pool)?.size);
+            let stored = bytes.unsigned_abs() * copies / 3;
+            Some(PoolUsage { pool: *pool, allocated: stored.next_multiple_of(4096), stored })
+        };
+        let parts = || self.held.iter().filter_map(part).collect();
+        self.pools.get(&id).cloned().unwrap_or_else(parts)
     }
 
     /// All OSDs report again.

@@ -2,7 +2,7 @@
 
 use super::{Call, CommandDef, Reply, read};
 use crate::cluster::Cluster;
-use crate::pgmap::OsdSum;
+use crate::pgmap::{OsdSum, copies};
 use admin::units::{Bytes, Si};
 use admin::{Align, Answer, TextTable};
 use maps::PgPool;
@@ -24,10 +24,8 @@ struct PoolSpace<'a> {
     name: &'a str,
     pool: &'a PgPool,
     stat: PoolStat,
-    /// Bytes its objects have, in each copy.
-    stored: u64,
-    /// Bytes on devices.
-    used: u64,
+    /// How many copies there are of each of its objects.
+    copies: f64,
     /// Bytes that can still be put on devices.
     avail_raw: u64,
 }
@@ -37,13 +35,35 @@ impl PoolSpace<'_> {
         self.avail_raw / u64::from(self.pool.size.max(1))
     }
 
-    fn used_ratio(&self) -> f32 {
-        let all = self.used as f64 + self.avail_raw as f64;
-        if all > 0.0 { (self.used as f64 / all) as f32 } else { 0.0 }
+    /// Bytes on devices.
+    fn used(&self) -> u64 {
+        self.used_data().saturating_add(self.used_omap())
     }
 
-    /// Bytes in omaps; OSDs do not tell them apart by pool yet, the sums of the PGs do.
-    fn omap(&self) -> u64 {
+    fn used_data(&self) -> u64 {
+        count(self.stat.store_stats.allocated)
+    }
+
+    fn used_omap(&self) -> u64 {
+        count(self.stat.store_stats.omap_allocated)
+    }
+
+    fn used_ratio(&self) -> f32 {
+        let all = self.used() as f64 + self.avail_raw as f64;
+        if all > 0.0 { (self.used() as f64 / all) as f32 } else { 0.0 }
+    }
+
+    /// Bytes that its objects have, in one copy.
+    fn stored(&self) -> u64 {
+        self.stored_data().saturating_add(self.stored_omap())
+    }
+
+    fn stored_data(&self) -> u64 {
+        let raw = count(self.stat.store_stats.data_stored) as f64;
+        if self.copies > 0.0 { (raw / self.copies).round() as u64 } else { 0 }
+    }
+
+    fn stored_omap(&self) -> u64 {
         count(self.stat.stats.sum.num_omap_bytes)
     }
 }
@@ -67,8 +87,7 @@ fn pools(c: &Cluster) -> Vec<PoolSpace<'_>> {
             id,
             name: map.pool_name(id).unwrap_or_default(),
             pool,
-            stored: count(stat.stats.sum.num_bytes),
-            used: count(stat.store_stats.allocated),
+            copies: copies(pool, &stat.stats.sum),
             avail_raw: available(pool).unwrap_or(0),
             stat,
         }
@@ -108,8 +127,8 @@ fn df_json(c: &Cluster, detail: bool) -> Value {
     let total = c.pgmap.osd_sum(c.map().in_osds());
     let mut stats = raw_json(&total);
     stats.insert("num_osds".into(), total.osds.into());
-    stats.insert("num_per_pool_osds".into(), total.osds.into());
-    stats.insert("num_per_pool_omap_osds".into(), total.osds.into());
+    stats.insert("num_per_pool_osds".into(), total.per_pool.into());
+    stats.insert("num_per_pool_omap_osds".into(), 0.into());
     let classes: Map<String, Value> =
         classes(c).iter().map(|(class, sum)| (class.clone(), raw_json(sum).into())).collect();
     let pools = pools(c);
@@ -122,10 +141,10 @@ fn df_json(c: &Cluster, detail: bool) -> Value {
 
 fn brief_json(p: &PoolSpace<'_>) -> Value {
     json!({
-        "stored": p.stored,
+        "stored": p.stored(),
         "objects": p.stat.stats.sum.num_objects,
-        "kb_used": p.used.div_ceil(1024),
-        "bytes_used": p.used,
+        "kb_used": p.used().div_ceil(1024),
+        "bytes_used": p.used(),
         "percent_used": f64::from(p.used_ratio()),
         "max_avail": p.max_avail(),
     })
@@ -133,17 +152,15 @@ fn brief_json(p: &PoolSpace<'_>) -> Value {
 
 fn detail_json(p: &PoolSpace<'_>) -> Value {
     let sum = &p.stat.stats.sum;
-    let omap = p.omap();
-    let copies = u64::from(p.pool.size);
     json!({
-        "stored": p.stored,
-        "stored_data": p.stored.saturating_sub(omap),
-        "stored_omap": omap,
+        "stored": p.stored(),
+        "stored_data": p.stored_data(),
+        "stored_omap": p.stored_omap(),
         "objects": sum.num_objects,
-        "kb_used": p.used.div_ceil(1024),
-        "bytes_used": p.used,
-        "data_bytes_used": p.used.saturating_sub(omap.saturating_mul(copies)),
-        "omap_bytes_used": omap.saturating_mul(copies),
+        "kb_used": p.used().div_ceil(1024),
+        "bytes_used": p.used(),
+        "data_bytes_used": p.used_data(),
+        "omap_bytes_used": p.used_omap(),
         "percent_used": f64::from(p.used_ratio()),
         "max_avail": p.max_avail(),
         "quota_objects": p.pool.quota_max_objects,
@@ -155,7 +172,7 @@ fn detail_json(p: &PoolSpace<'_>) -> Value {
         "wr_bytes": count(sum.num_wr_kb) << 10,
         "compress_bytes_used": count(p.stat.store_stats.data_compressed_allocated),
         "compress_under_bytes": count(p.stat.store_stats.data_compressed_original),
-        "stored_raw": p.stored.saturating_mul(copies),
+        "stored_raw": (p.stored() as f64 * p.copies).round() as u64,
         "avail_raw": p.avail_raw,
     })
 }
@@ -202,9 +219,9 @@ fn brief_table(pools: &[PoolSpace<'_>]) -> TextTable {
             p.name.to_owned(),
             p.id.0.to_string(),
             p.pool.pg_num.to_string(),
-            Bytes(p.stored).to_string(),
+            Bytes(p.stored()).to_string(),
             Si(count(p.stat.stats.sum.num_objects)).to_string(),
-            Bytes(p.used).to_string(),
+            Bytes(p.used()).to_string(),
             percent(f64::from(p.used_ratio())),
             Bytes(p.max_avail()).to_string(),
         ]);
@@ -239,20 +256,18 @@ fn detail_table(pools: &[PoolSpace<'_>]) -> TextTable {
     let bytes = |n: u64| Bytes(n).to_string();
     let none = || "N/A".to_owned();
     for p in pools {
-        let omap = p.omap();
-        let omap_used = omap.saturating_mul(u64::from(p.pool.size));
         let quota = |max: u64, text: String| if max == 0 { none() } else { text };
         table.row([
             p.name.to_owned(),
             p.id.0.to_string(),
             p.pool.pg_num.to_string(),
-            bytes(p.stored),
-            bytes(p.stored.saturating_sub(omap)),
-            bytes(omap),
+            bytes(p.stored()),
+            bytes(p.stored_data()),
+            bytes(p.stored_omap()),
             Si(count(p.stat.stats.sum.num_objects)).to_string(),
-            bytes(p.used),
-            bytes(p.used.saturating_sub(omap_used)),
-            bytes(omap_used),
+            bytes(p.used()),
+            bytes(p.used_data()),
+            bytes(p.used_omap()),
             percent(f64::from(p.used_ratio())),
             bytes(p.max_avail()),
             quota(p.pool.quota_max_objects, Si(p.pool.quota_max_objects).to_string()),
@@ -263,4 +278,93 @@ fn detail_table(pools: &[PoolSpace<'_>]) -> TextTable {
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bench::Bench;
+    use peer::PoolUsage;
+    use serde_json::{Value, json};
+    use types::{OsdId, PoolId};
+    use wire::msg::{MGetPoolStats, PaxosHeader};
+
+    const MIB: u64 = 1 << 20;
+
+    /// A pool of three copies that holds ten objects of 1 MiB.
+    fn bench() -> (Bench, PoolId) {
+        let mut b = Bench::new();
+        let id = b.make_pool_of_images("thin");
+        b.write(json!({id.0.to_string(): [10, 10 * MIB]}).as_object().unwrap());
+        (b, id)
+    }
+
+    /// What each OSD that says it has of the pool.
+    fn takes(b: &mut Bench, pool: PoolId, allocated: u64, stored: u64) {
+        let usage = PoolUsage { pool, allocated, stored };
+        b.pools = (0..3).map(|id| (OsdId(id), vec![usage])).collect();
+        b.again();
+    }
+
+    fn asked(b: &mut Bench) -> Value {
+        let (_, _, out) = b.run(&json!({"prefix": "df", "detail": "detail", "format": "json"}));
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    /// Stored, and used.
+    fn shown(b: &mut Bench) -> (u64, u64) {
+        let df = asked(b);
+        let mine = df["pools"].as_array().unwrap().iter().find(|p| p["name"] == "thin").unwrap();
+        let n = |name: &str| mine["stats"][name].as_u64().unwrap();
+        assert_eq!((n("stored_data"), n("data_bytes_used")), (n("stored"), n("bytes_used")));
+        (n("stored"), n("bytes_used"))
+    }
+
+    #[test]
+    fn pools_take_what_osds_say_and_holes_are_nothing() {
+        let (mut b, id) = bench();
+        takes(&mut b, id, 4 * MIB + 4096, 4 * MIB + 5);
+        assert_eq!(shown(&mut b), (4 * MIB + 5, 3 * (4 * MIB + 4096)));
+        let stats = asked(&mut b)["stats"].clone();
+        assert_eq!((&stats["num_osds"], &stats["num_per_pool_osds"]), (&json!(3), &json!(3)));
+        let ask = MGetPoolStats {
+            paxos: PaxosHeader::default(),
+            fsid: b.c.state.fsid,
+            pools: vec!["thin".into()],
+        };
+        let reply = b.c.pool_stats(&ask);
+        let stat = &reply.stats["thin"].store_stats;
+        let sums = (stat.allocated as u64, stat.data_stored as u64);
+        assert!(reply.per_pool);
+        assert_eq!(sums, (3 * (4 * MIB + 4096), 3 * (4 * MIB + 5)));
+        let (_, _, out) =
+            b.run(&json!({"prefix": "pg dump", "dumpcontents": ["osds"], "format": "json"}));
+        let dump: Value = serde_json::from_slice(&out).unwrap();
+        let places: Vec<_> = dump["pool_statfs"].as_array().unwrap().iter().collect();
+        assert_eq!(places.len(), 3);
+        assert_eq!(places[2]["osd"], 2);
+        assert_eq!(places[2]["allocated"], 4 * MIB + 4096);
+    }
+
+    /// As Ceph does it: where one OSD does not say it, it is told of no pool.
+    #[test]
+    fn where_an_osd_does_not_say_it_all_bytes_count_in_all_copies() {
+        let (mut b, id) = bench();
+        b.silent_of_pools.insert(OsdId(1));
+        takes(&mut b, id, 4 * MIB, 4 * MIB);
+        assert_eq!(shown(&mut b), (10 * MIB, 30 * MIB));
+        assert_eq!(asked(&mut b)["stats"]["num_per_pool_osds"], 2);
+        // Unless it is out.
+        b.c.change(|inc, _| _ = inc.new_weight.insert(OsdId(1), 0)).unwrap();
+        b.commit();
+        let (_, used) = shown(&mut b);
+        assert_eq!(used, 8 * MIB);
+    }
+
+    #[test]
+    fn what_an_osd_that_is_down_has_said_last_still_counts() {
+        let (mut b, id) = bench();
+        takes(&mut b, id, 4 * MIB, 4 * MIB);
+        b.stop_unheard(OsdId(2));
+        assert_eq!(shown(&mut b), (4 * MIB, 12 * MIB));
+    }
 }

@@ -122,8 +122,8 @@ fn settled(value: &Value) -> Value {
 fn shape(value: &Value) -> Value {
     match value {
         Value::Object(map) => {
-            // What OSDs do not report yet: each pool's part, and how long pings take.
-            let absent = ["pool_statfs", "network_ping_times"];
+            // What OSDs do not report yet: how long pings take.
+            let absent = ["network_ping_times"];
             let fields = map.iter().map(|(k, v)| match absent.contains(&k.as_str()) {
                 true => (k.clone(), Value::Null),
                 false => (k.clone(), shape(v)),

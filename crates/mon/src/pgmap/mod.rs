@@ -12,10 +12,10 @@ mod sums;
 
 pub(crate) use placer::{Placer, chooses_alike};
 pub(crate) use rates::{Counts, Rate, Rates};
-pub(crate) use sums::{OsdSum, Sums, stat_sum};
+pub(crate) use sums::{OsdSum, Sums, copies, stat_sum};
 
 use maps::{OsdMap, PgIdExt, SnapSet};
-use peer::{OptionSaid, OsdSpace, PgStat, PoolCompressed};
+use peer::{OptionSaid, OsdSpace, PgStat, PoolCompressed, PoolUsage};
 use pg::StateBits;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
@@ -65,6 +65,8 @@ pub(crate) struct OsdStat {
     /// The number that the OSD gave its report.
     pub seq: u32,
     pub compressed: Vec<PoolCompressed>,
+    /// What each pool takes on it, if it says that.
+    pub pools: Option<Vec<PoolUsage>>,
     /// How far its clock is ahead of ours, in milliseconds, give or take the way of its report.
     pub clock_ahead_ms: i64,
     /// It says itself that it takes no more data.

@@ -29,6 +29,7 @@ impl PgMap {
             at: now.mono,
             seq: report.seq,
             compressed: report.compressed,
+            pools: report.pools,
             clock_ahead_ms: unix_ms(report.wall) - unix_ms(now.wall),
             full: report.full,
             own_damage: report.own_damage,

@@ -2,7 +2,7 @@
 
 use super::{OsdStat, PgEntry, PgMap};
 use maps::{OsdMap, PgPool};
-use peer::PoolCompressed;
+use peer::{PoolCompressed, PoolUsage};
 use pg::StateBits;
 use std::collections::BTreeMap;
 use types::{OsdId, PoolId};
@@ -111,13 +111,13 @@ impl PgMap {
     /// Adds everything up.
     pub fn sums(&self, map: &OsdMap) -> Sums {
         let mut sums = Sums::default();
-        let packed = self.compressed(|_| true);
+        let (packed, used) = (self.compressed(|_| true), self.used(map, |_| true));
         for (&id, pool) in &map.pools {
             let mut stat = PoolStat::default();
             for pgid in pool.pgs(id) {
                 self.add_pg(map, pool, self.pgs.get(&pgid), &mut stat, &mut sums);
             }
-            self.finish_pool(id, pool, packed.get(&id), &mut stat);
+            self.finish_pool((id, pool), packed.get(&id), used.as_ref(), &mut stat);
             add(&mut sums.total, &stat.stats.sum);
             sums.log_size += stat.log_size;
             sums.up += stat.up;
@@ -161,9 +161,9 @@ impl PgMap {
 
     fn finish_pool(
         &self,
-        id: PoolId,
-        pool: &PgPool,
+        (id, pool): (PoolId, &PgPool),
         packed: Option<&PoolCompressed>,
+        used: Option<&Used>,
         stat: &mut PoolStat,
     ) {
         let totals = self.totals(id);
@@ -174,20 +174,49 @@ impl PgMap {
         sum.num_wr_kb = clamp(totals.write_bytes >> 10);
         sum.num_objects_recovered = clamp(totals.recovered_objects);
         sum.num_bytes_recovered = clamp(totals.recovered_bytes);
-        // OSDs do not say how much each pool takes; it is as many copies as there are.
-        let copies = f64::from(pool.size) * present(sum);
-        let raw = (sum.num_bytes.max(0) as f64 * copies) as i64;
+        let raw = |bytes: i64| (bytes.max(0) as f64 * copies(pool, sum)) as i64;
         let packed = packed.copied().unwrap_or_default();
-        let saved = clamp(packed.original).saturating_sub(clamp(packed.allocated)).max(0);
+        let (osds, allocated, data_stored) = match used {
+            Some(used) => {
+                let (osds, usage) = used.get(&id).copied().unwrap_or_default();
+                (osds, clamp(usage.allocated), clamp(usage.stored))
+            }
+            // Not all OSDs say how much each pool takes: it is as many copies as there are.
+            None => {
+                let stored = raw(sum.num_bytes);
+                let saved = clamp(packed.original).saturating_sub(clamp(packed.allocated)).max(0);
+                (self.osds.len(), stored.saturating_sub(saved).max(0), stored)
+            }
+        };
         stat.store_stats = StoreStatfs {
-            allocated: raw.saturating_sub(saved).max(0),
-            data_stored: raw,
+            allocated,
+            data_stored,
             data_compressed: clamp(packed.stored),
             data_compressed_allocated: clamp(packed.allocated),
             data_compressed_original: clamp(packed.original),
+            // As the last deep scrubs have found it: no OSD counts it by pool.
+            omap_allocated: raw(sum.num_omap_bytes),
             ..StoreStatfs::default()
         };
-        stat.num_store_stats = u32::try_from(self.osds.len()).unwrap_or(u32::MAX);
+        stat.num_store_stats = u32::try_from(osds).unwrap_or(u32::MAX);
+    }
+
+    /// What these pools take by the last reports of all OSDs, of those that are down too: what they hold comes back
+    /// with them. `None` unless all that are in say so.
+    fn used(&self, map: &OsdMap, wanted: impl Fn(PoolId) -> bool) -> Option<Used> {
+        let says = |id: OsdId| self.osds.get(&id).is_none_or(|osd| osd.pools.is_some());
+        if !map.in_osds().all(says) {
+            return None;
+        }
+        let mut sums = Used::new();
+        let all = self.osds.values().filter_map(|osd| osd.pools.as_ref()).flatten();
+        for part in all.filter(|part| wanted(part.pool)) {
+            let (osds, sum) = sums.entry(part.pool).or_default();
+            *osds += 1;
+            sum.allocated = sum.allocated.saturating_add(part.allocated);
+            sum.stored = sum.stored.saturating_add(part.stored);
+        }
+        Some(sums)
     }
 
     /// What compression does for these pools, on all OSDs.
@@ -213,8 +242,8 @@ impl PgMap {
         for pgid in pool.pgs(id) {
             self.add_pg(map, pool, self.pgs.get(&pgid), &mut stat, &mut sums);
         }
-        let packed = self.compressed(|pool| pool == id);
-        self.finish_pool(id, pool, packed.get(&id), &mut stat);
+        let (packed, used) = (self.compressed(|p| p == id), self.used(map, |p| p == id));
+        self.finish_pool((id, pool), packed.get(&id), used.as_ref(), &mut stat);
         Some(stat)
     }
 
@@ -242,6 +271,14 @@ impl PgMap {
     }
 }
 
+/// What pools take, and on how many OSDs.
+type Used = BTreeMap<PoolId, (usize, PoolUsage)>;
+
+/// How many copies there are of each of a pool's objects.
+pub(crate) fn copies(pool: &PgPool, sum: &ObjectStatSum) -> f64 {
+    f64::from(pool.size) * present(sum)
+}
+
 /// The share of copies that are there.
 pub(crate) fn present(sum: &ObjectStatSum) -> f64 {
     if sum.num_object_copies <= 0 {
@@ -255,6 +292,8 @@ pub(crate) fn present(sum: &ObjectStatSum) -> f64 {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct OsdSum {
     pub osds: usize,
+    /// Of them, those that say what each pool takes.
+    pub per_pool: usize,
     pub total: u64,
     pub available: u64,
     pub data: u64,
@@ -266,6 +305,7 @@ impl OsdSum {
     fn add(&mut self, stat: &OsdStat) {
         let s = &stat.space;
         self.osds += 1;
+        self.per_pool += usize::from(stat.pools.is_some());
         self.total = self.total.saturating_add(s.total);
         self.available = self.available.saturating_add(s.available);
         self.data = self.data.saturating_add(s.data);

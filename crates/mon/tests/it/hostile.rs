@@ -151,6 +151,7 @@ fn osds_that_do_not_belong_here_stay_out_of_the_map() {
         seq: 1,
         options: Vec::new(),
         own_damage: "x".repeat(1 << 20),
+        pools: None,
     };
     let wants = vec![(types::PgId::new(types::PoolId(9), 9), vec![OsdId(-5), OsdId(i32::MAX)])];
     let said = [

@@ -31,4 +31,5 @@ mod share;
 mod split;
 mod trim;
 mod unfound;
+mod usage;
 mod watch;

@@ -470,6 +470,11 @@ impl TestMon {
             }
             OsdReport::TYPE => {
                 let m: OsdReport = message.decode().expect("a report");
+                assert!(
+                    m.pools.is_some(),
+                    "osd.{}: everything is counted, under its pool",
+                    m.osd.0
+                );
                 let durable = self.durable.entry(m.osd).or_default();
                 *durable = m.durable_txn.max(*durable);
                 for stat in m.pgs.clone() {

@@ -11,10 +11,12 @@ mod compare;
 mod extents;
 mod log;
 mod parts;
+mod recount;
 mod report;
 mod rows;
 mod walk;
 
+pub(crate) use recount::Recounted;
 pub use report::{Finding, FsckReport, MAX_FINDINGS, Severity, SpaceReport};
 
 use crate::config::{Config, Devices, Expect, HEAD_BLOCKS, TAIL_BLOCKS};
@@ -77,6 +79,8 @@ pub struct Fsck {
     devices: Devices,
     /// Whether the bytes of objects are read too.
     data: bool,
+    /// Whether it is only to count what accounts have.
+    only_counts: bool,
     config: Config,
     io: Io<Tag>,
     phase: Phase,
@@ -112,6 +116,7 @@ impl Fsck {
         Fsck {
             devices,
             data,
+            only_counts: false,
             config: config.clone(),
             io: Io::new(1),
             phase: Phase::Supers { left: PLACES },
@@ -124,7 +129,7 @@ impl Fsck {
             verify: Verify::default(),
             walk: OrderedWalk::default(),
             leaf: None,
-            rows: RowCheck::default(),
+            rows: RowCheck::new(config.account_of),
             pos: Key::new(),
             queue: VecDeque::new(),
             reading: 0,
@@ -439,7 +444,7 @@ impl Fsck {
                 return None;
             }
             if self.walked && self.queue.is_empty() {
-                return self.compare();
+                return if self.only_counts { self.finish() } else { self.compare() };
             }
         }
     }

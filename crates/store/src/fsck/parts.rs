@@ -18,6 +18,7 @@ pub(super) const MOST_OBJECTS: usize = 4 << 20;
 pub(super) struct Known {
     pub key: ObjectKey,
     pub size: u64,
+    pub account: u64,
     flags: u8,
     /// Another has the same number.
     twice: bool,
@@ -58,8 +59,8 @@ impl Part {
     }
 
     /// Notes an object, if it is of this part as far as that is known.
-    pub fn add(&mut self, key: ObjectKey, onode: &Onode) {
-        let id = onode.id;
+    pub fn add(&mut self, key: ObjectKey, onode: &Onode, account: u64) {
+        let Onode { id, size, flags, .. } = *onode;
         if id < self.from || self.to.is_some_and(|to| id >= to) {
             return;
         }
@@ -67,7 +68,7 @@ impl Part {
             known.twice = true;
             return;
         }
-        self.objects.insert(id, Known { key, size: onode.size, flags: onode.flags, twice: false });
+        self.objects.insert(id, Known { key, size, account, flags, twice: false });
         if self.objects.len() > self.most {
             self.to = self.objects.pop_last().map(|(id, _)| id);
         }
@@ -121,7 +122,7 @@ mod tests {
             assert_eq!(part.is_repeated(), part.from > 0);
             for id in &ids {
                 let onode = Onode { id: *id, size: 1, flags: 0, meta: Bytes::new() };
-                part.add(ObjectKey::from_bytes(&id.to_be_bytes()), &onode);
+                part.add(ObjectKey::from_bytes(&id.to_be_bytes()), &onode, 0);
                 assert!(part.objects.len() <= 70);
             }
             assert!(part.go_on(&mut report));

@@ -2,9 +2,10 @@
 
 use super::parts::{Known, Part};
 use super::report::{FsckReport, MAX_FINDINGS};
-use crate::accounts::PackedSums;
+use crate::accounts::{AccountSums, Accounts};
 use crate::alloc::{Allocator, Bits, Run, push_run};
 use crate::blob::Blob;
+use crate::config::AccountOf;
 use crate::keys::{self, Kind, Parsed, SHARD_BLOCKS};
 use crate::rows::{Onode, REFS_BLOCKS, Refs, Shard, Slot, Value};
 use bytes::Bytes;
@@ -45,7 +46,9 @@ pub(super) struct RowCheck {
     pub found: Option<Vec<(ObjectKey, u64)>>,
     seen_blocks: u64,
     shared_blocks: u64,
-    packed: PackedSums,
+    account_of: Option<AccountOf>,
+    /// What the extents of each account's objects say that it has.
+    accounts: BTreeMap<u64, AccountSums>,
     /// Bytes of blocks that nothing stands in.
     padding: u64,
     /// References to blocks beyond the first to each.
@@ -84,6 +87,11 @@ fn row_place(key: &[u8]) -> String {
 }
 
 impl RowCheck {
+    /// With who knows which account an object is of; without all are of one.
+    pub fn new(account_of: Option<AccountOf>) -> Self {
+        RowCheck { account_of, ..RowCheck::default() }
+    }
+
     /// Takes in the next row.
     pub fn row(&mut self, key: &[u8], row: &Bytes, report: &mut FsckReport) {
         let problem = match keys::parse(key) {
@@ -140,14 +148,16 @@ impl RowCheck {
         report: &mut FsckReport,
     ) -> Result<(), &'static str> {
         let onode = Onode::decode(row).map_err(|why| why.0)?;
+        let account = self.account_of.map_or(0, |of| of.0(&key));
         if !self.part.is_repeated() {
+            self.accounts.entry(account).or_default().stored -= onode.padding() as i64;
             report.objects += 1;
             report.object_bytes = report.object_bytes.saturating_add(onode.size);
             if let Some(found) = &mut self.found {
                 found.push((key.clone(), onode.size));
             }
         }
-        self.part.add(key, &onode);
+        self.part.add(key, &onode, account);
         Ok(())
     }
 
@@ -183,10 +193,11 @@ impl RowCheck {
     ) -> Result<(), &'static str> {
         let shard = Shard::decode(row).map_err(|why| why.0)?;
         let known = self.known(id, Onode::HAS_DATA);
-        let (object, size) = match &known {
-            Ok(k) => (Some(k.key.clone()), k.size),
-            Err(_) => (None, u64::MAX),
+        let (object, size, account) = match &known {
+            Ok(k) => (Some(k.key.clone()), k.size, k.account),
+            Err(_) => (None, u64::MAX, 0),
         };
+        let seen_before = self.seen_blocks;
         let blocks = size.div_ceil(BLOCK_BYTES as u64);
         let mut problem = known.err();
         for (i, slot) in shard.slots.iter().enumerate().filter(|(_, s)| !s.is_hole()) {
@@ -205,12 +216,15 @@ impl RowCheck {
             }
             self.extents.push(Extent { object: object.clone(), offset, slot: *slot, blob: None });
         }
-        self.packed.content += shard.packed();
         for blob in &shard.blobs {
             let first = shard.slots.iter().position(|s| s.is_packed() && s.phys == blob.start());
             let block = u64::from(number) * SHARD_BLOCKS + first.unwrap_or(0) as u64;
-            self.use_blob(blob, block * BLOCK_BYTES as u64, object.as_ref(), report);
+            self.use_blob(blob, block * BLOCK_BYTES as u64, (object.as_ref(), account), report);
         }
+        let sums = self.accounts.entry(account).or_default();
+        sums.data += self.seen_blocks - seen_before;
+        sums.stored += (shard.content() * BLOCK_BYTES as u64) as i64;
+        sums.packed.content += shard.packed();
         problem.map_or(Ok(()), Err)
     }
 
@@ -218,7 +232,7 @@ impl RowCheck {
         &mut self,
         blob: &Blob,
         offset: u64,
-        object: Option<&ObjectKey>,
+        (object, account): (Option<&ObjectKey>, u64),
         report: &mut FsckReport,
     ) {
         let before = self.seen_blocks;
@@ -230,8 +244,9 @@ impl RowCheck {
             self.extents.push(Extent { object, offset, slot, blob });
         }
         if self.seen_blocks > before {
-            self.packed.blocks += blob.crcs.len() as u64;
-            self.packed.bytes += u64::from(blob.bytes);
+            let packed = &mut self.accounts.entry(account).or_default().packed;
+            packed.blocks += blob.crcs.len() as u64;
+            packed.bytes += u64::from(blob.bytes);
             let room = blob.crcs.len() as u64 * BLOCK_BYTES as u64;
             self.padding += room.saturating_sub(u64::from(blob.bytes));
         }
@@ -247,9 +262,11 @@ impl RowCheck {
         self.more_uses
     }
 
-    /// What compression did, as the extents say.
-    pub fn packed(&self) -> PackedSums {
-        self.packed
+    /// What each account has, as the extents say.
+    pub fn accounts(&self) -> Accounts {
+        let mut accounts = Accounts::default();
+        self.accounts.iter().for_each(|(account, sums)| accounts.load(*account, *sums));
+        accounts
     }
 
     fn use_block(&mut self, slot: Slot, report: &mut FsckReport, object: Option<&ObjectKey>) {
@@ -415,7 +432,7 @@ mod tests {
         let name = |n: u8| ObjectKey::from_bytes(&[n]);
         for id in [1, 2] {
             let onode = Onode { id, size: 0, flags: Onode::HAS_ATTRS, meta: Bytes::new() };
-            rows.part.add(name(id as u8), &onode);
+            rows.part.add(name(id as u8), &onode, 0);
         }
         rows.enter(1, &mut report);
         rows.bad_row(&keys::shard(2, 0), "it cannot be patched", &mut report);

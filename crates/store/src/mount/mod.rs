@@ -4,7 +4,8 @@
 //!    read from them looks.
 //! 2. Read all copies of the superblock; the newest good one counts.
 //! 3. Walk the inner nodes of the tree: its blocks, and the bitmaps.
-//! 4. Read the log and replay it ([`replay`]); verify the data of the last big writes.
+//! 4. Read the log and replay it ([`replay`]); verify the data of the last big writes. Count what accounts have,
+//!    where that is not known ([`recount`]).
 //! 5. Repair bad copies of the superblock and a bad label of the log's device, and see to it that all copies say
 //!    what this program may write ([`repair`]); then write a batch that makes the decisions permanent.
 //!
@@ -12,6 +13,7 @@
 //! ([`MountReadOnly`]) leaves out the first and the last step, and passes over what is damaged.
 
 mod read_only;
+mod recount;
 mod repair;
 pub(crate) mod replay;
 pub(crate) mod supers;
@@ -23,6 +25,7 @@ pub use read_only::{MAX_PROBLEMS, MountReadOnly, ReadStore};
 use crate::alloc::Allocator;
 use crate::config::{Config, Devices, Expect, HEAD_BLOCKS, TAIL_BLOCKS};
 use crate::error::MountError;
+use crate::fsck::Fsck;
 use crate::gaps::Gaps;
 use crate::plan::Rows;
 use crate::store::inflight::{DATA, Io};
@@ -87,6 +90,8 @@ pub struct Mount {
     scan: Option<Scan>,
     replay: Option<Replay>,
     verify: Verify,
+    /// Goes on after the verifying, if accounts are counted anew.
+    recount: Option<Box<Fsck>>,
     stale: Option<u64>,
     news: bool,
     warning: Option<String>,
@@ -112,6 +117,7 @@ impl Mount {
             scan: None,
             replay: None,
             verify: Verify::default(),
+            recount: None,
             stale: None,
             news: false,
             warning: None,
@@ -134,11 +140,15 @@ impl Mount {
         done: DiskDone,
         fx: &mut Effects,
     ) -> Option<Result<Store, MountError>> {
-        let tag = self.io.done(done.token)?;
-        if matches!(self.phase, Phase::Over) {
-            return None;
-        }
-        let outcome = self.step(tag, done.result, fx).transpose();
+        let outcome = if self.recount.is_some() {
+            self.recount_read(done, fx).transpose()
+        } else {
+            let tag = self.io.done(done.token)?;
+            if matches!(self.phase, Phase::Over) {
+                return None;
+            }
+            self.step(tag, done.result, fx).transpose()
+        };
         if outcome.is_some() {
             self.phase = Phase::Over;
         }
@@ -440,7 +450,7 @@ impl Mount {
         }
         self.check_space(&mut replay)?;
         self.replay = Some(replay);
-        self.begin_repair(fx)
+        self.begin_recount(fx)
     }
 
     fn check_space(&self, replay: &mut Replay) -> Result<(), MountError> {

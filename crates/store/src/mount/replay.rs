@@ -145,7 +145,7 @@ impl Replay {
         fits(&record.freed, false);
         self.next_id = self.next_id.max(record.next_id);
         self.totals.add(record.delta);
-        self.accounts.add(record.account, record.packed);
+        self.accounts.add(record.account, record.counts);
         if let Err(why) = self.changes.absorb(record.changes.into_owned(), record.txn) {
             self.problem.get_or_insert((seq, why.0));
         }

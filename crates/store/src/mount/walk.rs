@@ -1,6 +1,6 @@
 //! Walking the inner nodes of the tree: which blocks hold nodes, and where the bitmaps are.
 
-use crate::accounts::PackedSums;
+use crate::accounts::AccountSums;
 use crate::keys::{self, Parsed};
 use crate::rows::{RegionBits, decode_bitmap};
 use crate::store::check_node;
@@ -24,7 +24,7 @@ pub(crate) struct Walk {
     pub pages: Vec<PagePtr>,
     /// Rows found in leaves.
     pub bitmaps: Vec<(u32, Box<RegionBits>)>,
-    pub accounts: Vec<(u64, PackedSums)>,
+    pub accounts: Vec<(u64, AccountSums)>,
     pub tree: Tree,
 }
 
@@ -91,7 +91,7 @@ impl Walk {
                     self.bitmaps.push((region, bits));
                 }
                 Ok(Parsed::Account { account }) => {
-                    let sums = PackedSums::decode(&node.value(i)).map_err(|why| why.0)?;
+                    let sums = AccountSums::decode(&node.value(i)).map_err(|why| why.0)?;
                     self.accounts.push((account, sums));
                 }
                 _ => return Err("an unknown row among the bitmaps"),

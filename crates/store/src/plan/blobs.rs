@@ -118,9 +118,11 @@ impl Plan<'_> {
             let part = i as u8 + 1;
             *slot_mut(shards, block) = Slot { phys: blob.start(), crc: 0, shared: false, part };
         }
-        self.out.packed.content += content as i64;
-        self.out.packed.blocks += count as i64;
-        self.out.packed.bytes += i64::from(packed.bytes);
+        let counts = &mut self.out.counts;
+        counts.stored += (content * BLOCK) as i64;
+        counts.packed.content += content as i64;
+        counts.packed.blocks += count as i64;
+        counts.packed.bytes += i64::from(packed.bytes);
         shards.entry(shard_of(part.first)).or_default().blobs.push(blob);
         Ok(())
     }
@@ -175,8 +177,9 @@ impl Plan<'_> {
             }
         }
         if last {
-            self.out.packed.blocks -= blob.crcs.len() as i64;
-            self.out.packed.bytes -= i64::from(blob.bytes);
+            let packed = &mut self.out.counts.packed;
+            packed.blocks -= blob.crcs.len() as i64;
+            packed.bytes -= i64::from(blob.bytes);
         }
         Ok(())
     }

@@ -38,7 +38,8 @@ impl Plan<'_> {
             match keys::parse(&key) {
                 Ok(Parsed::Shard { number, .. }) => {
                     let shard = Shard::decode(&row).or_else(|why| self.problem(why.0))?;
-                    self.out.packed.content += shard.packed() as i64;
+                    self.out.counts.stored += (shard.content() * BLOCK) as i64;
+                    self.out.counts.packed.content += shard.packed() as i64;
                     let row = self.share(shard, &mut references).encode();
                     self.put(key, Some(row.clone()));
                     self.put(keys::shard(id, number), Some(row));
@@ -180,6 +181,7 @@ impl Plan<'_> {
             if slot(&shards, block).is_hole() {
                 continue;
             }
+            self.out.counts.stored += BLOCK as i64;
             let slot = slot_mut(&mut shards, block);
             if slot.is_packed() {
                 let slot = *slot;
@@ -214,7 +216,7 @@ impl Plan<'_> {
         copy: u64,
         references: &mut Vec<Run>,
     ) {
-        self.out.packed.content += 1;
+        self.out.counts.packed.content += 1;
         let start = slot(shards, block).phys;
         let source = shards.entry(shard_of(block)).or_default();
         let Some(blob) = source.blobs.iter_mut().find(|b| b.start() == start) else { return };

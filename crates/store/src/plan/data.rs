@@ -295,6 +295,7 @@ impl Plan<'_> {
         let old: Vec<Slot> = (first..first + count).map(|b| slot(shards, b)).collect();
         self.free_slots(&old)?;
         let runs = self.take(count)?;
+        self.out.counts.stored += (count * BLOCK) as i64;
         let mut block = first;
         let mut rest = data;
         for run in runs {
@@ -376,6 +377,7 @@ impl Plan<'_> {
             }
             None => self.take(len)?,
         };
+        self.out.counts.stored += (len * BLOCK) as i64;
         let mut block = block;
         for run in runs {
             for phys in run.start..run.end() {

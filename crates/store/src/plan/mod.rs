@@ -12,7 +12,7 @@ pub(crate) mod logged;
 mod refs;
 mod values;
 
-use crate::accounts::PackedDelta;
+use crate::accounts::AccountDelta;
 use crate::alloc::{Allocator, Run, push_run};
 use crate::codec::Decoded;
 use crate::compress::Codec;
@@ -34,6 +34,7 @@ use crate::wal::Wal;
 use crate::wal::format::{Crcs, Delta, Direct};
 use bytes::Bytes;
 use denc::Arena;
+use io::BLOCK_BYTES;
 use logged::LoggedBlocks;
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
@@ -146,6 +147,8 @@ struct ObjectState {
     onode: Option<Onode>,
     /// The store has a record of it.
     had: bool,
+    /// Its [`Onode::padding`].
+    had_padding: u64,
     dirty: bool,
 }
 
@@ -166,7 +169,7 @@ pub(crate) struct Outcome {
     pub onodes: SmallVec<[(ObjectKey, Option<Onode>); 2]>,
     pub next_id: u64,
     pub delta: Delta,
-    pub packed: PackedDelta,
+    pub counts: AccountDelta,
     pub taken: Vec<Run>,
     pub freed: Vec<Run>,
     /// Blocks for the log.
@@ -233,6 +236,7 @@ impl<'a> Plan<'a> {
         }
         self.check_freed()?;
         self.write_onodes();
+        self.count_blocks();
         Ok(())
     }
 
@@ -328,7 +332,9 @@ impl<'a> Plan<'a> {
         for i in 0..self.objects.len() {
             if let Some(onode) = self.load(&self.txn.objects()[i], &mut wants) {
                 let had = onode.is_some();
-                self.objects[i] = ObjectState { loaded: true, onode, had, dirty: false };
+                let had_padding = onode.as_ref().map_or(0, Onode::padding);
+                self.objects[i] =
+                    ObjectState { loaded: true, onode, had, had_padding, dirty: false };
             }
         }
         if wants.is_empty() { Ok(()) } else { Err(wants.into()) }
@@ -463,6 +469,8 @@ impl<'a> Plan<'a> {
             if !state.dirty {
                 continue;
             }
+            let padding = state.onode.as_ref().map_or(0, Onode::padding);
+            self.out.counts.stored += state.had_padding as i64 - padding as i64;
             let object = &self.txn.objects()[i];
             let encode =
                 |onode: &Onode| self.cx.arena.borrow_mut().written(|out| onode.encode_to(out));
@@ -472,6 +480,12 @@ impl<'a> Plan<'a> {
                 self.out.onodes.push((object.clone(), state.onode));
             }
         }
+    }
+
+    /// Counts the blocks that were taken and freed.
+    fn count_blocks(&mut self) {
+        let blocks = |runs: &[Run]| runs.iter().map(|run| i64::from(run.len)).sum::<i64>();
+        self.out.counts.data = blocks(&self.out.taken) - blocks(&self.out.freed);
     }
 
     /// Takes blocks for data.
@@ -493,8 +507,9 @@ impl<'a> Plan<'a> {
     fn free_slots(&mut self, slots: &[Slot]) -> Planned<()> {
         let mut shared = Vec::new();
         for slot in slots.iter().filter(|s| !s.is_hole()) {
+            self.out.counts.stored -= BLOCK_BYTES as i64;
             if slot.is_packed() {
-                self.out.packed.content -= 1;
+                self.out.counts.packed.content -= 1;
             } else if slot.shared {
                 push_run(&mut shared, Run { start: slot.phys, len: 1 });
             } else {

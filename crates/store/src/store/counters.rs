@@ -120,6 +120,18 @@ pub struct Usage {
     pub object_bytes: u64,
 }
 
+/// What the data of one account's objects takes, in bytes. Attributes, omaps and the store's own records are in none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccountUsage {
+    /// Which account.
+    pub account: u64,
+    /// Whole blocks of the device; what several objects share counts once.
+    pub allocated: u64,
+    /// Bytes of objects that are no holes, each object's for itself; of an object that ends in a hole up to a block
+    /// too few.
+    pub stored: u64,
+}
+
 /// What compression did to the objects of one account, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Compressed {

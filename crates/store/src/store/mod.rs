@@ -43,7 +43,7 @@ mod writeback;
 
 pub(crate) use fetch::check_node;
 
-pub use counters::{Compressed, Counters, Usage};
+pub use counters::{AccountUsage, Compressed, Counters, Usage};
 pub use memory::{Held, MemoryUse, Outside};
 pub use miss::{Miss, ReadSet};
 pub use pieces::Piece;

@@ -8,7 +8,8 @@
 //! hurried so that it becomes usable.
 
 use super::checkpoint::Checkpoint;
-use super::{Compressed, Life, Store, Usage};
+use super::{AccountUsage, Compressed, Life, Store, Usage};
+use crate::accounts::{AccountSums, PackedSums};
 use crate::alloc::{STRETCH_BLOCKS, stretches_for};
 use crate::config::{HEAD_BLOCKS, TAIL_BLOCKS, reserve_blocks};
 use crate::memtable::{LONG_KEY_BYTES, Long, Memtable};
@@ -290,7 +291,7 @@ impl Store {
         let log = if on_data { self.wal.place.blocks } else { 0 };
         let freeing = self.alloc.quarantined();
         let free = self.alloc.free_blocks();
-        let packed = self.accounts.total();
+        let packed = self.accounts.total().packed;
         let kept = self.reserve() + self.checkpoint_need(Load::default()).blocks();
         Usage {
             total: total * block,
@@ -312,14 +313,29 @@ impl Store {
         }
     }
 
-    /// What compression did, by the accounts of transactions ([`crate::Transaction::account`]).
+    /// What data takes, by the accounts of transactions ([`crate::Transaction::account`]). `None` when that is not
+    /// known: in a store of an earlier version that could not be counted anew, or when something was changed under
+    /// another account than its own.
+    pub fn by_account(&self) -> Option<Vec<AccountUsage>> {
+        let usage = |(account, sums): (u64, AccountSums)| AccountUsage {
+            account,
+            allocated: sums.data * BLOCK_BYTES as u64,
+            stored: u64::try_from(sums.stored).unwrap_or(0),
+        };
+        let is_known = self.accounts.total().data == self.alloc.data_blocks();
+        is_known.then(|| self.accounts.iter().map(usage).collect())
+    }
+
+    /// What compression did, by account.
     pub fn compressed(&self) -> impl Iterator<Item = Compressed> {
         let block = BLOCK_BYTES as u64;
-        self.accounts.iter().map(move |(account, sums)| Compressed {
+        let compressed =
+            self.accounts.iter().filter(|(_, sums)| sums.packed != PackedSums::default());
+        compressed.map(move |(account, AccountSums { packed, .. })| Compressed {
             account,
-            original: sums.content * block,
-            allocated: sums.blocks * block,
-            stored: sums.bytes,
+            original: packed.content * block,
+            allocated: packed.blocks * block,
+            stored: packed.bytes,
         })
     }
 
@@ -332,5 +348,11 @@ impl Store {
         let sum = u.system + u.log + u.data + u.metadata + u.freeing + u.free;
         assert_eq!(sum, u.total, "every block is used for one thing: {u:?}");
         assert!(self.life != Life::Closed || u.freeing == 0, "a closed store frees nothing");
+        let (accounts, wrong) = (self.accounts.total().data, self.accounts.below_zero());
+        let is_counted = accounts == self.alloc.data_blocks();
+        assert!(
+            is_counted || wrong > 0,
+            "every block of data is in one account: {accounts}, {u:?}"
+        );
     }
 }

@@ -135,7 +135,7 @@ impl Store {
             next_id: outcome.next_id,
             delta: outcome.delta,
             account: txn.account,
-            packed: outcome.packed,
+            counts: outcome.counts,
             changes: Cow::Borrowed(&outcome.changes),
             taken: Cow::Borrowed(&outcome.taken),
             freed: Cow::Borrowed(&outcome.freed),
@@ -235,7 +235,7 @@ impl Store {
         self.dirty_since.get_or_insert(self.now);
         self.next_id = outcome.next_id;
         self.totals.add(outcome.delta);
-        self.accounts.add(txn.account, outcome.packed);
+        self.accounts.add(txn.account, outcome.counts);
         if self.wal.has_pending() {
             for run in &outcome.freed {
                 (run.start..run.end()).for_each(|place| self.wal.forget(place, id));

@@ -161,8 +161,9 @@ pub struct Transaction {
     /// Whether it may use the space that is kept back so that removals and bookkeeping always work, and the
     /// part of the largest transaction that is kept back for copies of what another store took.
     pub may_use_reserve: bool,
-    /// What compression does is counted by account (an OSD's: the pool), see
-    /// [`crate::Store::compressed`]. An object must always be changed under the same one.
+    /// What data takes, and what compression does, is counted by account (an OSD's: the pool), see
+    /// [`crate::Store::by_account`]. An object must always be changed under the same one:
+    /// [`crate::Config::account_of`].
     pub account: u64,
     /// How its writes are to be compressed, if at all.
     pub compress: Option<Compress>,

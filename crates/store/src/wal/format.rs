@@ -32,11 +32,14 @@
 //! * kind 4, a transaction with patches among its rows: as kind 3;
 //! * kind 5, a transaction with data beside the log: as kind 4, and with a checksum of each of its
 //!   blocks; before there was this kind, the others could have such data, with one for a run;
+//! * kind 6, a transaction that changes what its account counts: as kind 5, and behind the changes of
+//!   what compression did those of all its data, in blocks, and of what is stored, in bytes (2 zigzag
+//!   varints); before there was this kind, the others could have such changes, which nobody counted;
 //! * kind 2, dropped transactions: a count and their numbers; these are in earlier batches and must
 //!   be passed over.
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects, clippy::unwrap_used)]
 
-use crate::accounts::PackedDelta;
+use crate::accounts::AccountDelta;
 use crate::alloc::Run;
 use crate::codec::{Decoded, Malformed, Reader, put_at, put_bytes, put_varint};
 use crate::keys::{self, Key, MAX_KEY_BYTES};
@@ -60,6 +63,7 @@ const KIND_DROPPED: u8 = 2;
 const KIND_PACKING_TXN: u8 = 3;
 const KIND_PATCHING_TXN: u8 = 4;
 const KIND_DIRECT_TXN: u8 = 5;
+const KIND_COUNTED_TXN: u8 = 6;
 
 /// What stands between the key of a row and what becomes of it.
 const ROW_DELETE: u8 = 0;
@@ -233,9 +237,9 @@ pub(crate) struct Record<'a> {
     pub sequencer: u64,
     pub next_id: u64,
     pub delta: Delta,
-    /// Whose sums `packed` changes.
+    /// Whose sums `counts` changes.
     pub account: u64,
-    pub packed: PackedDelta,
+    pub counts: AccountDelta,
     pub changes: std::borrow::Cow<'a, Memtable>,
     pub taken: std::borrow::Cow<'a, [Run]>,
     pub freed: std::borrow::Cow<'a, [Run]>,
@@ -295,18 +299,13 @@ fn put_kind(out: &mut Vec<u8>, kind: u8, body: impl FnOnce(&mut Vec<u8>)) {
 impl Record<'_> {
     /// Appends the record.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        let patches = !self.changes.patches().is_empty();
-        let kind = match () {
-            () if !self.direct.is_empty() => KIND_DIRECT_TXN,
-            () if patches => KIND_PATCHING_TXN,
-            () if !self.packed.is_empty() => KIND_PACKING_TXN,
-            () => return put_kind(out, KIND_TXN, |out| self.encode_body(out)),
-        };
-        put_kind(out, kind, |out| {
+        let plain = self.direct.is_empty() && self.changes.patches().is_empty();
+        if plain && self.counts.is_empty() {
+            return put_kind(out, KIND_TXN, |out| self.encode_body(out));
+        }
+        put_kind(out, KIND_COUNTED_TXN, |out| {
             put_varint(out, self.account);
-            for n in [self.packed.content, self.packed.blocks, self.packed.bytes] {
-                put_varint(out, zigzag(n));
-            }
+            self.counts.encode(out);
             self.encode_body(out);
         });
     }
@@ -391,14 +390,10 @@ pub(crate) fn decode_records(bytes: &[u8], count: u32) -> Result<Vec<Entry>, Bad
         let mut body = Reader::new(r.take(len as usize)?);
         out.push(match kind {
             KIND_TXN => Entry::Txn(Box::new(decode_record(&mut body, kind)?)),
-            KIND_PACKING_TXN | KIND_PATCHING_TXN | KIND_DIRECT_TXN => {
+            KIND_PACKING_TXN | KIND_PATCHING_TXN | KIND_DIRECT_TXN | KIND_COUNTED_TXN => {
                 let account = body.varint()?;
-                let packed = PackedDelta {
-                    content: unzigzag(body.varint()?),
-                    blocks: unzigzag(body.varint()?),
-                    bytes: unzigzag(body.varint()?),
-                };
-                let record = Record { account, packed, ..decode_record(&mut body, kind)? };
+                let counts = AccountDelta::decode(&mut body, kind != KIND_COUNTED_TXN)?;
+                let record = Record { account, counts, ..decode_record(&mut body, kind)? };
                 Entry::Txn(Box::new(record))
             }
             KIND_DROPPED => Entry::Dropped(get_list(&mut body, |r| r.varint())?),
@@ -422,14 +417,15 @@ fn decode_record(r: &mut Reader<'_>, kind: u8) -> Decoded<Record<'static>> {
     let taken = get_list(r, get_run)?;
     let freed = get_list(r, get_run)?;
     let blocks = get_list(r, |r| Ok((r.varint()?, r.u32()?)))?;
-    let direct = get_list(r, |r| get_direct(r, kind == KIND_DIRECT_TXN))?;
+    let each = [KIND_DIRECT_TXN, KIND_COUNTED_TXN].contains(&kind);
+    let direct = get_list(r, |r| get_direct(r, each))?;
     Ok(Record {
         txn,
         sequencer,
         next_id,
         delta: Delta { objects, bytes, shared },
         account: 0,
-        packed: PackedDelta::default(),
+        counts: AccountDelta::default(),
         changes: std::borrow::Cow::Owned(changes),
         taken: taken.into(),
         freed: freed.into(),
@@ -485,6 +481,7 @@ fn decode_changes(r: &mut Reader<'_>, txn: u64) -> Decoded<Memtable> {
 #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 pub(crate) mod tests {
     use super::*;
+    use crate::accounts::PackedDelta;
     use proptest::prelude::*;
 
     pub(crate) fn sample_header() -> Header {
@@ -516,7 +513,7 @@ pub(crate) mod tests {
             next_id: 6,
             delta: Delta { objects: 1, bytes: -4096, shared: 0 },
             account: 0,
-            packed: PackedDelta::default(),
+            counts: AccountDelta::default(),
             changes: std::borrow::Cow::Owned(changes),
             taken: vec![Run { start: 100, len: 8 }].into(),
             freed: vec![Run { start: 200, len: 1 }].into(),
@@ -545,12 +542,13 @@ pub(crate) mod tests {
         assert_eq!(format!("{txn:?}"), format!("{record:?}"));
         assert_eq!(dropped, &[18, 19]);
         let packed = PackedDelta { content: 32, blocks: -7, bytes: 1 << 40 };
-        let packing = Record { account: 9, packed, ..record };
+        let counts = AccountDelta { data: -9, stored: 1 << 50, packed };
+        let counting = Record { account: 9, counts, ..record };
         let mut other = Vec::new();
-        packing.encode(&mut other);
+        counting.encode(&mut other);
         let back = decode_records(&other, 1).unwrap();
         let [Entry::Txn(txn)] = back.as_slice() else { panic!("{back:?}") };
-        assert_eq!(format!("{txn:?}"), format!("{packing:?}"));
+        assert_eq!(format!("{txn:?}"), format!("{counting:?}"));
         assert!(decode_records(&out, 1).is_err());
         assert!(decode_records(&out, 3).is_err());
     }
@@ -568,9 +566,13 @@ pub(crate) mod tests {
         // Of one block both look the same but for the kind.
         let run = Run { start: 10, len: 1 };
         let direct = vec![Direct { run, crcs: Crcs::Each(vec![9]) }];
+        let mut body = Vec::new();
+        Record { direct, ..sample_record() }.encode_body(&mut body);
         let mut out = Vec::new();
-        Record { direct, ..sample_record() }.encode(&mut out);
-        out[0] = KIND_PATCHING_TXN;
+        put_kind(&mut out, KIND_PATCHING_TXN, |out| {
+            out.extend([0; 4]);
+            out.extend_from_slice(&body);
+        });
         let back = decode_records(&out, 1).unwrap();
         let [Entry::Txn(txn)] = back.as_slice() else { panic!("{back:?}") };
         assert_eq!(txn.direct, [Direct { run, crcs: Crcs::All(9) }]);
@@ -592,7 +594,8 @@ pub(crate) mod tests {
             sample_record().encode(&mut out);
             encode_dropped(&mut out, &[18, 19]);
             let packed = PackedDelta { content: 1, blocks: 1, bytes: 1 };
-            Record { packed, ..sample_record() }.encode(&mut out);
+            let counts = AccountDelta { data: 1, stored: 1, packed };
+            Record { counts, ..sample_record() }.encode(&mut out);
             for (at, value) in damage {
                 let at = at % out.len();
                 out[at] = value;

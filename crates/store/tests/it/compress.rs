@@ -3,7 +3,7 @@
 //! what they write.
 
 use crate::rig::{Rig, assert_clean, key, tiny_config};
-use store::{Algorithm, Compress, Compressed, Transaction};
+use store::{Algorithm, Compress, Compressed, Config, Transaction};
 
 const BLOCK: u64 = 4096;
 
@@ -13,6 +13,11 @@ const HOW: Compress = Compress {
     min_blob_bytes: 8 << 10,
     max_blob_bytes: 64 << 10,
 };
+
+/// Objects here are of whatever account their first transaction is.
+fn config() -> Config {
+    Config { account_of: None, ..tiny_config() }
+}
 
 fn compressed(account: u64) -> Transaction {
     let mut txn = Transaction::new(0);
@@ -38,7 +43,7 @@ fn of(rig: &Rig, account: u64) -> Compressed {
 
 #[test]
 fn what_is_compressed_takes_less_and_is_counted_by_account() {
-    let config = tiny_config();
+    let config = config();
     let mut rig = Rig::new(1, &[16 << 20], &config);
     rig.sleep();
     let before = rig.store.usage().data;
@@ -94,7 +99,7 @@ fn what_is_compressed_takes_less_and_is_counted_by_account() {
 /// changes an object under another account than it was written under.
 #[test]
 fn what_is_taken_from_an_account_that_does_not_have_it_is_told() {
-    let mut rig = Rig::new(1, &[16 << 20], &tiny_config());
+    let mut rig = Rig::new(1, &[16 << 20], &config());
     let remove = |account, n| {
         let mut txn = Transaction::new(0);
         txn.account = account;
@@ -114,7 +119,7 @@ fn what_is_taken_from_an_account_that_does_not_have_it_is_told() {
 
 #[test]
 fn what_cannot_be_compressed_enough_is_written_as_it_is() {
-    let mut rig = Rig::new(1, &[16 << 20], &tiny_config());
+    let mut rig = Rig::new(1, &[16 << 20], &config());
     let mut rng = fastrand::Rng::with_seed(1);
     let noise: Vec<u8> = (0..1 << 18).map(|_| rng.u8(..)).collect();
     let mut txn = compressed(5);
@@ -136,7 +141,7 @@ fn what_cannot_be_compressed_enough_is_written_as_it_is() {
 #[test]
 fn overwrites_never_take_more_than_the_bytes_do() {
     for algorithm in [Algorithm::Lz4, Algorithm::Zstd] {
-        let config = tiny_config();
+        let config = config();
         let mut rig = Rig::new(1, &[16 << 20], &config);
         let bytes = 1 << 20;
         let mut txn = compressed(5);
@@ -166,7 +171,7 @@ fn overwrites_never_take_more_than_the_bytes_do() {
 
 #[test]
 fn copies_share_compressed_extents() {
-    let config = tiny_config();
+    let config = config();
     let mut rig = Rig::new(1, &[16 << 20], &config);
     let data = text(1 << 19);
     let mut txn = compressed(5);

@@ -57,8 +57,11 @@ impl Default for Gen {
     }
 }
 
-/// All objects are counted under it.
-pub const ACCOUNT: u64 = 7;
+/// The account of an object: a hundred of them are of one, as far as random transactions go.
+pub fn account_of(object: &ObjectKey) -> u64 {
+    let number = object.as_bytes().strip_prefix(b"obj").and_then(|n| str::from_utf8(n).ok());
+    number.and_then(|n| n.parse::<u64>().ok()).filter(|n| *n < 400).map_or(0, |n| n / 100)
+}
 
 /// Half of all transactions compress what they write; most of what is written can be.
 pub fn any_compress(rng: &mut Rng) -> Option<Compress> {
@@ -221,7 +224,7 @@ impl Gen {
 
     pub fn txn(&self, rng: &mut Rng, sequencer: u64) -> Transaction {
         let mut txn = Transaction::new(sequencer);
-        txn.account = ACCOUNT;
+        txn.account = account_of(&key(self.first));
         txn.compress = any_compress(rng).filter(|_| self.flavour != Flavour::Images);
         for _ in 0..rng.usize(1..=self.ops) {
             self.op(rng, &mut txn);

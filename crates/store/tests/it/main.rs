@@ -1,6 +1,7 @@
 //! The store as its owner sees it, on a simulated disk.
 #![allow(clippy::unwrap_used, reason = "these are tests")]
 
+mod accounts;
 mod compress;
 mod conformance;
 mod crash;

@@ -1,13 +1,15 @@
 //! A store on a simulated disk, driven the way a runner drives it.
 
 use crate::disk::Disk;
+use crate::r#gen::account_of;
 use bytes::Bytes;
 use io::{BLOCK_BYTES, Effects, Now};
 use std::collections::{BTreeMap, BTreeSet};
 use store::model::{Model, ModelObject};
 use store::{
-    Config, Expect, Fsck, FsckReport, Identity, Miss, Mkfs, MkfsError, Mount, MountError,
-    ObjectStat, OmapRange, ReadSet, Store, StoreError, StoreEvent, SubmitError, Transaction, TxnId,
+    AccountOf, Config, Expect, Fsck, FsckReport, Identity, Miss, Mkfs, MkfsError, Mount,
+    MountError, ObjectStat, OmapRange, ReadSet, Store, StoreError, StoreEvent, SubmitError,
+    Transaction, TxnId,
 };
 use types::{Mono, ObjectKey, OsdId, Uuid};
 
@@ -30,6 +32,7 @@ pub fn tiny_config() -> Config {
         small_write_bytes: 16 << 10,
         // What is in flight together can be lost in more ways.
         wal_gather_blocks: 0,
+        account_of: Some(AccountOf(account_of)),
         ..Config::for_memory(1 << 20)
     }
 }

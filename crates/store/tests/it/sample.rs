@@ -114,6 +114,16 @@ fn direct_history() -> Vec<Transaction> {
     vec![first, second, third]
 }
 
+/// With what two accounts have, of one of them in the tree and in the log.
+fn counted_history() -> Vec<Transaction> {
+    let [first, second, third]: [_; 3] = history().try_into().unwrap();
+    let mut of_other = Transaction::new(third.sequencer);
+    of_other.account = 1;
+    of_other.write(&key(101), 0, pattern(6, 200_000)).zero(&key(101), 5000, 100_000);
+    of_other.clone_object(&key(101), &key(102));
+    vec![first, second, of_other]
+}
+
 fn opens(name: &str, history: fn() -> Vec<Transaction>) {
     let path = path(name);
     if std::env::var_os("STORE_WRITE_SAMPLE").is_some_and(|wanted| *wanted == *name) {
@@ -123,6 +133,26 @@ fn opens(name: &str, history: fn() -> Vec<Transaction>) {
     assert_clean(&mut disk.clone(), &tiny_config(), name);
     let mut rig = Rig::open(disk, &tiny_config()).unwrap();
     assert_same(&rig.dump().unwrap(), &expected(&history()), name);
+    assert_counted(rig, name);
+}
+
+/// What its accounts have is known, though the older ones never counted that: also when it crashes before that is in
+/// the tree, and when it is.
+fn assert_counted(mut rig: Rig, name: &str) {
+    let counted = rig.store.by_account().expect(name);
+    assert_eq!(counted.iter().map(|a| a.allocated).sum::<u64>(), rig.store.usage().data);
+    let mut txn = Transaction::new(0);
+    rig.commit(txn.write(&key(42), 0, pattern(9, 4096)).zero(&key(42), 0, 4096));
+    for sleep in [false, true] {
+        if sleep {
+            rig.sleep();
+        }
+        let mut disk = rig.disk;
+        disk.crash(|_, _, _| true);
+        rig = Rig::open(disk, &tiny_config()).unwrap();
+        assert_eq!(rig.store.by_account().as_ref(), Some(&counted), "{name}");
+    }
+    assert_clean(&mut rig.unmount(), &tiny_config(), name);
 }
 
 #[test]
@@ -138,6 +168,11 @@ fn feature_1_opens() {
 #[test]
 fn direct_1_opens() {
     opens("direct-1.blocks", direct_history);
+}
+
+#[test]
+fn feature_16_opens() {
+    opens("feature-16.blocks", counted_history);
 }
 
 #[test]

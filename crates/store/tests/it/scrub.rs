@@ -1,6 +1,6 @@
 //! Scrubs: digests as Ceph takes them, in slices, of what is really on the disk.
 
-use crate::r#gen::{ACCOUNT, Gen};
+use crate::r#gen::Gen;
 use crate::rig::{Rig, Taken, bytes, key, outline_config, tiny_config};
 use fastrand::Rng;
 use io::BLOCK_BYTES;
@@ -118,7 +118,6 @@ fn what_is_damaged_is_named_also_in_compressed_extents() {
     for algorithm in [None, Some(Algorithm::Lz4), Some(Algorithm::Zstd)] {
         let mut rig = Rig::new(1, &[24 << 20], &tiny_config());
         let mut txn = Transaction::new(0);
-        txn.account = ACCOUNT;
         txn.compress = algorithm.map(|algorithm| Compress {
             algorithm,
             required_per_mille: 875,

@@ -1,6 +1,6 @@
 //! The end of space.
 
-use crate::r#gen::{ACCOUNT, any_compress};
+use crate::r#gen::{account_of, any_compress};
 use crate::rig::{Rig, Taken, assert_clean, bytes, key, tiny_config};
 use fastrand::Rng;
 use store::{Config, Transaction, Usage};
@@ -21,11 +21,13 @@ fn fill(rig: &mut Rig, rng: &mut Rng, max: usize, compressed: bool) -> u64 {
     let mut n = 0;
     loop {
         let mut txn = Transaction::new(0);
-        txn.account = ACCOUNT;
+        txn.account = account_of(&key(n));
         if compressed && n > 0 && rng.u8(0..4) == 0 {
             // Into a compressed object, whose other blocks may then have to stand by themselves.
             let (at, len) = (rng.u64(0..max as u64), rng.usize(1..30_000));
-            txn.write(&key(rng.u64(0..n)), at, text(rng, len).into());
+            let other = key(rng.u64(0..n));
+            txn.account = account_of(&other);
+            txn.write(&other, at, text(rng, len).into());
             match rig.submit(&txn) {
                 Taken::Yes(_) => continue,
                 Taken::NoSpace => return n,
@@ -83,7 +85,7 @@ fn fill_and_empty(seed: u64, config: &Config, max: usize, compressed: bool) {
         }
         for i in (0..n).chain([8888]) {
             let mut txn = Transaction::new(0);
-            txn.account = ACCOUNT;
+            txn.account = account_of(&key(i));
             txn.may_use_reserve = true;
             txn.remove(&key(i));
             rig.must(&txn);

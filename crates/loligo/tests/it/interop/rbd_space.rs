@@ -1,4 +1,5 @@
-//! What is discarded gives its space back, and what was never written takes none.
+//! What is discarded gives its space back, and what was never written takes none: on the disks, and as `df` shows
+//! it of the pool.
 
 use super::cluster::{Cluster, is_foreign};
 use super::images::{Images, MIB};
@@ -10,12 +11,22 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const COPIES: u64 = 3;
 const TIB: u64 = 1 << 40;
 
-/// Bytes of the pool, without copies.
-fn stored(i: &Images) -> u64 {
+/// Bytes of the pool: without copies, and what they take on all OSDs.
+fn in_pool(i: &Images) -> (u64, u64) {
     let df = i.pool.cluster.ask("df");
     let pools = df["pools"].as_array().unwrap();
     let mine = pools.iter().find(|p| p["name"] == i.pool.name.as_str()).unwrap();
-    mine["stats"]["stored"].as_u64().unwrap()
+    let n = |name: &str| mine["stats"][name].as_u64().unwrap();
+    (n("stored"), n("bytes_used"))
+}
+
+/// What `rados df` says that the pool takes.
+fn in_rados_df(i: &Images) -> u64 {
+    let df = i.pool.cluster.rados().args(["df", "-f", "json"]).json();
+    let pools = df["pools"].as_array().unwrap();
+    let mine = pools.iter().find(|p| p["name"] == i.pool.name.as_str()).unwrap();
+    let size = &mine["size_bytes"];
+    size.as_str().map_or(size.as_u64(), |text| text.parse().ok()).unwrap()
 }
 
 /// Bytes of data on all OSDs, as their stores count them.
@@ -28,16 +39,19 @@ fn used(i: &Images) -> u64 {
     i.json("du x")["images"][0]["used_size"].as_u64().unwrap()
 }
 
-/// Waits until the statistics of pool and OSDs say so, to a MiB of each copy.
-fn wait_for(i: &Images, pool: u64, data: u64, base: u64) {
-    let near = |value: u64, wanted: u64| value.abs_diff(wanted) <= COPIES * MIB;
-    let mut last = (0, 0);
+/// Waits until the statistics of pool and OSDs say so, to half a MiB of each copy: each clone has `stored` bytes for
+/// itself, and they share `data` on each OSD.
+fn wait_for(i: &Images, stored: u64, data: u64, base: u64) {
+    let near = |value: u64, wanted: u64| value.abs_diff(wanted) <= COPIES * MIB / 2;
+    let wanted = (stored, COPIES * data, base + COPIES * data);
+    let mut last = (0, 0, 0);
     let seen = Deadline::after(PATIENCE).until(Duration::from_millis(200), || {
-        last = (stored(i), on_disk(i));
-        near(last.0, pool) && near(last.1, base + COPIES * data)
+        let (stored, used) = in_pool(i);
+        last = (stored, used, on_disk(i));
+        near(last.0, wanted.0) && near(last.1, wanted.1) && near(last.2, wanted.2)
     });
-    let wanted = (pool, base + COPIES * data);
-    assert!(seen, "the pool has {} and the OSDs {} bytes, wanted are {wanted:?}", last.0, last.1);
+    assert!(seen, "stored, used by the pool, and on all disks: {last:?}, wanted are {wanted:?}");
+    assert!(near(in_rados_df(i), wanted.1), "rados df: {}", in_rados_df(i));
 }
 
 #[test]
@@ -59,23 +73,42 @@ fn discarded_space_comes_back() {
     wait_for(&i, 32 * MIB, 32 * MIB, base);
     assert_eq!(used(&i), 32 * MIB);
 
-    // The ends and middles of objects: those are as long as before, or shorter, but have holes.
+    // The ends and middles of objects: those are as long as before, but have holes.
     let holes = ["discard 33M 1M", "write -z -u 37M 1M", "discard 43M 1M", "read -P 0 33M 1M"];
     i.qemu_io_ok("x", &holes);
-    wait_for(&i, 31 * MIB, 29 * MIB, base);
+    wait_for(&i, 29 * MIB, 29 * MIB, base);
+
+    // A clone of an object is stored whole, and takes what differs.
+    i.ok("snap create --no-progress x@s");
+    i.qemu_io_ok("x", &["write 48M 4k", "write 52M 4k"]);
+    wait_for(&i, 37 * MIB, 29 * MIB, base);
 
     // A snapshot keeps its own, until it is removed.
-    i.ok("snap create --no-progress x@s");
     i.qemu_io_ok("x", &["discard 0 64M"]);
     let then = i.content("x@s");
     assert!(then.iter().any(|byte| *byte != 0) && i.content("x").iter().all(|byte| *byte == 0));
     assert_eq!(used(&i), 32 * MIB, "this is the snapshot's");
-    wait_for(&i, 31 * MIB, 29 * MIB, base);
+    wait_for(&i, 29 * MIB, 29 * MIB, base);
     i.ok("snap rm --no-progress x@s");
     wait_for(&i, 0, 0, base);
 
     i.ok("rm --no-progress x");
     wait_for(&i, 0, 0, base);
+
+    // Objects of other clients, to the byte: what is stored, and the blocks for it.
+    let (stored, used) = in_pool(&i);
+    i.pool.put("whole", &vec![7; 10 << 20]);
+    i.pool.put("small", b"hello");
+    let wanted = (stored + 10 * MIB + 5, used + COPIES * (10 * MIB + 4096));
+    let becomes = |wanted: (u64, u64)| {
+        let is_so = || in_pool(&i) == wanted;
+        let seen = Deadline::after(PATIENCE).until(Duration::from_millis(200), is_so);
+        assert!(seen, "stored and used are {:?}, not {wanted:?}", in_pool(&i));
+    };
+    becomes(wanted);
+    assert_eq!(in_rados_df(&i), wanted.1);
+    i.pool.ok("rm whole");
+    becomes((stored + 5, used + COPIES * 4096));
 }
 
 #[test]

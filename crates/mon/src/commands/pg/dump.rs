@@ -97,8 +97,7 @@ fn map_json<'a>(c: &'a Cluster, call: &Call, everything: bool) -> Part<'a> {
         out.put("pg_stats", Part::Pgs(c, all(c)));
         out.value("pool_stats", value::pools_json(c));
         out.value("osd_stats", value::osds_json(c));
-        // OSDs do not say how much of each pool they hold.
-        out.value("pool_statfs", json!([]));
+        out.value("pool_statfs", value::pool_statfs_json(c));
     }
     Part::Object(out)
 }
@@ -127,7 +126,7 @@ fn dumped<'a>(c: &'a Cluster, call: &Call, what: &[String]) -> (Fields<'a>, Stri
     }
     if has("osds") {
         out.value("osd_stats", value::osds_json(c));
-        out.value("pool_statfs", json!([]));
+        out.value("pool_statfs", value::pool_statfs_json(c));
     }
     if has("pgs") {
         out.put("pg_stats", Part::Pgs(c, all(c)));

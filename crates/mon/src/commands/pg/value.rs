@@ -164,7 +164,7 @@ impl Osds {
         };
         let value = json!({
             "up_from": self.up_from, "seq": self.seq, "num_pgs": self.pgs, "num_osds": sum.osds,
-            "num_per_pool_osds": sum.osds, "num_per_pool_omap_osds": sum.osds,
+            "num_per_pool_osds": sum.per_pool, "num_per_pool_omap_osds": 0,
             "kb": kib(sum.total), "kb_used": kib(sum.used()), "kb_used_data": kib(sum.data),
             "kb_used_omap": kib(sum.omap), "kb_used_meta": kib(sum.meta),
             "kb_avail": kib(sum.available),
@@ -177,6 +177,36 @@ impl Osds {
         });
         value.as_object().cloned().unwrap_or_default()
     }
+}
+
+/// What each pool takes on each OSD.
+pub(super) fn pool_statfs_json(c: &Cluster) -> Value {
+    let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let mut all = Vec::new();
+    for (id, stat) in c.pgmap.osds() {
+        for usage in stat.pools.iter().flatten() {
+            let packed = stat.compressed.iter().find(|p| p.pool == usage.pool);
+            let packed = packed.copied().unwrap_or_default();
+            let statfs = StoreStatfs {
+                allocated: signed(usage.allocated),
+                data_stored: signed(usage.stored),
+                data_compressed: signed(packed.stored),
+                data_compressed_allocated: signed(packed.allocated),
+                data_compressed_original: signed(packed.original),
+                ..StoreStatfs::default()
+            };
+            all.push(((usage.pool, id), statfs));
+        }
+    }
+    all.sort_by_key(|(place, _)| *place);
+    let one = |((pool, osd), statfs): ((PoolId, OsdId), StoreStatfs)| {
+        let mut out = Map::new();
+        out.insert("poolid".into(), pool.0.into());
+        out.insert("osd".into(), osd.0.into());
+        out.extend(statfs_json(&statfs));
+        Value::Object(out)
+    };
+    all.into_iter().map(one).collect()
 }
 
 /// All OSDs that report.
