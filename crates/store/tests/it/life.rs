@@ -169,10 +169,10 @@ fn all_superblocks_have_all_features_before_anything_comes_into_the_log() {
             disk.crash(|_, _, _| keeps);
             if batches(&disk) > batches(&old) {
                 wrote = true;
-                assert!(features(&disk).iter().all(|f| *f == 15), "after {steps} steps");
+                assert!(features(&disk).iter().all(|f| *f == 31), "after {steps} steps");
             }
             let mut rig = Rig::open(disk, &config).unwrap();
-            assert!(features(&rig.disk).iter().all(|f| *f == 15), "again after {steps} steps");
+            assert!(features(&rig.disk).iter().all(|f| *f == 31), "again after {steps} steps");
             assert_eq!(rig.object(&key(1)).unwrap().unwrap().attrs.len(), 1);
             assert_clean(&mut rig.unmount(), &config, "after the crash");
         }
@@ -191,7 +191,7 @@ fn a_store_that_a_newer_program_has_had_is_not_taken_for_a_damaged_one() {
     disk.crash(|_, _, _| true);
     // The log knows of their generation.
     let newest = [1, supers()[3]];
-    newest.into_iter().for_each(|block| forge(&mut disk, block, 12, 31));
+    newest.into_iter().for_each(|block| forge(&mut disk, block, 12, 63));
     let one_left = {
         let mut disk = disk.clone();
         disk.poke(DATA, newest[0], [0xee; BLOCK_BYTES]);
@@ -200,11 +200,11 @@ fn a_store_that_a_newer_program_has_had_is_not_taken_for_a_damaged_one() {
     for mut disk in [disk, one_left] {
         let why = expect_error(&mut disk, Expect::default());
         let (found, known) =
-            (Format { number: 1, features: 31 }, Format { number: 1, features: 15 });
+            (Format { number: 1, features: 63 }, Format { number: 1, features: 31 });
         assert_eq!(why, MountError::Newer { path: "/sim/0".into(), found, known });
         let text = why.to_string();
         assert!(
-            text.contains("format 1 with features 31") && text.contains("a newer one"),
+            text.contains("format 1 with features 63") && text.contains("a newer one"),
             "{text}"
         );
         let report = fsck(&mut disk, &tiny_config());

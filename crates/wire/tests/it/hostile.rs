@@ -304,6 +304,7 @@ fn nothing_is_received_into_memory_from_who_is_paused() {
     let fills = |v: &Victim| v.fx.net.iter().any(|op| matches!(op, NetOp::Fill { .. }));
     assert!(!fills(&victim) && !victim.is_closed());
     victim.msgr.resume(link, &mut victim.fx);
+    victim.msgr.tick(victim.now, &mut victim.fx, &mut victim.out);
     victim.msgr.end_turn(victim.now, &mut victim.fx);
     assert!(fills(&victim));
     let before = victim.out.len();
