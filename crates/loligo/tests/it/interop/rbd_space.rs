@@ -1,7 +1,7 @@
 //! What is discarded gives its space back, and what was never written takes none: on the disks, and as `df` shows
 //! it of the pool.
 
-use super::cluster::{Cluster, is_foreign};
+use super::cluster::{Cluster, Pool, is_foreign};
 use super::images::{Images, MIB};
 use loligo::wait::Deadline;
 use std::time::Duration;
@@ -12,19 +12,19 @@ const COPIES: u64 = 3;
 const TIB: u64 = 1 << 40;
 
 /// Bytes of the pool: without copies, and what they take on all OSDs.
-fn in_pool(i: &Images) -> (u64, u64) {
-    let df = i.pool.cluster.ask("df");
+fn in_pool(pool: &Pool) -> (u64, u64) {
+    let df = pool.cluster.ask("df");
     let pools = df["pools"].as_array().unwrap();
-    let mine = pools.iter().find(|p| p["name"] == i.pool.name.as_str()).unwrap();
+    let mine = pools.iter().find(|p| p["name"] == pool.name.as_str()).unwrap();
     let n = |name: &str| mine["stats"][name].as_u64().unwrap();
     (n("stored"), n("bytes_used"))
 }
 
 /// What `rados df` says that the pool takes.
-fn in_rados_df(i: &Images) -> u64 {
-    let df = i.pool.cluster.rados().args(["df", "-f", "json"]).json();
+fn in_rados_df(pool: &Pool) -> u64 {
+    let df = pool.cluster.rados().args(["df", "-f", "json"]).json();
     let pools = df["pools"].as_array().unwrap();
-    let mine = pools.iter().find(|p| p["name"] == i.pool.name.as_str()).unwrap();
+    let mine = pools.iter().find(|p| p["name"] == pool.name.as_str()).unwrap();
     let size = &mine["size_bytes"];
     size.as_str().map_or(size.as_u64(), |text| text.parse().ok()).unwrap()
 }
@@ -46,12 +46,13 @@ fn wait_for(i: &Images, stored: u64, data: u64, base: u64) {
     let wanted = (stored, COPIES * data, base + COPIES * data);
     let mut last = (0, 0, 0);
     let seen = Deadline::after(PATIENCE).until(Duration::from_millis(200), || {
-        let (stored, used) = in_pool(i);
+        let (stored, used) = in_pool(&i.pool);
         last = (stored, used, on_disk(i));
         near(last.0, wanted.0) && near(last.1, wanted.1) && near(last.2, wanted.2)
     });
     assert!(seen, "stored, used by the pool, and on all disks: {last:?}, wanted are {wanted:?}");
-    assert!(near(in_rados_df(i), wanted.1), "rados df: {}", in_rados_df(i));
+    let in_rados_df = in_rados_df(&i.pool);
+    assert!(near(in_rados_df, wanted.1), "rados df: {in_rados_df}");
 }
 
 #[test]
@@ -95,20 +96,19 @@ fn discarded_space_comes_back() {
     i.ok("rm --no-progress x");
     wait_for(&i, 0, 0, base);
 
-    // Objects of other clients, to the byte: what is stored, and the blocks for it.
-    let (stored, used) = in_pool(&i);
-    i.pool.put("whole", &vec![7; 10 << 20]);
-    i.pool.put("small", b"hello");
-    let wanted = (stored + 10 * MIB + 5, used + COPIES * (10 * MIB + 4096));
+    // Objects of other clients, in a pool that had none, to the byte: what is stored, and the blocks for it.
+    let pool = cluster.pool("bytes");
     let becomes = |wanted: (u64, u64)| {
-        let is_so = || in_pool(&i) == wanted;
+        let is_so = || in_pool(&pool) == wanted;
         let seen = Deadline::after(PATIENCE).until(Duration::from_millis(200), is_so);
-        assert!(seen, "stored and used are {:?}, not {wanted:?}", in_pool(&i));
+        assert!(seen, "stored and used are {:?}, not {wanted:?}", in_pool(&pool));
     };
-    becomes(wanted);
-    assert_eq!(in_rados_df(&i), wanted.1);
-    i.pool.ok("rm whole");
-    becomes((stored + 5, used + COPIES * 4096));
+    pool.put("whole", &vec![7; 10 << 20]);
+    pool.put("small", b"hello");
+    becomes((10 * MIB + 5, COPIES * (10 * MIB + 4096)));
+    assert_eq!(in_rados_df(&pool), COPIES * (10 * MIB + 4096));
+    pool.ok("rm whole");
+    becomes((5, COPIES * 4096));
 }
 
 #[test]
