@@ -1,7 +1,8 @@
 //! Tables of commands.
 //!
 //! A signature is one line: literal words, then parameters, `<name:Type>` required, `[name:Type]`
-//! optional, `...` behind it for a list; after a comma what it may be:
+//! optional, `...` behind it for a list; after a comma what it may be (of words, `*` as the last one leaves it to
+//! the command to refuse others):
 //!
 //! ```
 //! use admin::command::{CommandTable, Def};
@@ -167,9 +168,10 @@ impl<H> CommandTable<H> {
         }
         match serde_json::Deserializer::from_str(text).into_iter().next() {
             Some(Ok(Value::Object(args))) => self.find(args),
-            Some(Ok(_)) => Err(CommandError::invalid("command is not a JSON object")),
-            Some(Err(e)) => Err(CommandError::invalid(format_args!("bad JSON in command: {e}"))),
-            None => Err(CommandError::invalid("the command is empty")),
+            Some(Ok(_)) => {
+                Err(CommandError::invalid(format_args!("not JSON object {}", shown(text))))
+            }
+            _ => Err(CommandError::invalid(format_args!("unparseable JSON {}", shown(text)))),
         }
     }
 
@@ -186,7 +188,8 @@ impl<H> CommandTable<H> {
     /// # Errors
     /// EINVAL, in Ceph's words where it has any.
     pub fn find(&self, args: Map<String, Value>) -> Result<(&Spec<H>, Args), CommandError> {
-        let prefix = args.get("prefix").and_then(Value::as_str).unwrap_or_default();
+        let prefix = args.get("prefix").and_then(Value::as_str);
+        let prefix = prefix.ok_or_else(|| CommandError::invalid("command prefix not found"))?;
         let unknown = || CommandError::invalid("command not known");
         let candidates = self.by_prefix.get(prefix).ok_or_else(unknown)?;
         let candidates: Vec<&Spec<H>> =
@@ -206,6 +209,12 @@ impl<H> CommandTable<H> {
         }
         Ok((spec, Args::new(args)))
     }
+}
+
+/// The beginning of what was sent: enough to know it again.
+fn shown(text: &str) -> &str {
+    const MOST_BYTES: usize = 1000;
+    text.get(..text.floor_char_boundary(MOST_BYTES)).unwrap_or(text)
 }
 
 #[cfg(test)]
@@ -229,6 +238,7 @@ mod tests {
             Def::write("osd reweight <id:OsdName> <weight:Float,0.0|1.0>", "osd", "in part", 3),
             Def::read("pg map <pgid:Pgid>", "pg", "where it is", 4),
             Def::write("osd set <key:Choices,a|b> [yes:Bool]", "osd", "sets a flag", 5),
+            Def::read("osd get <var:Choices,a|b|*>", "osd", "shows one", 7),
             Def::write("new <uuid:UUID> [addr:EntityAddr]", "osd", "makes one", 6),
         ])
     }
@@ -252,7 +262,9 @@ mod tests {
             json::print(&all["cmd005"]["sig"][3], Format::Json),
             r#"{"name":"yes","req":false,"type":"CephBool"}"#
         );
-        assert_eq!(all["cmd006"]["sig"][1], json!({"name": "uuid", "type": "CephUUID"}));
+        let var = json!({"name": "var", "type": "CephChoices", "strings": "a|b"});
+        assert_eq!(all["cmd006"]["sig"][2], var);
+        assert_eq!(all["cmd007"]["sig"][1], json!({"name": "uuid", "type": "CephUUID"}));
         assert_eq!(table().help()["osd set"], "sets a flag");
     }
 
@@ -264,6 +276,7 @@ mod tests {
             handler(r#"{"prefix":"osd crush set","id":"osd.3","weight":1,"args":["host=a"]}"#),
             Ok(2)
         );
+        assert_eq!(handler(r#"{"prefix":"osd get","var":"c"}"#), Ok(7), "it says itself what c is");
     }
 
     #[test]
@@ -271,18 +284,22 @@ mod tests {
         // As `rbd perf image` sends it.
         assert_eq!(handler("\n  {\"prefix\": \"status\"}\""), Ok(0));
         assert_eq!(handler("{\"prefix\": \"status\"} {"), Ok(0));
-        assert_eq!(handler(" ").unwrap_err(), "the command is empty");
+        assert_eq!(handler(" ").unwrap_err(), "unparseable JSON  ");
     }
 
     #[test]
     fn malformed_commands_are_refused() {
         let refused = |text: &str| handler(text).unwrap_err();
-        for text in [r#"{"prefix":"nosuch"}"#, r#"{"a":1}"#, r#"{"prefix":""}"#, r#"{"prefix":7}"#]
-        {
+        for text in [r#"{"prefix":"nosuch"}"#, r#"{"prefix":""}"#] {
             assert_eq!(refused(text), "command not known");
         }
-        assert!(refused("{").starts_with("bad JSON in command"));
-        assert_eq!(refused("[]"), "command is not a JSON object");
+        for text in [r#"{"a":1}"#, r#"{"prefix":7}"#] {
+            assert_eq!(refused(text), "command prefix not found");
+        }
+        assert_eq!(refused("{"), "unparseable JSON {");
+        assert_eq!(refused("[]"), "not JSON object []");
+        let long = format!("[{}]", "\"é\",".repeat(1000));
+        assert!(refused(&long).len() < 1100, "what was sent is shown in part");
         let reweight = |args: &str| refused(&format!(r#"{{"prefix":"osd reweight",{args}}}"#));
         assert_eq!(reweight(r#""id":0"#), "bad or missing field 'weight'");
         assert_eq!(reweight(r#""id":0,"weight":"abc""#), "bad or missing field 'weight'");

@@ -97,6 +97,8 @@ pub struct Param {
     pub range: Option<String>,
     /// Of a choice: the words.
     pub choices: Vec<String>,
+    /// Of a choice: what other words mean is for the command to say.
+    pub open: bool,
     /// Of a text.
     pub good: Option<GoodChars>,
 }
@@ -137,11 +139,14 @@ fn parse_param(token: &str) -> Option<Param> {
         many,
         range: None,
         choices: Vec::new(),
+        open: false,
         good: None,
     };
     match (kind, bounds) {
         (ParamKind::Choices, Some(words)) => {
-            param.choices = words.split('|').map(str::to_owned).collect();
+            param.open = words.ends_with("|*");
+            let words = words.split('|').filter(|word| *word != "*");
+            param.choices = words.map(str::to_owned).collect();
         }
         (ParamKind::Choices, None) => return None,
         (ParamKind::Int | ParamKind::Float, Some(range)) => param.range = Some(range.to_owned()),
@@ -226,7 +231,7 @@ impl Param {
     }
 
     fn check_choice(&self, word: &str) -> Result<(), CommandError> {
-        if self.choices.iter().any(|c| c == word) {
+        if self.open || self.choices.iter().any(|c| c == word) {
             return Ok(());
         }
         let (name, choices) = (&self.name, self.choices.join("|"));

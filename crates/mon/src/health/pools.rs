@@ -100,7 +100,7 @@ fn application(map: &OsdMap, sums: &Sums, checks: &mut Checks) {
     if without.is_empty() {
         return;
     }
-    let summary = format!("application not enabled on {} pool(s)", without.len());
+    let summary = format!("{} pool(s) do not have an application enabled", without.len());
     checks
         .add("POOL_APP_NOT_ENABLED", Severity::Warn, without.len(), summary)
         .detail(without.iter().map(|n| format!("application not enabled on pool '{n}'")))

@@ -4,7 +4,7 @@ use crate::cluster::Cluster;
 use crate::commands::{Call, CommandDef, Reply, read};
 use crate::show::pool::{CSUM_TYPES, option_json, option_text};
 use admin::{Answer, CommandError};
-use maps::{OsdMap, PgPool, PoolFlags, PoolOpt};
+use maps::{OsdMap, PgPool, PoolFlags, PoolOpt, PoolOptKey};
 use serde_json::{Map, Value};
 use types::{Errno, PoolId};
 
@@ -21,7 +21,7 @@ pub(super) const COMMANDS: &[CommandDef] = &[read(
      compression_min_blob_size|csum_type|csum_min_block|csum_max_block|allow_ec_overwrites|\
      fingerprint_algorithm|pg_autoscale_mode|pg_autoscale_bias|pg_num_min|pg_num_max|\
      target_size_bytes|target_size_ratio|dedup_tier|dedup_chunk_algorithm|dedup_cdc_chunk_size|\
-     bulk>",
+     bulk|*>",
     "osd",
     "shows a setting of a pool, or all",
     get,
@@ -164,6 +164,10 @@ fn get(c: &Cluster, call: &Call) -> Reply {
     let Some(pool) = map.pool(id) else { return Ok(Answer::ok()) };
     let all = var == "all";
     if !all {
+        if !is_setting(&var) {
+            let text = format!("pool '{name}': invalid variable: '{var}'");
+            return Err(CommandError::invalid(text));
+        }
         check_applies(&name, pool, &var)?;
     }
     let shown: Vec<(&str, (String, Value))> = match all {
@@ -189,6 +193,11 @@ fn get(c: &Cluster, call: &Call) -> Reply {
         },
         || shown.iter().map(|(var, (text, _))| format!("{var}: {text}\n")).collect(),
     ))
+}
+
+/// Whether pools of any kind have the setting.
+fn is_setting(var: &str) -> bool {
+    ALL.contains(&var) || is_of_tier(var) || PoolOptKey::from_name(var).is_some()
 }
 
 /// That pools of this kind have the setting.

@@ -23,7 +23,7 @@ pub(super) const COMMANDS: &[CommandDef] = &[write(
      compression_min_blob_size|csum_type|csum_min_block|csum_max_block|allow_ec_overwrites|\
      fingerprint_algorithm|pg_autoscale_mode|pg_autoscale_bias|pg_num_min|pg_num_max|\
      target_size_bytes|target_size_ratio|dedup_tier|dedup_chunk_algorithm|dedup_cdc_chunk_size|\
-     bulk> <val:String> [yes_i_really_mean_it:Bool]",
+     bulk|*> <val:String> [yes_i_really_mean_it:Bool]",
     "osd",
     "changes a setting of a pool",
     set,
