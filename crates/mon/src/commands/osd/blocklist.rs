@@ -32,8 +32,9 @@ const MAX_EXPIRE_S: f64 = 100.0 * 365.25 * 86_400.0;
 
 fn blocklist(c: &mut Cluster, call: &Call) -> Reply {
     if call.args.has("range") {
+        // By these words ceph-csi knows that it has to name the addresses one by one.
         return Err(CommandError::unsupported(
-            "ranges of addresses cannot be blocklisted yet; add the addresses one by one",
+            "invalid command: ranges of addresses cannot be blocklisted yet; add the addresses one by one",
         ));
     }
     let text = call.args.text("addr");
