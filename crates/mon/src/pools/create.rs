@@ -29,7 +29,8 @@ pub(crate) struct NewPool {
 /// # Errors
 /// EINVAL, when it cannot.
 pub(crate) fn check_name(name: &str) -> Result<(), CommandError> {
-    const MAX_NAME_BYTES: usize = 128;
+    // Ceph has no limit; but every map has the names of all pools.
+    const MAX_NAME_BYTES: usize = 4096;
     if name.is_empty() {
         return Err(CommandError::invalid("a pool needs a name"));
     }

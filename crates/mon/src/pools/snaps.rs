@@ -21,9 +21,6 @@ impl Cluster {
         id: PoolId,
         name: &str,
     ) -> Result<bool, CommandError> {
-        if name.is_empty() {
-            return Err(CommandError::invalid("a snapshot needs a name"));
-        }
         self.edit_snaps(id, |pool, epoch| {
             if pool.is_selfmanaged_snaps_mode() {
                 return Err(other_mode("self-managed"));
