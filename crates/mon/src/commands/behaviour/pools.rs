@@ -278,3 +278,31 @@ fn of_many_pgs_some_are_named() {
     assert!(count.as_i64().unwrap() >= 16 && lines == 7, "{count} {lines}");
     assert_eq!(more, "11 more pgs are also unhealthy");
 }
+
+/// The numbers are those of Ceph's module for the same pools.
+#[test]
+fn the_number_of_pgs_that_fits_a_pool_is_reckoned() {
+    let mut bench = with_pool();
+    let status = |bench: &mut Bench| {
+        json_of(bench, json!({"prefix": "osd pool autoscale-status"}))[0].clone()
+    };
+    let before = status(&mut bench);
+    assert_eq!((&before["pg_num_target"], &before["pg_num_ideal"]), (&json!(16), &json!(0)));
+    assert_eq!((&before["pg_num_final"], &before["would_adjust"]), (&json!(32), &json!(false)));
+    assert_eq!(before["crush_root_id"], -1);
+    let set = |var: &str, val: &str| json!({"prefix": "osd pool set", "pool": "p", "var": var, "val": val});
+    done(&mut bench, set("target_size_ratio", "0.5"));
+    // All that is asked for is this pool: three OSDs of 100 PGs each, in three copies.
+    let after = status(&mut bench);
+    let ratios = ["target_ratio", "effective_target_ratio"].map(|name| after[name].as_f64());
+    assert_eq!(ratios, [Some(0.5), Some(1.0)]);
+    assert_eq!((&after["pg_num_ideal"], &after["pg_num_final"]), (&json!(100), &json!(128)));
+    assert_eq!(after["would_adjust"], true);
+    done(&mut bench, set("pg_num_max", "64"));
+    assert_eq!(status(&mut bench)["pg_num_final"], 64);
+    done(&mut bench, set("pg_autoscale_bias", "0"));
+    assert_eq!(status(&mut bench)["pg_num_ideal"], 0);
+    let (_, _, table) = bench.run(&json!({"prefix": "osd pool autoscale-status"}));
+    let table = String::from_utf8_lossy(&table);
+    assert!(table.lines().count() == 2 && table.contains("NEW PG_NUM"), "{table}");
+}

@@ -1,6 +1,7 @@
 //! `osd pool`: pools, their settings, quotas, snapshots and applications.
 
 mod application;
+mod autoscale;
 mod get;
 mod life;
 mod set;
@@ -8,5 +9,11 @@ mod stats;
 
 use super::CommandDef;
 
-pub(super) const THEMES: &[&[CommandDef]] =
-    &[life::COMMANDS, get::COMMANDS, set::COMMANDS, stats::COMMANDS, application::COMMANDS];
+pub(super) const THEMES: &[&[CommandDef]] = &[
+    life::COMMANDS,
+    get::COMMANDS,
+    set::COMMANDS,
+    stats::COMMANDS,
+    autoscale::COMMANDS,
+    application::COMMANDS,
+];

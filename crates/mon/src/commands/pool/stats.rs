@@ -1,4 +1,4 @@
-//! What goes on in pools; quotas; the autoscaler's view.
+//! What goes on in pools; quotas.
 
 use crate::cluster::Cluster;
 use crate::commands::status::{
@@ -7,7 +7,7 @@ use crate::commands::status::{
 };
 use crate::commands::{Call, CommandDef, Reply, read, write};
 use admin::units::{Bytes, Si, parse_iec, parse_si};
-use admin::{Align, Answer, CommandError, TextTable};
+use admin::{Answer, CommandError};
 use serde_json::{Value, json};
 use types::PoolId;
 use wire::msg::ObjectStatSum;
@@ -21,10 +21,9 @@ pub(super) const COMMANDS: &[CommandDef] = &[
         set_quota,
     ),
     read("osd pool get-quota <pool:Poolname>", "osd", "shows the limits of a pool", get_quota),
-    read("osd pool autoscale-status", "osd", "shows the numbers of PGs of pools", autoscale_status),
 ];
 
-fn sum(c: &Cluster, id: PoolId) -> ObjectStatSum {
+pub(super) fn sum(c: &Cluster, id: PoolId) -> ObjectStatSum {
     c.pgmap.pool_stat(c.map(), id).map(|s| s.stats.sum).unwrap_or_default()
 }
 
@@ -119,76 +118,6 @@ fn get_quota(c: &Cluster, call: &Call) -> Reply {
                 "quotas for pool '{name}':\n  max objects: {objects_text}\n  max bytes  : \
                  {bytes_text}\n"
             )
-        },
-    ))
-}
-
-/// The columns of Ceph's module; the numbers of PGs are not changed automatically yet, so that
-/// `NEW PG_NUM` stays empty.
-fn autoscale_status(c: &Cluster, call: &Call) -> Reply {
-    let map = c.map();
-    let raw = c.pgmap.osd_sum(map.in_osds()).total;
-    let opt = |id: PoolId, name: &str| {
-        let key = maps::PoolOptKey::from_name(name)?;
-        map.pool(id)?.opts.0.get(&key).map(crate::show::pool::option_text)
-    };
-    let share = |id: PoolId, size: u8| {
-        let bytes = sum(c, id).num_bytes.max(0) as f64 * f64::from(size);
-        if raw == 0 { 0.0 } else { bytes / raw as f64 }
-    };
-    Ok(Answer::either(
-        call.format(),
-        || {
-            let all = map.pools.iter().map(|(id, p)| {
-                json!({
-                    "pool_id": id.0, "pool_name": map.pool_name(*id),
-                    "pg_autoscale_mode": p.pg_autoscale_mode.name(),
-                    "logical_used": sum(c, *id).num_bytes, "raw_capacity": raw,
-                    "raw_used_rate": f64::from(p.size), "capacity_ratio": share(*id, p.size),
-                    "pg_num_target": p.pg_num_target, "would_adjust": false,
-                    "bulk": p.flags.contains(maps::PoolFlags::BULK),
-                })
-            });
-            Value::Array(all.collect())
-        },
-        || {
-            let mut table = TextTable::new()
-                .column("POOL", Align::Left, Align::Left)
-                .columns(
-                    &[
-                        "SIZE",
-                        "TARGET SIZE",
-                        "RATE",
-                        "RAW CAPACITY",
-                        "RATIO",
-                        "TARGET RATIO",
-                        "EFFECTIVE RATIO",
-                        "BIAS",
-                        "PG_NUM",
-                        "NEW PG_NUM",
-                    ],
-                    Align::Right,
-                    Align::Right,
-                )
-                .columns(&["AUTOSCALE", "BULK"], Align::Left, Align::Left);
-            for (id, p) in &map.pools {
-                table.row([
-                    map.pool_name(*id).unwrap_or_default().to_owned(),
-                    Bytes(u64::try_from(sum(c, *id).num_bytes).unwrap_or(0)).to_string(),
-                    opt(*id, "target_size_bytes").unwrap_or_default(),
-                    format!("{:.1}", f64::from(p.size)),
-                    Bytes(raw).to_string(),
-                    format!("{:.4}", share(*id, p.size)),
-                    opt(*id, "target_size_ratio").unwrap_or_default(),
-                    String::new(),
-                    opt(*id, "pg_autoscale_bias").unwrap_or_else(|| "1.0".into()),
-                    p.pg_num.to_string(),
-                    String::new(),
-                    p.pg_autoscale_mode.name().to_owned(),
-                    if p.flags.contains(maps::PoolFlags::BULK) { "True" } else { "False" }.into(),
-                ]);
-            }
-            table.to_string()
         },
     ))
 }
