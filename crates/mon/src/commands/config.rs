@@ -177,10 +177,8 @@ fn rm(c: &mut Cluster, call: &Call) -> Reply {
 fn get(c: &Cluster, call: &Call) -> Reply {
     let who = call.args.text("who");
     let good = parse_who(&who).filter(|w| w.masks.is_empty() && !w.kind.is_empty());
-    if good.is_none() && who != "global" {
-        let text = format!("unrecognized entity '{who}'");
-        return Err(CommandError::invalid(text));
-    }
+    let unknown = || CommandError::invalid(format_args!("unrecognized entity '{who}'"));
+    let of = good.ok_or_else(unknown)?;
     let session = c.sessions.values().find(|s| s.entity() == who);
     let host = session.map(|s| s.hostname.clone()).unwrap_or_default();
     let all = resolve(c, &[&who], &place(c, &who, &host));
@@ -192,7 +190,7 @@ fn get(c: &Cluster, call: &Call) -> Reply {
         return Ok(Answer::text(format_args!("{}\n", c.state.fsid)));
     }
     let value = all.get(&key).map(|(value, _)| value.clone()).or_else(|| c.default_of(&key));
-    let note = unheeded(good.map_or("", |who| who.kind), &key).unwrap_or_default();
+    let note = unheeded(of.kind, &key).unwrap_or_default();
     match value {
         Some(value) => Ok(Answer::text(format_args!("{value}\n")).with_message(note)),
         None => Err(CommandError::not_found(format_args!("unrecognized key '{key}'"))),
@@ -409,7 +407,7 @@ fn assimilate(c: &mut Cluster, call: &Call) -> Reply {
     let text = String::from_utf8_lossy(&call.input).into_owned();
     let mut section = "global".to_owned();
     let mut changes = Vec::new();
-    let mut rest = String::new();
+    let mut rest: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
     for line in text.lines().map(str::trim) {
         if line.is_empty() || line.starts_with(['#', ';']) {
             continue;
@@ -425,11 +423,18 @@ fn assimilate(c: &mut Cluster, call: &Call) -> Reply {
         let good = def.and_then(|d| Some(d.parse(value).ok()?.show(d.kind)));
         match good.zip(new_section(c, &section)) {
             Some((value, who)) => changes.push(c.put_config(&who, &name, Some(&value))),
-            None => rest.push_str(&format!("[{section}]\n\t{name} = {value}\n")),
+            None => {
+                let of = rest.entry(section.clone()).or_default();
+                of.insert(name, value.to_owned());
+            }
         }
     }
     if !changes.is_empty() {
         c.log_config(call, String::new(), changes);
     }
-    Ok(Answer::text(rest))
+    let section = |(section, options): (String, BTreeMap<String, String>)| {
+        let lines = options.into_iter().map(|(name, value)| format!("\t{name} = {value}\n"));
+        format!("\n[{section}]\n{}", lines.collect::<String>())
+    };
+    Ok(Answer::text(rest.into_iter().map(section).collect::<String>()))
 }

@@ -379,7 +379,24 @@ pub(crate) fn unheeded(kind: &str, name: &str) -> Option<String> {
 /// Whether an option is one of Ceph's daemons only, by its name.
 fn is_of_daemons(name: &str) -> bool {
     let begins = |start: &str| name.starts_with(start);
-    ["mds_", "mgr/", "mon_", "osd_"].into_iter().any(begins) && !begins("mon_client_")
+    const OF_DAEMONS: [&str; 15] = [
+        "bdev_",
+        "bluefs_",
+        "bluestore_",
+        "filestore_",
+        "journal_",
+        "kstore_",
+        "leveldb_",
+        "mds_",
+        "memstore_",
+        "mgr/",
+        "mgr_",
+        "mon_",
+        "osd_",
+        "paxos_",
+        "rocksdb_",
+    ];
+    OF_DAEMONS.into_iter().any(begins) && !begins("mon_client_")
 }
 
 /// Every option that may stand in the configuration database.

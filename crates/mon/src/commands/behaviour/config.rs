@@ -94,6 +94,9 @@ fn options_that_nobody_heeds_are_kept_and_it_is_said() {
         ("osd/class:ssd", "debug_osd", "OSD"),
         ("mon", "osd_max_backfills", "mon"),
         ("mds", "mds_client_prealloc_inos", "mds"),
+        ("mds", "mds_cache_memory_limit", "mds"),
+        ("osd", "bluestore_cache_autotune", "OSD"),
+        ("global", "filestore_queue_max_ops", "daemon"),
         ("global", "osd_scrub_load_threshold", "daemon"),
     ] {
         let note = format!(
@@ -110,6 +113,8 @@ fn options_that_nobody_heeds_are_kept_and_it_is_said() {
         ("global", "mon_client_hunt_parallel"),
         ("client", "osd_scrub_load_threshold"),
         ("client.x", "rbd_cache"),
+        ("client.rgw.a", "rgw_enable_usage_log"),
+        ("client", "client_cache_size"),
     ] {
         assert_eq!(noted(who, name), "", "{who} {name}");
     }
@@ -339,4 +344,16 @@ fn what_is_for_everybody_is_not_more_than_what_is_for_the_mgr() {
     assert_eq!(set(&mut bench, "mon", "3"), "3");
     assert_eq!(set(&mut bench, "mgr.a", "4"), "4");
     assert_eq!(set(&mut bench, "osd", "5"), "4");
+}
+
+#[test]
+fn what_is_left_of_a_configuration_file_is_one_section_each() {
+    let mut bench = with_pool();
+    let file = "[osd]\nnosuch_b = 2\n[global]\nmon host = 10.0.0.1\nosd_max_backfills = 2\nfsid = x\n[osd]\n\
+                nosuch_a = 1\n";
+    let left = bench.run_with(&json!({"prefix": "config assimilate-conf"}), file.into()).2;
+    assert_eq!(
+        String::from_utf8_lossy(&left),
+        "\n[global]\n\tfsid = x\n\tmon_host = 10.0.0.1\n\n[osd]\n\tnosuch_a = 1\n\tnosuch_b = 2\n"
+    );
 }
