@@ -57,6 +57,8 @@ pub enum Common {
     ConfigSet,
     /// `config unset`
     ConfigUnset,
+    /// `injectargs`
+    InjectArgs,
     /// `config diff`, `config diff get`
     ConfigDiff,
     /// `config help`
@@ -95,6 +97,11 @@ pub fn defs<H: Copy>(wrap: impl Fn(Common) -> H) -> Vec<Def<H>> {
             wrap(C::ConfigSet),
         ),
         def("config unset <var:String>", "takes `config set` back", wrap(C::ConfigUnset)),
+        def(
+            "injectargs <injected_args:String>...",
+            "sets options until the daemon ends: --name=value",
+            wrap(C::InjectArgs),
+        ),
         def("config diff", "shows what is not at its default, and why", wrap(C::ConfigDiff)),
         def(
             "config diff get <var:String>",
@@ -159,6 +166,7 @@ impl Common {
                 settings.unset(Source::Override, &var);
                 Answer::json(json!({ "success": "" }))
             }
+            Common::InjectArgs => inject(settings, &args.list("injected_args").join(" "))?,
             Common::ConfigDiff if args.has("var") => {
                 let diff = &settings.diff()["diff"][&*var];
                 Answer::json(
@@ -217,6 +225,42 @@ fn set(settings: &mut Settings, var: &str, val: &str) -> Result<Answer, CommandE
     Ok(Answer::json(json!({ "success": format!("{var} = '{val}'{note}") })))
 }
 
+/// Sets options as they would stand on a command line. Those that can be set are, also where others cannot.
+fn inject(settings: &mut Settings, text: &str) -> Result<Answer, CommandError> {
+    let mut words = text.split_whitespace().peekable();
+    let (mut said, mut odd) = (String::new(), Vec::new());
+    while let Some(word) = words.next() {
+        let Some(option) = word.strip_prefix("--") else {
+            odd.push(word);
+            continue;
+        };
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, words.next_if(|next| !next.starts_with("--"))),
+        };
+        let name = name.replace('-', "_");
+        let switch = settings.def(&name).is_some_and(|def| def.kind == OptionKind::Bool);
+        let value = value.or(switch.then_some("true"));
+        let value = value
+            .ok_or_else(|| CommandError::invalid(format_args!("there is no value for '{word}'")))?;
+        match settings.set(Source::Override, &name, value) {
+            Ok(_) => said.push_str(&format!("{name} = '{value}' ")),
+            Err(SettingError::Unknown(_)) if name.starts_with("debug_") => {
+                said.push_str(&format!(
+                    "{name} is not heeded: how much is logged is said at the start "
+                ));
+            }
+            Err(SettingError::Unknown(_)) => odd.push(word),
+            Err(why) => return Err(CommandError::invalid(format_args!("{name}: {why}"))),
+        }
+    }
+    if !odd.is_empty() {
+        let text = format!("failed to parse arguments: {}", odd.join(","));
+        return Err(CommandError::invalid(text));
+    }
+    Ok(Answer::json(json!({})).with_message(said))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,7 +296,17 @@ mod tests {
         );
         let unset = json!({"prefix": "config unset", "var": "osd_max_backfills"});
         assert!(run(&mut s, unset).is_ok());
-        assert_eq!(run(&mut s, get), Ok(json!({"osd_max_backfills": "1"})));
+        assert_eq!(run(&mut s, get.clone()), Ok(json!({"osd_max_backfills": "1"})));
+        let inject = |words: &[&str]| json!({"prefix": "injectargs", "injected_args": words});
+        let mut said = |words: &[&str]| run(&mut s, inject(words));
+        assert_eq!(said(&["--osd-max-backfills=5", "--debug-osd", "1/5"]), Ok(json!({})));
+        let odd = Err("failed to parse arguments: --nosuch=1,x".into());
+        assert_eq!(said(&["--nosuch=1 x --osd_max_backfills 6"]), odd);
+        assert_eq!(
+            said(&["--osd_max_backfills"]),
+            Err("there is no value for '--osd_max_backfills'".into())
+        );
+        assert_eq!(run(&mut s, get.clone()), Ok(json!({"osd_max_backfills": "6"})));
         let bad = json!({"prefix": "config set", "var": "nosuch", "val": ["4"]});
         assert_eq!(
             run(&mut s, bad),

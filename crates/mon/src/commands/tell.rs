@@ -35,6 +35,15 @@ pub(crate) fn tell_table() -> CommandTable<Tell> {
 }
 
 impl Cluster {
+    /// What this mon is told of an option that it does not heed, or the default; `None` when it heeds it, or nobody
+    /// knows it.
+    fn option_of_others(&self, name: &str) -> Option<String> {
+        if self.settings.def(name).is_some() {
+            return None;
+        }
+        self.own_config().remove(name).or_else(|| self.default_of(name))
+    }
+
     /// Carries out a command that is for this daemon.
     ///
     /// # Errors
@@ -49,6 +58,12 @@ impl Cluster {
     ) -> Result<Answer, CommandError> {
         match handler {
             Tell::Common(common) => {
+                let var = args.text("var");
+                if common == Common::ConfigGet
+                    && let Some(value) = self.option_of_others(&var)
+                {
+                    return Ok(Answer::json(json!({ &*var: value })));
+                }
                 common.run(args, table, &mut self.settings, &mut self.resets, loggers)
             }
             Tell::Mon(show) => Ok(Answer::json(show(self, now))),

@@ -13,9 +13,7 @@ use crate::tracker::tracked_json;
 use admin::command::Def;
 use admin::common::Common;
 use admin::perf::{Logger, Resets};
-use admin::{
-    AdminEvent, AdminServer, Answer, Args, CommandError, CommandTable, Format, Settings, Source,
-};
+use admin::{AdminEvent, AdminServer, Answer, Args, CommandError, CommandTable, Format, Settings};
 use io::net::{ConnId, NetEvent};
 use io::{Effects, Now};
 use pg::scrub::Kind;
@@ -133,11 +131,6 @@ const OWN: &[Def<Handler>] = &[
         },
     ),
     own("list_devices", "shows the disks of this OSD", |d, _| Ok(d.devices())),
-    own(
-        "injectargs <injected_args:String>...",
-        "sets options until the OSD ends: --name=value",
-        Daemon::inject_args,
-    ),
     own("query [pgid:Pgid]", "shows a PG in full", Daemon::query),
     own("scrub [pgid:Pgid]", "compares the copies of a PG", |d, args| {
         d.scrub_command(args, Kind::asked(false, false))
@@ -350,30 +343,6 @@ impl Daemon {
         self.places.set_number(self.limits.max_backfills);
         self.pacer.set_share(self.limits.recovery_share);
         self.limit_receiving();
-    }
-
-    fn inject_args(&mut self, args: &Args) -> Result<Answer, CommandError> {
-        let text = args.list("injected_args").join(" ");
-        let mut words = text.split_whitespace().peekable();
-        let mut said = Vec::new();
-        while let Some(word) = words.next() {
-            let option = word.strip_prefix("--").ok_or_else(|| {
-                CommandError::invalid(format_args!("'{word}' is not of the form --name=value"))
-            })?;
-            let (name, value) = match option.split_once('=') {
-                Some((name, value)) => (name, Some(value)),
-                None => (option, words.next_if(|next| !next.starts_with("--"))),
-            };
-            let value = value.ok_or_else(|| {
-                CommandError::invalid(format_args!("there is no value for '{word}'"))
-            })?;
-            let name = name.replace('-', "_");
-            let set = self.admin.settings.set(Source::Override, &name, value);
-            set.map_err(|why| CommandError::invalid(format_args!("{name}: {why}")))?;
-            said.push(format!("{name} = '{value}' "));
-        }
-        self.take_over_settings();
-        Ok(Answer::json(json!({})).with_message(said.concat()))
     }
 
     fn status(&self) -> Answer {
