@@ -5,6 +5,7 @@ use crate::cluster::Cluster;
 use crate::show::addr::{addrvec_json, legacy};
 use admin::{Answer, CommandError};
 use serde_json::json;
+use std::collections::BTreeMap;
 
 pub(super) const COMMANDS: &[CommandDef] = &[
     read("mgr stat", "mgr", "shows the mgr in a few words", stat),
@@ -24,9 +25,21 @@ pub(super) const COMMANDS: &[CommandDef] = &[
     write("mgr fail [who:String]", "mgr", "has another mgr take over", fail),
 ];
 
-/// What of Ceph's modules the mon does itself.
-const BUILT_IN: &[&str] =
-    &["balancer", "crash", "devicehealth", "progress", "rbd_support", "status"];
+/// The modules that no mgr of this release is without. The mon does itself what they do, or says that it is not done:
+/// `orchestrator` has nobody to order about, `pg_autoscaler` only advises, `telemetry` is off, `volumes` has no file
+/// systems.
+const ALWAYS_ON: &[&str] = &[
+    "balancer",
+    "crash",
+    "devicehealth",
+    "orchestrator",
+    "pg_autoscaler",
+    "progress",
+    "rbd_support",
+    "status",
+    "telemetry",
+    "volumes",
+];
 
 fn stat(c: &Cluster, _: &Call) -> Reply {
     let map = c.mgrmap();
@@ -55,7 +68,7 @@ fn dump(c: &Cluster, call: &Call) -> Reply {
         "modules": [],
         "available_modules": [],
         "services": {},
-        "always_on_modules": {"pacific": BUILT_IN},
+        "always_on_modules": {"pacific": ALWAYS_ON},
         "last_failure_osd_epoch": map.last_failure_osd_epoch.0,
         "active_clients": [],
     })))
@@ -69,9 +82,17 @@ fn versions(_: &Cluster, _: &Call) -> Reply {
     Ok(Answer::json(json!({ admin::common::version_line(): 1 })))
 }
 
-fn metadata(c: &Cluster, call: &Call) -> Reply {
+fn facts(c: &Cluster) -> BTreeMap<String, String> {
     let mut facts = c.own_metadata();
     facts.insert("addrs".into(), c.mgr_addrs.to_string());
+    // Ceph says only the host of the address here.
+    let ip = c.mgr_addrs.0.first().and_then(|addr| addr.ip());
+    facts.extend(ip.map(|ip| ("addr".to_owned(), ip.to_string())));
+    facts
+}
+
+fn metadata(c: &Cluster, call: &Call) -> Reply {
+    let facts = facts(c);
     match call.args.str("who") {
         Some(who) if who == c.name => Ok(Answer::json(map_of(&facts))),
         Some(who) => {
@@ -88,36 +109,36 @@ fn metadata(c: &Cluster, call: &Call) -> Reply {
 
 fn count_metadata(c: &Cluster, call: &Call) -> Reply {
     let property = call.args.text("property");
-    let value = c.own_metadata().remove(&*property).unwrap_or_else(|| "unknown".into());
+    let value = facts(c).remove(&*property).unwrap_or_else(|| "unknown".into());
     Ok(Answer::json(json!({ value: 1 })))
 }
 
 fn module_ls(_: &Cluster, _: &Call) -> Reply {
     Ok(Answer::json(json!({
-        "always_on_modules": BUILT_IN, "enabled_modules": [], "disabled_modules": [],
+        "always_on_modules": ALWAYS_ON, "enabled_modules": [], "disabled_modules": [],
     })))
 }
 
-/// Whether it is built in.
-fn is_built_in(module: &str) -> bool {
-    BUILT_IN.contains(&module)
+fn is_always_on(module: &str) -> bool {
+    ALWAYS_ON.contains(&module)
 }
 
 fn enable(_: &mut Cluster, call: &Call) -> Reply {
     let module = call.args.text("module");
-    if is_built_in(&module) {
+    if is_always_on(&module) {
         let text = format!("module '{module}' is already enabled (always-on)");
         return Ok(Answer::message(text));
     }
     Err(CommandError::not_found(format_args!(
-        "module '{module}' cannot be had: the mgr is built into the mon, with its modules {}",
-        crate::show::join(BUILT_IN, ", ")
+        "all mgr daemons do not support module '{module}', and --force does not change that: the mgr is built into the \
+         mon, with its modules {}",
+        crate::show::join(ALWAYS_ON, ", ")
     )))
 }
 
 fn disable(_: &mut Cluster, call: &Call) -> Reply {
     let module = call.args.text("module");
-    if is_built_in(&module) {
+    if is_always_on(&module) {
         let text = format!("module '{module}' cannot be disabled (always-on)");
         return Err(CommandError::invalid(text));
     }

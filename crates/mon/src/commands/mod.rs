@@ -5,6 +5,7 @@
 //! committed. What is published as `get_command_descriptions` and what checks incoming commands
 //! are the same table.
 
+mod absent;
 mod auth;
 mod auth_caps;
 mod balancer;
@@ -175,6 +176,7 @@ pub(crate) fn table() -> CommandTable<Handler> {
         config_key::COMMANDS,
         config_show::COMMANDS,
         crash::COMMANDS,
+        absent::COMMANDS,
         DESCRIPTIONS,
     ];
     let themes = themes.iter().chain(osd::THEMES).chain(self::crush::THEMES);

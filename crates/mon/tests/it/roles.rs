@@ -131,3 +131,36 @@ fn a_mon_that_is_shut_out_as_a_client_comes_back_as_another_one() {
     c.pass(Duration::from_secs(15));
     assert_eq!(c.ask(remove).result, -2);
 }
+
+#[test]
+fn options_are_injected_and_those_of_others_are_shown() {
+    let mut c = Cluster::new(43, 0);
+    c.pass(Duration::from_secs(1));
+    let mut told = |cmd: Value| {
+        let before = c.client.borrow().all::<MCommandReply>().len();
+        let command = MCommand { fsid: FSID, cmd: vec![cmd.to_string()], ..MCommand::default() };
+        c.on_client(|client| client.say(command.encode()));
+        let heard = |c: &mut Cluster| c.client.borrow().all::<MCommandReply>().len() > before;
+        c.run_until(Duration::from_secs(5), heard);
+        let reply = c.client.borrow().all::<MCommandReply>().pop().expect("it is there");
+        (reply.result, reply.outs, serde_json::from_slice(&reply.data).unwrap_or(Value::Null))
+    };
+    let inject =
+        |words: &[&str]| serde_json::json!({"prefix": "injectargs", "injected_args": words});
+    let get = |var: &str| serde_json::json!({"prefix": "config get", "var": var});
+    let value = |var: &str, value: &str| (0, String::new(), serde_json::json!({ var: value }));
+    let said = (0, "mon_allow_pool_delete = 'true' ".to_owned(), serde_json::json!({}));
+    assert_eq!(told(inject(&["--mon-allow-pool-delete=true"])), said);
+    assert_eq!(told(get("mon_allow_pool_delete")), value("mon_allow_pool_delete", "true"));
+    assert_eq!(told(inject(&["--mon_allow_pool_delete false"])).0, 0);
+    assert_eq!(told(get("mon_allow_pool_delete")), value("mon_allow_pool_delete", "false"));
+    assert_eq!(told(inject(&["--mon_allow_pool_delete"])), said);
+    assert_eq!(told(inject(&["--nosuch=1"])).0, -22);
+    assert_eq!(told(get("debug_mgr")), value("debug_mgr", "1/5"));
+    assert_eq!(told(get("nosuch")).0, -2);
+    let mgr = c.json("mgr metadata");
+    assert!(
+        mgr[0]["addr"].as_str().is_some_and(|addr| addr.parse::<std::net::IpAddr>().is_ok()),
+        "{mgr}"
+    );
+}

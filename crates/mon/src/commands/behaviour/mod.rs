@@ -47,3 +47,46 @@ fn what_osds_cannot_do_yet_is_refused() {
     assert_eq!(say(&mut bench, force), (0, "pg 2.0 doesn't require recovery; ".into()));
     assert_eq!(bench.c.map().pools.len(), 1);
 }
+
+/// ceph-csi looks for these words, and names the addresses one by one then.
+#[test]
+fn ranges_of_addresses_are_no_command() {
+    let mut bench = with_pool();
+    let range = json!({"prefix": "osd blocklist", "range": "range", "blocklistop": "add", "addr": "10.0.0.0/24"});
+    let (r, outs) = say(&mut bench, range);
+    assert!(r == -95 && outs.starts_with("invalid command: "), "{outs}");
+}
+
+#[test]
+fn modules_that_every_mgr_has_are_listed_and_others_cannot_be_enabled() {
+    let mut bench = with_pool();
+    let ls = json_of(&mut bench, json!({"prefix": "mgr module ls"}));
+    let always_on = [
+        "balancer",
+        "crash",
+        "devicehealth",
+        "orchestrator",
+        "pg_autoscaler",
+        "progress",
+        "rbd_support",
+        "status",
+        "telemetry",
+        "volumes",
+    ];
+    assert_eq!(ls["always_on_modules"], json!(always_on));
+    let dump = json_of(&mut bench, json!({"prefix": "mgr dump"}));
+    assert_eq!(dump["always_on_modules"]["pacific"], json!(always_on));
+    for force in ["", "--force"] {
+        let mut enable = json!({"prefix": "mgr module enable", "module": "prometheus"});
+        if !force.is_empty() {
+            enable["force"] = force.into();
+        }
+        let (r, outs) = say(&mut bench, enable);
+        assert!(
+            r == -2 && outs.starts_with("all mgr daemons do not support module 'prometheus'"),
+            "{outs}"
+        );
+    }
+    let (r, outs) = say(&mut bench, json!({"prefix": "telemetry on", "license": "sharing-1-0"}));
+    assert!(r == -95 && outs.contains("stays off"), "{outs}");
+}
