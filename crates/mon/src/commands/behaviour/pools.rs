@@ -300,8 +300,8 @@ fn the_number_of_pgs_that_fits_a_pool_is_reckoned() {
     assert_eq!(after["would_adjust"], true);
     done(&mut bench, set("pg_num_max", "64"));
     assert_eq!(status(&mut bench)["pg_num_final"], 64);
-    done(&mut bench, set("pg_autoscale_bias", "0"));
-    assert_eq!(status(&mut bench)["pg_num_ideal"], 0);
+    done(&mut bench, set("pg_autoscale_bias", "0.5"));
+    assert_eq!(status(&mut bench)["pg_num_ideal"], 50);
     let (_, _, table) = bench.run(&json!({"prefix": "osd pool autoscale-status"}));
     let table = String::from_utf8_lossy(&table);
     assert!(table.lines().count() == 2 && table.contains("NEW PG_NUM"), "{table}");
