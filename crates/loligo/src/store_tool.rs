@@ -197,7 +197,7 @@ fn check(place: &StorePath, data: bool) -> Result<Checked, Failure> {
     let (path, wal) = disks_of(place)?;
     let disks = Disks::open(&path, wal.as_deref(), Open::ReadOnly)?;
     let bytes = disks.devices.data.bytes;
-    let account_of = Some(osd::offline::accounts());
+    let account_of = Some(osd::offline::store_accounts());
     let config = Config { account_of, ..Config::for_memory(CHECK_BYTES) };
     let work = Fsck::new(disks.devices.clone(), data, &config);
     let report = disks.work(work)?;

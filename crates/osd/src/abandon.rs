@@ -9,6 +9,7 @@
 
 use crate::daemon::{Daemon, Waiter};
 use crate::host::{ObjectQueue, OpId, PgHost};
+use crate::links::Sessions;
 use crate::op::{ClientOp, Ops, Origin};
 use io::Effects;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,12 +36,14 @@ impl PgHost {
     }
 }
 
-impl Daemon {
+impl Sessions {
     /// Whether the client that sent a request is not connected any more, not as then.
-    pub(crate) fn has_left(&self, op: &ClientOp) -> bool {
-        op.origin == Origin::Client && self.sessions.get(op.link).is_none()
+    pub fn has_left(&self, op: &ClientOp) -> bool {
+        op.origin == Origin::Client && self.get(op.link).is_none()
     }
+}
 
+impl Daemon {
     /// A client has left.
     pub(crate) fn abandon_ops_of(&mut self, link: LinkId, fx: &mut Effects) {
         hit(Probe::OpsAbandoned);

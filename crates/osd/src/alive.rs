@@ -316,6 +316,6 @@ impl Daemon {
         for id in std::mem::take(&mut host.waiting) {
             self.start_op(id, fx);
         }
-        self.end_needless_backoffs();
+        self.end_needless_backoffs_of(pgid);
     }
 }

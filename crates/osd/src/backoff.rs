@@ -91,12 +91,12 @@ impl Backoffs {
     fn end(&mut self, pgid: PgId) -> Vec<(Key, HObject, HObject)> {
         let of_pg = (pgid, LinkId(0), 0)..=(pgid, LinkId(u64::MAX), u64::MAX);
         let mut ended = Vec::new();
-        for (key, backoff) in self.all.range_mut(of_pg) {
+        for (key, backoff) in self.all.range_mut(of_pg.clone()) {
             if !std::mem::replace(&mut backoff.is_over, true) {
                 ended.push((*key, backoff.begin.clone(), backoff.end.clone()));
             }
         }
-        self.all.retain(|_, backoff| !(backoff.is_known && backoff.is_over));
+        self.all.extract_if(of_pg, |_, b| b.is_known && b.is_over).for_each(drop);
         ended
     }
 
@@ -176,9 +176,14 @@ impl Daemon {
     /// The same for each PG that serves, or that others lead.
     pub(crate) fn end_needless_backoffs(&mut self) {
         for pgid in self.backoffs.pgs() {
-            if !self.keeps_waiting(pgid) {
-                self.end_backoffs(pgid);
-            }
+            self.end_needless_backoffs_of(pgid);
+        }
+    }
+
+    /// The same for one PG.
+    pub(crate) fn end_needless_backoffs_of(&mut self, pgid: PgId) {
+        if !self.keeps_waiting(pgid) {
+            self.end_backoffs(pgid);
         }
     }
 

@@ -410,7 +410,7 @@ pub fn account_of(object: &HObject) -> u64 {
     pool().unwrap_or(OWN_ACCOUNT)
 }
 
-/// The same for the store. What is no object's key is nobody's.
+/// The same for the store ([`store::Config::account_of`]). What is no object's key is nobody's.
 pub fn store_accounts() -> AccountOf {
     AccountOf(|key| key.decode().map_or(OWN_ACCOUNT, |object| account_of(&object)))
 }

@@ -434,11 +434,10 @@ impl Daemon {
         let Some(op) = self.ops.get_mut(&id).filter(|op| op.attempt == attempt) else { return };
         self.read_room.give_back(std::mem::take(&mut op.reading_bytes));
         let (pgid, head, was_reading) = (op.pgid(), op.head(), op.is_reading);
-        if was_reading && self.ops.get(&id).is_some_and(|op| self.has_left(op)) {
+        if was_reading && self.sessions.has_left(op) {
             self.end_abandoned(id, fx);
             return;
         }
-        let Some(op) = self.ops.get_mut(&id) else { return };
         let failed = match result {
             Ok(reads) => {
                 op.reads.merge(reads);

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use store::Transaction;
 use types::{Epoch, Eversion, HObject, ObjectKey, PgId, PoolId};
 
+pub use crate::host::store_accounts;
 pub use crate::trim::{drop_clone_rows, put_clone_rows};
 
 /// The objects of a PG in a store.
@@ -44,11 +45,6 @@ pub fn children_of(pgid: PgId, old_pg_num: u32, new_pg_num: u32) -> Vec<PgId> {
 /// The PGs that one may have split from, the nearest first.
 pub fn ancestors_of(pgid: PgId) -> impl Iterator<Item = PgId> {
     std::iter::successors(Some(pgid), |pgid| (pgid.seed > 0).then(|| pgid.parent())).skip(1)
-}
-
-/// Which account of the store an object is of: for [`store::Config::account_of`].
-pub fn accounts() -> store::AccountOf {
-    host::store_accounts()
 }
 
 /// An empty transaction upon objects of a PG: what they take is counted as the OSD counts it.

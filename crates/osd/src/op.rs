@@ -465,7 +465,7 @@ impl Daemon {
     pub(crate) fn requeue_ops(&mut self, pgid: PgId) {
         let mut ids = self.ops_of(pgid);
         for id in &ids {
-            if self.ops.get(id).is_some_and(|op| self.has_left(op)) {
+            if self.ops.get(id).is_some_and(|op| self.sessions.has_left(op)) {
                 self.drop_op(*id);
             }
             let Some(op) = self.ops.get_mut(id) else { continue };

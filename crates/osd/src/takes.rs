@@ -5,6 +5,10 @@ use crate::space::SMALL_BYTES;
 use crate::write::encode_txn;
 use wire::msg::{MOsdOp, OpCode, flags};
 
+/// An object map that is written anew is no longer: that of an image of 64 TiB in objects of 4 MiB, two bits for each,
+/// with its checksums. (Removing an image marks its objects, 262,144 at a time; removing a snapshot writes the whole.)
+const REWRITTEN_BYTES: u64 = (4 << 20) + (64 << 10);
+
 /// What a write takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Takes {
@@ -39,14 +43,15 @@ impl Takes {
     /// they remove images and snapshots of pools that are full. What they write anew is an object map.
     pub fn by_change(request: &MOsdOp, change: &Change) -> Takes {
         let data = change.txn().data_bytes();
-        let most = match (request.has_flag(flags::FULL_TRY), change.grows()) {
-            (false, _) => 0,
-            (true, true) => SMALL_BYTES,
-            (true, false) => REWRITTEN_BYTES,
+        let asks_not_to_wait = request.has_flag(flags::FULL_TRY);
+        // How much of them, and whether they count as what comes with them does.
+        let (most, counted) = match (asks_not_to_wait, change.grows()) {
+            (false, _) => (0, data),
+            (true, true) => (SMALL_BYTES, data),
+            (true, false) => (REWRITTEN_BYTES, 0),
         };
-        let more = if most == REWRITTEN_BYTES { 0 } else { data };
         let is_small =
-            data <= most && more + encode_txn(change.txn()).0.len() as u64 <= SMALL_BYTES;
+            data <= most && counted + encode_txn(change.txn()).0.len() as u64 <= SMALL_BYTES;
         match (is_small, change.grows()) {
             (true, _) => Takes::Nothing,
             (_, false) => Takes::AsBefore,
@@ -54,7 +59,3 @@ impl Takes {
         }
     }
 }
-
-/// An object map that is written anew is no longer: that of an image of 64 TiB in objects of 4 MiB, two bits for each,
-/// with its checksums. (Removing an image marks its objects, 262,144 at a time; removing a snapshot writes the whole.)
-const REWRITTEN_BYTES: u64 = (4 << 20) + (64 << 10);

@@ -60,7 +60,8 @@ const FORMAT: u16 = 1;
 /// Accounts count all data.
 pub(crate) const COUNTED_DATA: u32 = 16;
 /// The features this code knows: compressed extents, filters, patches in the log, checksums of each block beside
-/// the log, accounts of all data. Every superblock that it writes says so, and a mount sees to it that all do before it writes to the log.
+/// the log, accounts of all data. Every superblock that it writes says so, and a mount sees to it that all do before
+/// it writes to the log.
 pub(crate) const FEATURES: u32 = 15 | COUNTED_DATA;
 /// What this code can read.
 pub(crate) const KNOWN: Format = Format { number: FORMAT, features: FEATURES };

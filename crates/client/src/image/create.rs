@@ -257,21 +257,27 @@ async fn copy_metadata(desk: &Desk, from: &Object, to: Object) -> Result<(), Cli
 #[cfg(test)]
 mod tests {
     use super::super::format::UNPROTECTING;
-    use super::super::stage::Stage;
+    use super::super::stage::{End, Stage};
     use super::*;
     use types::PoolId;
+
+    /// An image "x" is being made, and by what was asked first there is none of that name.
+    fn creating() -> (Stage, End<Result<String, ClientError>>) {
+        let mut stage = Stage::new();
+        let spec = CreateImage::new(PoolId(1), "x", 4 << 22);
+        let made = stage.script(|desk| async move { create(&desk, &spec).await });
+        for old in ["x.rbd: ", "rbd_id.x: "] {
+            let looked = stage.take(old);
+            stage.fail(looked, Errno::ENOENT);
+        }
+        (stage, made)
+    }
 
     /// Another client makes one of the same name, and was faster; or it is not known whose the name is.
     #[test]
     fn a_name_that_another_image_has_stays_its() {
         for is_known in [true, false] {
-            let mut stage = Stage::new();
-            let spec = CreateImage::new(PoolId(1), "x", 4 << 22);
-            let made = stage.script(|desk| async move { create(&desk, &spec).await });
-            for old in ["x.rbd: ", "rbd_id.x: "] {
-                let looked = stage.take(old);
-                stage.fail(looked, Errno::ENOENT);
-            }
+            let (mut stage, made) = creating();
             let named = stage.until("rbd_id.x: CREATE+rbd.set_id");
             match is_known {
                 true => stage.fail(named, Errno::EEXIST),
@@ -289,13 +295,7 @@ mod tests {
     /// The name is its own, and free again afterwards.
     #[test]
     fn of_an_image_that_cannot_be_made_nothing_is_left() {
-        let mut stage = Stage::new();
-        let spec = CreateImage::new(PoolId(1), "x", 4 << 22);
-        let made = stage.script(|desk| async move { create(&desk, &spec).await });
-        for old in ["x.rbd: ", "rbd_id.x: "] {
-            let looked = stage.take(old);
-            stage.fail(looked, Errno::ENOENT);
-        }
+        let (mut stage, made) = creating();
         let header = stage.until("CREATE+rbd.create");
         let id = header.text.trim_start_matches("rbd_header.").split(':').next().unwrap();
         stage.answers.push(("rbd.get_id", denc::encode(id)));

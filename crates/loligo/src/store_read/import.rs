@@ -551,7 +551,7 @@ pub(crate) fn run(args: &StoreImport) -> Result<Exit, Failure> {
     let (path, wal) = disks_of(&args.place)?;
     let disks = Disks::open(&path, wal.as_deref(), Open::Existing)?;
     let expect = Expect { cluster: Some(begin.cluster), ..Expect::default() };
-    let account_of = Some(osd::offline::accounts());
+    let account_of = Some(osd::offline::store_accounts());
     let config = Config { account_of, ..Config::for_memory(IMPORT_BYTES) };
     let mut import = Import {
         input,

@@ -84,67 +84,95 @@ fn nobody_is_accused_in_peace() {
     assert_eq!(c.mon.borrow().map.epoch, epoch);
 }
 
+/// An object's primary, which has promises of the others, is cut off from everybody but the first client. Another
+/// client is where the others are.
+struct Island {
+    old: usize,
+    node: NodeId,
+    client: NodeId,
+    other_node: NodeId,
+    other: Rc<RefCell<TestClient>>,
+}
+
+impl Island {
+    fn make(c: &mut Cluster, seed: u64) -> Self {
+        c.call(object(1, "a"), write("0"), true);
+        let old = primary_of(c, "a");
+        let (node, client) = (c.osds[old], c.client_node);
+        let (other_node, other) = second_client(c, seed);
+        c.pass(SECOND);
+        // It has the others' promises.
+        assert_eq!(c.call(object(1, "a"), read(), false).result, 0);
+        c.world.isolate(node, &[client], true);
+        c.world.isolate(client, &[node], true);
+        Island { old, node, client, other_node, other }
+    }
+
+    /// They know of their promises only what is stored.
+    fn start_others_anew(&self, c: &mut Cluster) {
+        let others = (0..3).filter(|osd| *osd != self.old);
+        others.clone().for_each(|osd| c.crash(osd));
+        others.for_each(|osd| c.start(osd));
+    }
+
+    /// The other client writes.
+    fn write(&self, c: &mut Cluster, text: &str) -> u64 {
+        let (other, ops) = (self.other.clone(), write(text));
+        let did = c.world.with_core(self.other_node, move |_, _, _| {
+            other.borrow_mut().request(object(1, "a"), ops, true)
+        });
+        did.expect("it runs")
+    }
+
+    fn is_written(&self, tid: u64) -> bool {
+        self.other.borrow().done.contains_key(&tid)
+    }
+
+    /// The first client reads for so long, and looks so often: how many reads were answered, and of them with something
+    /// old. One that is sent after the write of "1" was acknowledged must show it.
+    fn read_on(&self, c: &mut Cluster, tid: u64, time: Duration, step: Duration) -> (u32, u32) {
+        let limit = c.world.now() + time;
+        let (mut reads, mut stale) = (0, 0);
+        let mut asked = None;
+        while c.world.now() < limit {
+            let is_written = self.is_written(tid);
+            let (is_new, read_tid) = *asked.get_or_insert_with(|| {
+                (is_written, c.on_client(|c| c.request(object(1, "a"), read(), false)))
+            });
+            c.pass(step);
+            if let Some(reply) = c.client.borrow_mut().done.remove(&read_tid) {
+                reads += 1;
+                stale += u32::from(is_new && output(&reply, 0) != b"1"[..]);
+                asked = None;
+            }
+        }
+        (reads, stale)
+    }
+}
+
 /// The old primary is cut off from everybody but one client, which has not heard of anything.
 /// Whatever that one reads must be as new as what others were told is written.
 #[test]
 fn a_primary_that_is_cut_off_serves_nothing_old() {
     for seed in 1..30 {
         let mut c = cluster(seed);
-        c.call(object(1, "a"), write("0"), true);
-        let old = primary_of(&c, "a");
-        let (node, client) = (c.osds[old], c.client_node);
-        let (other_node, other) = second_client(&mut c, seed);
-        c.pass(SECOND);
-        // It has the others' promises.
-        assert_eq!(c.call(object(1, "a"), read(), false).result, 0);
-        // The first client and the old primary are an island.
-        c.world.isolate(node, &[client], true);
-        c.world.isolate(client, &[node], true);
+        let island = Island::make(&mut c, seed);
         // How the others find out: by silence, or by the mon at once.
         let told = seed % 2 == 0;
         if told {
-            c.on_mon(|m| m.mark_down(OsdId(old as i32)));
+            c.on_mon(|m| m.mark_down(OsdId(island.old as i32)));
         }
         if seed % 4 == 0 {
-            // The others start anew, and know of their promises only what is stored.
             c.pass(Duration::from_millis(20));
-            let others = (0..3).filter(|osd| *osd != old);
-            others.clone().for_each(|osd| c.crash(osd));
-            others.for_each(|osd| c.start(osd));
+            island.start_others_anew(&mut c);
         }
-        let do_other = |c: &mut Cluster, ops: Vec<OsdOp>| {
-            let other = other.clone();
-            let did = c.world.with_core(other_node, move |_, _, _| {
-                other.borrow_mut().request(object(1, "a"), ops, true)
-            });
-            did.expect("it runs")
-        };
-        let write_tid = do_other(&mut c, write("1"));
-        let mut reads = 0;
-        let mut stale = 0;
-        let mut read_tid = None;
-        let limit = c.world.now() + 8 * SECOND;
-        while c.world.now() < limit {
-            let written = other.borrow().done.contains_key(&write_tid);
-            let tid = *read_tid.get_or_insert_with(|| {
-                // A read that is sent after the write was acknowledged must show it.
-                (written, c.on_client(|c| c.request(object(1, "a"), read(), false)))
-            });
-            c.pass(Duration::from_millis(5));
-            if let Some(reply) = c.client.borrow_mut().done.remove(&tid.1) {
-                reads += 1;
-                stale += u32::from(tid.0 && output(&reply, 0) != b"1"[..]);
-                read_tid = None;
-            }
-        }
-        assert!(
-            other.borrow().done.contains_key(&write_tid),
-            "seed {seed}: the write came through"
-        );
+        let written = island.write(&mut c, "1");
+        let (reads, stale) = island.read_on(&mut c, written, 8 * SECOND, Duration::from_millis(5));
+        assert!(island.is_written(written), "seed {seed}: the write came through");
         assert!(reads > 0, "seed {seed}: the island's primary served at first");
         assert_eq!(stale, 0, "seed {seed}");
-        c.world.isolate(node, &[], false);
-        c.world.isolate(client, &[], false);
+        c.world.isolate(island.node, &[], false);
+        c.world.isolate(island.client, &[], false);
         c.wait_clean();
     }
 }
@@ -153,53 +181,25 @@ fn a_primary_that_is_cut_off_serves_nothing_old() {
 /// before its promises are over: they forgot these, and by what they have stored all was well.
 #[test]
 fn who_starts_after_a_primary_was_cut_off_waits_for_what_it_may_read() {
-    let mut stale = Vec::new();
+    let mut seeds = Vec::new();
     for seed in 1..25 {
         let mut c = cluster(seed);
-        c.call(object(1, "a"), write("0"), true);
-        let old = primary_of(&c, "a");
-        let (node, client) = (c.osds[old], c.client_node);
-        let (other_node, other) = second_client(&mut c, seed);
-        c.pass(SECOND);
-        assert_eq!(c.call(object(1, "a"), read(), false).result, 0);
-        c.world.isolate(node, &[client], true);
-        c.world.isolate(client, &[node], true);
+        let island = Island::make(&mut c, seed);
         // Two copies are enough from the same map on: soon the PG is clean.
         c.on_mon(|m| {
-            m.mark_down(OsdId(old as i32));
+            m.mark_down(OsdId(island.old as i32));
             m.set_size(1, 2);
         });
         c.pass(Duration::from_millis(40 + 10 * (seed % 8)));
-        let others = (0..3).filter(|osd| *osd != old);
-        others.clone().for_each(|osd| c.crash(osd));
-        others.for_each(|osd| c.start(osd));
-        let request = |c: &mut Cluster, ops: Vec<OsdOp>| {
-            let other = other.clone();
-            let did = c.world.with_core(other_node, move |_, _, _| {
-                other.borrow_mut().request(object(1, "a"), ops, true)
-            });
-            did.expect("it runs")
-        };
-        let written = request(&mut c, write("1"));
-        let limit = c.world.now() + 3 * SECOND;
-        let mut asked = None;
-        while c.world.now() < limit {
-            let is_new = other.borrow().done.contains_key(&written);
-            let (is_new, tid) = *asked.get_or_insert_with(|| {
-                (is_new, c.on_client(|c| c.request(object(1, "a"), read(), false)))
-            });
-            c.pass(Duration::from_millis(2));
-            if let Some(reply) = c.client.borrow_mut().done.remove(&tid) {
-                asked = None;
-                let is_old = is_new && output(&reply, 0) != b"1"[..];
-                if is_old && stale.last() != Some(&seed) {
-                    stale.push(seed);
-                }
-            }
+        island.start_others_anew(&mut c);
+        let written = island.write(&mut c, "1");
+        let (_, stale) = island.read_on(&mut c, written, 3 * SECOND, Duration::from_millis(2));
+        if stale > 0 {
+            seeds.push(seed);
         }
-        assert!(other.borrow().done.contains_key(&written), "seed {seed}: nobody serves");
+        assert!(island.is_written(written), "seed {seed}: nobody serves");
     }
-    assert!(stale.is_empty(), "seeds {stale:?}");
+    assert!(seeds.is_empty(), "something old was read with seeds {seeds:?}");
 }
 
 #[test]

@@ -29,6 +29,7 @@ mod scrub;
 mod sessions;
 mod share;
 mod split;
+mod too_large;
 mod trim;
 mod unfound;
 mod usage;

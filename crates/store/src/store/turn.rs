@@ -1,6 +1,7 @@
 //! The turn: completions in, group commit and a slice of background work out.
 
 use super::inflight::DATA;
+use super::memory::STEP_BYTES;
 use super::{Ended, Life, Store, StoreEvent, TxnId};
 use crate::memtable::Garbage;
 use crate::store::txns::Decided;
@@ -75,7 +76,7 @@ impl Store {
         self.give_credit();
         if self.outlines.bytes() > 0 || self.blocks.bytes() > 0 {
             self.share_memory();
-            self.work_left |= !self.blocks.give_back(super::memory::STEP_BYTES);
+            self.work_left |= !self.blocks.give_back(STEP_BYTES);
         }
         self.let_go();
         if self.mark_wanted {

@@ -29,8 +29,8 @@ fn read_all(rig: &mut Rig) -> u64 {
     rig.store.counters().data_read_bytes - before
 }
 
-#[test]
-fn memory_goes_little_by_little_and_comes_again() {
+/// With these objects, which have been read.
+fn filled() -> Rig {
     let mut rig = Rig::new(1, &[64 << 20], &config());
     for n in 0..20 {
         let mut txn = Transaction::new(0);
@@ -39,6 +39,12 @@ fn memory_goes_little_by_little_and_comes_again() {
     }
     rig.sleep();
     read_all(&mut rig);
+    rig
+}
+
+#[test]
+fn memory_goes_little_by_little_and_comes_again() {
+    let mut rig = filled();
     assert!(held(&rig) > 20 * MIB && read_all(&mut rig) == 0);
 
     rig.store.set_memory(MIB);
@@ -91,14 +97,7 @@ fn writers_are_not_held_for_memory_that_goes() {
 /// The owner wants blocks to leave much of their memory.
 #[test]
 fn blocks_go_little_by_little_too() {
-    let mut rig = Rig::new(3, &[64 << 20], &config());
-    for n in 0..20 {
-        let mut txn = Transaction::new(0);
-        txn.write(&key(n), 0, vec![n as u8; MIB].into());
-        rig.commit(&txn);
-    }
-    rig.sleep();
-    read_all(&mut rig);
+    let mut rig = filled();
     let blocks = |rig: &Rig| rig.store.memory().blocks.bytes as usize;
     let before = blocks(&rig);
     assert!(before > 15 * MIB);
