@@ -23,7 +23,7 @@ impl Daemon {
         }
         let Some(op) = self.ops.get_mut(&id) else { return };
         op.trace.mark(self.now.mono, Mark::Started);
-        let range = ListRange::of(pgid, pg_num);
+        let range = ListRange::of(pgid, pg_num, self.limits.list_entries);
         let reader = Reader { store: &self.store, set: &op.reads };
         let mut reply = MOsdOpReply::answer(&op.request, self.maps.epoch());
         for (i, sub) in op.request.ops.iter().enumerate() {
