@@ -302,7 +302,8 @@ impl Spec for Object {
     }
 
     fn only_looks(op: &Op) -> bool {
-        matches!(op.action, Action::Read(_) | Action::List) || matches!(op.answer, Some(Answer::Failed(_)))
+        matches!(op.action, Action::Read(_) | Action::List)
+            || matches!(op.answer, Some(Answer::Failed(_)))
     }
 }
 

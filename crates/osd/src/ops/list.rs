@@ -113,7 +113,11 @@ pub fn list_objects(
 /// The first place behind an object or a clone. Behind a clone may be newer ones of the same object, and its head.
 fn just_behind(last: &HObject) -> HObject {
     let skips_head = planted(Bug::ListingSkipsHead);
-    let snap = if last.is_head() || skips_head { SnapId::SNAPDIR } else { SnapId(last.snap.0.saturating_add(1)) };
+    let snap = if last.is_head() || skips_head {
+        SnapId::SNAPDIR
+    } else {
+        SnapId(last.snap.0.saturating_add(1))
+    };
     last.at_snap(snap)
 }
 
