@@ -108,6 +108,8 @@ pub const OSD: &[OptionDef] = &[
     .at_least(1.0),
     OptionDef::new("osd_backfill_scan_max", Uint, "512", "objects a backfill compares at once")
         .within(2.0, 65536.0),
+    OptionDef::new("osd_max_pgls", Uint, "1024", "objects listed in one answer, at most")
+        .within(1.0, 1024.0),
     OptionDef::new(
         "osd_target_transaction_size",
         Uint,

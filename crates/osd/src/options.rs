@@ -34,6 +34,8 @@ pub struct Limits {
     pub push_omap_entries: usize,
     /// Objects compared at once by a backfill.
     pub scan_objects: usize,
+    /// Objects of one page of a listing.
+    pub list_entries: usize,
     /// Objects removed in one transaction when a whole PG goes.
     pub remove_objects: usize,
     /// PGs that trim snapshots at the same time.
@@ -92,6 +94,7 @@ impl Limits {
             push_omap_bytes: count("osd_recovery_max_omap_chunk"),
             push_omap_entries: count("osd_recovery_max_omap_entries_per_chunk"),
             scan_objects: count("osd_backfill_scan_max"),
+            list_entries: count("osd_max_pgls"),
             remove_objects: count("osd_target_transaction_size"),
             trim_pgs: count("osd_max_trimming_pgs"),
             trim_objects: count("osd_pg_max_concurrent_snap_trims"),

@@ -11,6 +11,9 @@ use io::Effects;
 use types::{Errno, PgId};
 use wire::msg::{MOsdOpReply, OpCode};
 
+/// Operations of one such request; clients send one.
+const MAX_PG_OPS: usize = 16;
+
 impl Daemon {
     pub(crate) fn run_pg_op(&mut self, id: OpId, pgid: PgId, fx: &mut Effects) {
         let Some(pool) = self.maps.current().pool(pgid.pool) else { return };
@@ -21,9 +24,12 @@ impl Daemon {
         if self.listing_must_wait(id, pgid, fx) {
             return;
         }
+        if self.ops.get(&id).is_some_and(|op| op.request.ops.len() > MAX_PG_OPS) {
+            return self.refuse_op(id, Errno::E2BIG);
+        }
         let Some(op) = self.ops.get_mut(&id) else { return };
         op.trace.mark(self.now.mono, Mark::Started);
-        let range = ListRange::of(pgid, pg_num);
+        let range = ListRange::of(pgid, pg_num, self.limits.list_entries);
         let reader = Reader { store: &self.store, set: &op.reads };
         let mut reply = MOsdOpReply::answer(&op.request, self.maps.epoch());
         for (i, sub) in op.request.ops.iter().enumerate() {

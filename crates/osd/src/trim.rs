@@ -22,7 +22,7 @@ use crate::object::{ObjectMeta, key_range, own_object};
 use crate::ops::{self, Reader, Scene, Sender};
 use bytes::Bytes;
 use io::Effects;
-use maps::{PgIdExt, SnapSet};
+use maps::{OsdMapFlags, PgIdExt, SnapSet};
 use pg::{Readiness, StateBits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -411,12 +411,14 @@ impl Daemon {
         }
     }
 
-    /// Goes on with trimming, as far as the limits allow.
+    /// Goes on with trimming, as far as the limits and the operator (`nosnaptrim`) allow.
     pub(crate) fn trim(&mut self, fx: &mut Effects) {
         if !self.is_up() {
             return;
         }
-        while self.trimming.active.len() < self.limits.trim_pgs
+        let is_allowed = !self.maps.current().flags.contains(OsdMapFlags::NOSNAPTRIM);
+        while is_allowed
+            && self.trimming.active.len() < self.limits.trim_pgs
             && let Some(pgid) = self.trimming.line.pop_first()
         {
             hit(Probe::TrimLookedAtPg);
@@ -426,7 +428,7 @@ impl Daemon {
         for pgid in self.trimming.active.clone() {
             hit(Probe::TrimLookedAtPg);
             match self.pgs.get_mut(&pgid) {
-                Some(host) if host.trimmer.active && host.may_trim() => {
+                Some(host) if is_allowed && host.trimmer.active && host.may_trim() => {
                     while let Step::More = self.trim_step(pgid, &mut looks, fx) {}
                 }
                 Some(host) => {

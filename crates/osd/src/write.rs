@@ -73,13 +73,16 @@ impl Daemon {
         let (object, reqid, mtime) = (op.head(), op.reqid, op.request.mtime);
         let first = host.pg.next_version();
         let returns = op.request.has_flag(flags::RETURNVEC);
+        let tells_of_clones = finished.change.as_ref().is_some_and(|c| c.tells_of_clones());
         let mut ready = match finished.change.take() {
             Some(change) => ready_change(host, *change, first, reqid, &finished, returns),
             None => ready_error(host, object, first, reqid, mtime, &finished, returns),
         };
         let most = self.max_value_bytes();
-        // What depends on nothing that is stored writes no more than came with it.
-        let may_be_long = op.class.reads || (op.bytes + op.room_bytes) as u64 > most;
+        // What depends on nothing that is stored writes no more than came with it, but for what is told
+        // of clones.
+        let may_be_long =
+            tells_of_clones || op.class.reads || (op.bytes + op.room_bytes) as u64 > most;
         if may_be_long && ready.txn.longest_value() > most {
             hit(Probe::ValueTooLong);
             self.refuse_op(id, Errno::EMSGSIZE);

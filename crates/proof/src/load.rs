@@ -1,5 +1,7 @@
 //! The load: clients that ask for things, and the history of what they asked and heard.
 
+mod listing;
+
 use crate::linear::{Record, Verdict, Violation, check};
 use crate::object::{
     Action, Answer, Body, Object, Op, Snap, State, Tag, fill, key_name, key_of, tag_of_value,
@@ -9,6 +11,7 @@ use crate::plan::Plan;
 use bytes::Bytes;
 use client::{ClientError, ObjectOp, OpReply, RequestId};
 use io::Rng;
+use listing::Listing;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -52,6 +55,7 @@ pub struct Load {
     removals: u8,
     histories: BTreeMap<u64, History>,
     open: BTreeMap<(usize, RequestId), Open>,
+    listing: Option<Listing>,
     clock: u64,
     /// Whether an object may be unreadable for a while: a disk is bad, and good copies may be away.
     may_be_unreadable: bool,
@@ -80,6 +84,7 @@ impl Load {
             removals: plan.removals,
             histories: BTreeMap::new(),
             open: BTreeMap::new(),
+            listing: None,
             clock: 0,
             may_be_unreadable: plan.has_bad_blocks(),
             next_tag: 1,
@@ -104,7 +109,7 @@ impl Load {
 
     /// Requests under way.
     pub fn open(&self) -> usize {
-        self.open.len()
+        self.open.len() + usize::from(self.is_listing())
     }
 
     /// Objects with requests under way.
@@ -269,7 +274,7 @@ impl Load {
             return snap.map_or(all.clone(), |s| all.at_snap(SnapId(s)));
         }
         let ask = match &op.action {
-            Action::Read(_) | Action::Trim(_) => ask,
+            Action::Read(_) | Action::Trim(_) | Action::List => ask,
             Action::Write(at, n, tag) => ask.write(place(*at), self.bytes(*n, *tag)),
             Action::WriteFull(n, tag) => ask.write_full(self.bytes(*n, *tag)),
             Action::Append(tag) => ask.append(self.bytes(1, *tag)),
@@ -357,6 +362,7 @@ impl Load {
 
     /// A client died: what it had asked for will never be answered.
     pub fn abandon(&mut self, client: usize) {
+        self.listing.take_if(|listing| listing.client == client);
         let gone: Vec<_> = self.open.keys().copied().filter(|(c, _)| *c == client).collect();
         for key in gone {
             let Some(open) = self.open.remove(&key) else { continue };
@@ -439,6 +445,8 @@ impl Load {
                 None => "?".to_owned(),
                 Some(Answer::Done) => "done".to_owned(),
                 Some(Answer::Failed(why)) => format!("{why}"),
+                Some(Answer::Listed(true)) => "it is there".to_owned(),
+                Some(Answer::Listed(false)) => "it is not there".to_owned(),
                 Some(Answer::Saw(body)) => {
                     format!("{:?} omap {:?} xattrs {:?}", body.slots, body.omap, body.xattrs)
                 }

@@ -107,6 +107,8 @@ pub enum Action {
     CopySnap(Snap),
     /// Data and omap in one request.
     WriteWithOmap(u8, u8, Tag, u8),
+    /// Whether there is one, by a listing of all.
+    List,
     /// Nobody's request: these snapshots were removed, and what only they see is trimmed, some time.
     Trim(Rc<Vec<Snap>>),
 }
@@ -120,6 +122,8 @@ pub enum Answer {
     Failed(Errno),
     /// What a read saw.
     Saw(Rc<Body>),
+    /// Whether it was listed.
+    Listed(bool),
 }
 
 /// A request, who sent it with what, and its answer.
@@ -177,7 +181,7 @@ impl State {
         let old = self.head.clone();
         let mut body = old.as_deref().cloned().unwrap_or_default();
         match &op.action {
-            Action::Read(_) | Action::Trim(_) => return Ok(()),
+            Action::Read(_) | Action::Trim(_) | Action::List => return Ok(()),
             Action::Write(at, n, tag) => body.put(*at, *n, *tag),
             Action::WriteFull(n, tag) => body.slots = vec![*tag; usize::from(*n)],
             Action::Append(tag) => body.slots.push(*tag),
@@ -273,6 +277,17 @@ impl Spec for Object {
             };
             return right.then(|| state.clone());
         }
+        if op.action == Action::List {
+            // One of which there are only clones may be listed.
+            let is_there = state.head.is_some();
+            let may_be = is_there || !state.clones.is_empty();
+            let right = match op.answer {
+                Some(Answer::Listed(true)) => may_be,
+                Some(Answer::Listed(false)) => !is_there,
+                _ => false,
+            };
+            return right.then(|| state.clone());
+        }
         if let Action::Trim(removed) = &op.action {
             return state.trimmed(removed);
         }
@@ -287,7 +302,8 @@ impl Spec for Object {
     }
 
     fn only_looks(op: &Op) -> bool {
-        matches!(op.action, Action::Read(_)) || matches!(op.answer, Some(Answer::Failed(_)))
+        matches!(op.action, Action::Read(_) | Action::List)
+            || matches!(op.answer, Some(Answer::Failed(_)))
     }
 }
 

@@ -1,5 +1,6 @@
 //! One seed: safety under faults first; then everything works again and must become whole.
 
+mod listing;
 mod trimmed;
 
 use crate::faults::Faults;
@@ -153,6 +154,7 @@ impl Run {
         for _ in 0..self.plan.turns {
             self.issue();
             self.snapshots();
+            self.begin_listing();
             // Often so short that faults meet what has just been sent.
             let longest_us = if self.rng.bool() { 1500 } else { self.plan.turn_ms * 1000 };
             let pause = Duration::from_micros(self.rng.u64(0..longest_us));
@@ -221,8 +223,10 @@ impl Run {
         let now = self.rig.world.now();
         for client in 0..self.plan.clients {
             for Completion { id, outcome } in self.rig.done(client) {
-                if let Outcome::Op(outcome) = outcome {
-                    self.load.answer(client, id, outcome, now)?;
+                match outcome {
+                    Outcome::Op(outcome) => self.load.answer(client, id, outcome, now)?,
+                    Outcome::Page(page) => self.page_came(client, id, page)?,
+                    _ => {}
                 }
             }
         }
@@ -474,10 +478,11 @@ impl Run {
                 self.load.sent(object, op, id, now);
             }
         }
+        self.list(READER);
         let end = self.rig.world.now() + ANSWERED_WITHIN;
         while self.load.open() > 0 {
             if self.rig.world.now() > end {
-                return Err(format!("a last read is not answered\n{}", self.pgs()));
+                return Err(format!("a last read or listing is not answered\n{}", self.pgs()));
             }
             self.rig.pass(TICK);
             self.hear()?;

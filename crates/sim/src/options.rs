@@ -20,6 +20,7 @@ pub fn small_options(rng: &mut Rng) -> BTreeMap<String, String> {
     set("osd_recovery_max_omap_chunk", rng.u64(16..5000));
     set("osd_recovery_max_omap_entries_per_chunk", rng.u64(1..8));
     set("osd_backfill_scan_max", rng.u64(2..12));
+    set("osd_max_pgls", rng.u64(1..8));
     set("osd_target_transaction_size", rng.u64(1..6));
     if rng.bool() {
         options.insert("bdev_enable_discard".into(), "true".into());

@@ -210,6 +210,8 @@ named! {
         NoMinSize,
         /// a write after a snapshot makes no clone
         CloneSkipped,
+        /// where a page of a listing ends at a clone, its head is left out
+        ListingSkipsHead,
         /// a PG does not wait for up_thru
         UpThruIgnored,
         /// a rollback of an object does nothing

@@ -56,6 +56,14 @@ pub async fn flatten(desk: &Desk, slot: usize) -> Result<(), ClientError> {
         return Err(desk.with(|s| s.error(slot, Errno::EINVAL, "flatten of", why)));
     };
     copy_objects(desk, slot, &spec).await?;
+    desk.with(|s| {
+        s.keeps_lock(slot)?;
+        if s.image(slot).head.parent.as_ref() == Some(&spec) {
+            return Ok(());
+        }
+        // By a migration of the parent: what was copied is the same, but another image has it on its list.
+        Err(s.error(slot, Errno::ESTALE, "flatten of", "its parent has become another one"))
+    })?;
     let (header, deep, snaps_have_parent) = desk.with(|s| {
         let image = s.image(slot);
         let snaps = image.head.snaps.iter().any(|s| s.overlap > 0);
@@ -101,7 +109,12 @@ async fn copy_objects(desk: &Desk, slot: usize, spec: &ParentSpec) -> Result<(),
         goes_on(desk, slot, done.get(), objects)
     };
     let copied = desk.all_of(at_a_time, tickets, judge).await;
-    desk.with(|s| s.flattened.note(s.image(slot).header(), spec.clone(), done.get()));
+    desk.with(|s| {
+        // What was written when the lock was gone is not in the object map.
+        if s.keeps_lock(slot).is_ok() {
+            s.flattened.note(s.image(slot).header(), spec.clone(), done.get());
+        }
+    });
     copied
 }
 
@@ -215,6 +228,46 @@ mod tests {
         stage.fail(trash, Errno::ENOENT);
         stage.serve();
         done.take().unwrap().unwrap();
+    }
+
+    /// Its list of clones is not the one we are on.
+    #[test]
+    fn a_parent_that_is_another_one_in_the_end_is_not_left() {
+        let (mut stage, slot) = Stage::locked_clone(2);
+        let done = stage.script(|desk| async move { run(&desk, slot, Change::Flatten).await });
+        let copy = stage.until("data.");
+        stage.with(|s| {
+            let parent = s.image_mut(slot).head.parent.as_mut().expect("it is a clone");
+            parent.image_id = "3".to_owned();
+        });
+        stage.ok(copy);
+        stage.serve();
+        let error = done.take().unwrap().unwrap_err();
+        assert_eq!(error.errno, Errno::ESTALE, "{error}");
+    }
+
+    /// The map that the next holder reads says of what is written now that it is not there.
+    #[test]
+    fn without_its_lock_nothing_more_is_taken_over() {
+        let (mut stage, slot) = Stage::locked_clone(OBJECTS);
+        let (id, done) =
+            stage.request(|desk| async move { run(&desk, slot, Change::Flatten).await });
+        while stage.with(|s| s.works[&id].done) < 5 {
+            let asked = stage.asked.pop_front().expect("it is not done");
+            stage.ok(asked);
+        }
+        stage.with(|s| {
+            let broken = s.error(slot, Errno::EBUSY, "lock of", "it was broken");
+            s.lock_is_lost(slot, &broken);
+        });
+        stage.serve();
+        assert_eq!(done.take().unwrap().unwrap_err().errno, Errno::EBUSY);
+        let known = stage.with(|s| s.flattened.objects(&s.image(slot).header(), &spec_of(s, slot)));
+        assert_eq!(known, 0);
+    }
+
+    fn spec_of(s: &Shared, slot: usize) -> ParentSpec {
+        s.image(slot).head.parent.clone().expect("it is a clone")
     }
 
     /// Else one that is cut short each time would never end.

@@ -319,6 +319,8 @@ async fn read_header(desk: &Desk, slot: usize) -> Result<Option<Header>, ClientE
     if size > MAX_IMAGE_BYTES {
         return Err(broken("its size is beyond all reason"));
     }
+    // The class lets readers see an image that is being migrated. They would have to look into the one it comes from, too.
+    let incompatible = incompatible | features & feature::MIGRATING;
     if incompatible & !feature::READABLE != 0 {
         let why = "it has features that are not supported (it is being migrated, or has a cache)";
         return Err(desk.with(|s| s.error(slot, Errno::EOPNOTSUPP, "opening", why)));
@@ -499,6 +501,17 @@ mod tests {
         stage.serve();
         assert!(refreshed.take().unwrap().is_ok());
         assert_eq!(stage.with(|s| s.images.len()), 1);
+    }
+
+    /// What it does not have yet would read as zeros, and a clone that is flattened would keep them.
+    #[test]
+    fn an_image_that_is_being_migrated_is_not_read_and_is_no_parent() {
+        let mut stage = Stage::new();
+        stage.header.features |= feature::MIGRATING;
+        let spec = OpenImage { read_only: true, ..OpenImage::new(PoolId(1), "x") };
+        let opened = stage.script(|desk| async move { open(&desk, spec, At::Head, 0).await });
+        stage.serve();
+        assert_eq!(opened.take().unwrap().unwrap_err().errno, Errno::EOPNOTSUPP);
     }
 
     #[test]

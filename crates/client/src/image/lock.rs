@@ -58,11 +58,26 @@ impl Shared {
         }
     }
 
+    /// Whether a procedure that changes the image still has the lock that it began with.
+    ///
+    /// # Errors
+    /// EBUSY when somebody has broken it: without its object map what is written would not be noted.
+    pub fn keeps_lock(&self, slot: usize) -> Result<(), ClientError> {
+        let image = self.image(slot);
+        match image.lock {
+            _ if !image.needs_lock() => Ok(()),
+            LockState::Locked => Ok(()),
+            _ => Err(self.error(slot, Errno::EBUSY, "change of", "its lock is lost")),
+        }
+    }
+
     /// Whether a procedure that changes the image goes on. What it has done stays done when it does not.
     ///
     /// # Errors
-    /// ERESTART when it can stop, and a peer waits for the lock: whoever has it then is asked to go on.
+    /// ERESTART when it can stop, and a peer waits for the lock: whoever has it then is asked to go on. EBUSY when the
+    /// lock is lost.
     pub fn goes_on(&self, slot: usize) -> Result<(), ClientError> {
+        self.keeps_lock(slot)?;
         let image = self.image(slot);
         let may_stop = image.can_stop.is_some_and(|at| self.now.mono >= at);
         if image.lock_is_wanted && may_stop {

@@ -4,18 +4,20 @@ use super::format::{PROTECTED, SnapInfo, SnapKind, UNPROTECTED, UNPROTECTING, fe
 use super::invalid::invalidate_map;
 use super::lock::NOTIFY_S;
 use super::maintain::{freeze, thaw};
-use super::notice::{AsyncId, Notice};
+use super::notice::{AsyncId, Notice, result_of};
 use super::object_map::{ObjectMap, State};
 use super::script::{Desk, remove_object, unless_missing};
 use super::state::{Shared, Snap};
 use super::write::{locked, map_request};
-use crate::error::ClientError;
+use crate::error::{ClientError, errno_of};
 use crate::op::{Object, ObjectOp};
 use bytes::Bytes;
 use types::{ByteString, Errno, SnapId};
 
 /// Requests on objects that such a procedure has in flight (`rbd_concurrent_management_ops`).
 pub const AT_A_TIME: usize = 10;
+/// Peers are asked to be quiet so often, [`NOTIFY_S`] each (`rbd_quiesce_notification_attempts`).
+const QUIESCE_TRIES: usize = 10;
 /// A snapshot's id may be outrun by another client's, so often.
 const MAX_TRIES: usize = 20;
 
@@ -48,15 +50,33 @@ pub async fn create(desk: &Desk, slot: usize, name: String) -> Result<(), Client
         let request = s.new_request().0;
         (s.image(slot).header(), AsyncId { peer: s.peer(slot), request })
     });
-    // Peers with something to be made quiet (rbd-nbd) do so now.
-    let quiesce = Notice::Quiesce(id).encode();
-    let quiet = desk.notify(header.clone(), quiesce, NOTIFY_S).await;
-    let result = match quiet {
-        Ok(_) => create_quietly(desk, slot, name).await,
+    let result = match quiesce(desk, slot, id).await {
+        Ok(()) => create_quietly(desk, slot, name).await,
         Err(error) => Err(error),
     };
     let _ = desk.notify(header, Notice::Unquiesce(id).encode(), NOTIFY_S).await;
     result
+}
+
+/// Peers with something to be made quiet (rbd-nbd) do so now. Asked again under the same id, they go on with what they
+/// have begun (`ImageWatcher::notify_quiesce`).
+async fn quiesce(desk: &Desk, slot: usize, id: AsyncId) -> Result<(), ClientError> {
+    let header = desk.with(|s| s.image(slot).header());
+    let fail = |errno, why| Err(desk.with(|s| s.error(slot, errno, "snapshot of", why)));
+    for _ in 0..QUIESCE_TRIES {
+        let payload = Notice::Quiesce(id).encode();
+        let heard = desk.notify(header.clone(), payload, NOTIFY_S).await?;
+        let mut answers = heard.replies.iter().filter_map(|(_, reply)| result_of(reply));
+        // Most have nothing to be made quiet.
+        let no = answers.find(|r| *r < 0 && *r != Errno::EOPNOTSUPP.wire());
+        if let Some(no) = no {
+            return fail(errno_of(no), "a client that has it open could not make it quiet");
+        }
+        if heard.missed.is_empty() {
+            return Ok(());
+        }
+    }
+    fail(Errno::ETIMEDOUT, "a client that has it open does not say that it is quiet")
 }
 
 async fn create_quietly(desk: &Desk, slot: usize, name: String) -> Result<(), ClientError> {
@@ -531,6 +551,33 @@ mod tests {
         rolled.take().unwrap().unwrap();
         let known = stage.with(|s| s.image(slot).map.clone()).unwrap();
         assert_eq!((0..4).map(|o| known.get(o).unwrap()).collect::<Vec<_>>(), stage.map);
+    }
+
+    /// One with a file system that is not quiet would be worth nothing.
+    #[test]
+    fn a_snapshot_waits_until_peers_are_quiet() {
+        let mut stage = Stage::new();
+        let slot = stage.locked();
+        let make = |stage: &mut Stage| {
+            let name = "new".to_owned();
+            stage.script(|desk| async move { create(&desk, slot, name).await })
+        };
+        // One that has nothing to be made quiet, one that needs some time, one that fails.
+        let made = make(&mut stage);
+        let asked = stage.until("notify");
+        stage.answer_notify(asked, Errno::EOPNOTSUPP.wire());
+        stage.until("CreateSnap");
+        assert!(made.take().is_none());
+        let made = make(&mut stage);
+        for _ in 0..3 {
+            let asked = stage.until("notify");
+            stage.miss_notify(asked);
+        }
+        let asked = stage.until("notify");
+        stage.answer_notify(asked, Errno::EINVAL.wire());
+        let asked = stage.until("notify");
+        stage.answer_notify(asked, 0);
+        assert_eq!(made.take().unwrap().unwrap_err().errno, Errno::EINVAL);
     }
 
     /// The OSD may have added the snapshot: without its id, what it shows would be trimmed.

@@ -304,6 +304,13 @@ impl Stage {
         );
     }
 
+    /// A watcher does not answer a notify in time.
+    pub fn miss_notify(&mut self, asked: Asked) {
+        let missed = vec![(4200, 1)];
+        let result = NotifyResult { replies: Vec::new(), missed };
+        self.complete(asked.id, Outcome::NotifyDone(Ok(result)));
+    }
+
     /// The image found has this snapshot, number 1, of all of it.
     pub fn has_snap(&mut self, kind: SnapKind, name: &str, child_count: u32) {
         let (id, size, timestamp) = (SnapId(1), self.header.size, UTime::ZERO);

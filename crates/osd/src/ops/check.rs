@@ -1,6 +1,7 @@
 //! What is refused before anything is run (guide §5.8).
 
 use types::{Errno, SnapId};
+use wire::msg::op::Extent;
 use wire::msg::{MOsdOp, OpCode, OsdOp, flags};
 
 /// `osd_max_object_name_len`
@@ -52,6 +53,16 @@ pub fn check_request(request: &MOsdOp, writes: bool) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     Ok(())
+}
+
+/// A range, as it stands in an operation. That a truncation to no size at all was the first one says that there was none:
+/// so clients of CephFS write to new files (`PrimaryLogPG::do_osd_ops`).
+pub(super) fn extent_of(op: &OsdOp) -> Extent {
+    let e = op.args.extent();
+    match (e.truncate_seq, e.truncate_size) {
+        (1, u64::MAX) => Extent { truncate_seq: 0, truncate_size: 0, ..e },
+        _ => e,
+    }
 }
 
 /// Checks a range against the largest object.

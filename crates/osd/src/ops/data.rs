@@ -1,5 +1,6 @@
 //! Operations that read data.
 
+use super::check::extent_of;
 use super::{Run, Stop};
 use bytes::Bytes;
 use types::Errno;
@@ -24,7 +25,7 @@ impl Run<'_> {
     }
 
     pub(super) fn op_read(&mut self, i: usize, op: &OsdOp) -> Result<i32, Stop> {
-        let e = op.args.extent();
+        let e = extent_of(op);
         let size = self.size_for(&e);
         let wanted = if e.length == 0 { size } else { e.length };
         let len = wanted.min(size.saturating_sub(e.offset));
@@ -61,7 +62,7 @@ impl Run<'_> {
     }
 
     pub(super) fn op_sparse_read(&mut self, i: usize, op: &OsdOp) -> Result<i32, Stop> {
-        let e = op.args.extent();
+        let e = extent_of(op);
         if e.truncate_seq != 0 {
             return Err(Errno::EINVAL.into());
         }
@@ -79,7 +80,7 @@ impl Run<'_> {
     }
 
     pub(super) fn op_mapext(&mut self, i: usize, op: &OsdOp) -> Result<i32, Stop> {
-        let e = op.args.extent();
+        let e = extent_of(op);
         let map = self.extents(&e)?.into_iter().collect();
         self.put(i, denc::encode(&Extents { map }));
         Ok(0)
@@ -124,6 +125,7 @@ impl Run<'_> {
         } else {
             self.reader.read_whole(&self.source_key, offset, len)?
         };
+        self.summed_bytes = data.len();
         let chunk = if chunk == 0 { data.len().max(1) } else { args.chunk_size as usize };
         let values: Vec<u64> = data.chunks(chunk).map(|c| checksum(args.kind, init, c)).collect();
         self.put(i, checksum_out(args.kind, &values));
@@ -133,7 +135,7 @@ impl Run<'_> {
     /// All that is given is compared, also when the arguments speak of more or less; bytes beyond the
     /// end, or beyond what is spoken of, compare as zeros (`PrimaryLogPG::do_extent_cmp`).
     pub(super) fn op_cmpext(&mut self, op: &OsdOp) -> Result<i32, Stop> {
-        let e = op.args.extent();
+        let e = extent_of(op);
         let given = op.indata.len() as u64;
         let asked = e.length.min(self.size_for(&e).saturating_sub(e.offset));
         let len = self.stored_part(e.offset, asked)?.min(given);

@@ -94,7 +94,12 @@ impl Run<'_> {
         let is_written = clone.as_ref().is_none_or(|(_, c)| matches!(c, CloneChange::Made(_)));
         if is_written && !self.is_copy {
             let time = self.scene.request.mtime;
-            self.now.meta.mtime = if time.is_zero() { self.scene.now } else { time };
+            // A watch that ends is no change that users made.
+            if !time.is_zero() {
+                self.now.meta.mtime = time;
+            } else if self.user_change {
+                self.now.meta.mtime = self.scene.now;
+            }
         }
         let write_snapset = keeps_head && has_clones && self.snapset_changed;
         Change {
@@ -169,6 +174,11 @@ impl Change {
     /// The changes of the objects, as far as they do not depend on the version.
     pub fn txn(&self) -> &Transaction {
         &self.txn
+    }
+
+    /// Whether what is told of the object's clones is written anew.
+    pub fn tells_of_clones(&self) -> bool {
+        self.snapset.is_some()
     }
 
     /// Whether there is more data, or one more object, than before.

@@ -13,14 +13,13 @@ use super::{Reader, Stop};
 use crate::object::key_range;
 use maps::PgIdExt;
 use pg::Missing;
+use types::testing::{Bug, planted};
 use types::{Errno, HObject, ObjectKey, PgId, SnapId};
 use wire::msg::OsdOp;
 use wire::msg::op_data::{ListedObject, PgnlsOut, input};
 
-/// `osd_max_pgls`
-const MAX_ENTRIES: u64 = 1024;
-/// Stored objects looked at for one request, when few of them are listed.
-const MAX_SCANNED: usize = 2048;
+/// Stored objects looked at for one request, when few of them are listed, for each entry that it may have.
+const SCANNED_PER_ENTRY: usize = 2;
 /// `LIBRADOS_ALL_NSPACES`: all namespaces.
 const ALL_NSPACES: &[u8] = b"\x01";
 
@@ -31,13 +30,16 @@ pub struct ListRange {
     end: HObject,
     /// Where the PG ends in the store, which has other pools behind this one.
     end_key: ObjectKey,
+    /// Entries of a page at most.
+    max_entries: usize,
 }
 
 impl ListRange {
-    /// The objects of a PG.
-    pub fn of(pgid: PgId, pg_num: u32) -> Self {
+    /// The objects of a PG, at most so many of them at once.
+    pub fn of(pgid: PgId, pg_num: u32, max_entries: usize) -> Self {
         let (_, end_key) = key_range(pgid, pg_num);
-        ListRange { first: pgid.first_object(), end: pgid.end_of_objects(pg_num), end_key }
+        let (first, end) = (pgid.first_object(), pgid.end_of_objects(pg_num));
+        ListRange { first, end, end_key, max_entries: max_entries.max(1) }
     }
 }
 
@@ -78,13 +80,14 @@ pub fn list_objects(
     if from < range.first || from > range.end {
         return Err(Errno::EINVAL.into());
     }
-    let wanted = op.args.pgls().count.clamp(1, MAX_ENTRIES) as usize;
+    let wanted = op.args.pgls().count.clamp(1, range.max_entries as u64) as usize;
+    let at_most = range.max_entries.saturating_mul(SCANNED_PER_ENTRY);
     let mut out = PgnlsOut::default();
     let mut next = None;
-    let listed = reader.store.list(&from.to_key(), &range.end_key, MAX_SCANNED)?;
+    let listed = reader.store.list(&from.to_key(), &range.end_key, at_most)?;
     let stored: Result<Vec<HObject>, _> = listed.iter().map(|(key, _)| key.decode()).collect();
     let stored = stored.map_err(|_| Errno::EIO)?;
-    let (objects, end) = with_missing(stored, missing.from(&from), MAX_SCANNED);
+    let (objects, end) = with_missing(stored, missing.from(&from), at_most);
     for object in objects {
         if out.entries.len() == wanted {
             next = Some(object);
@@ -109,7 +112,12 @@ pub fn list_objects(
 
 /// The first place behind an object or a clone. Behind a clone may be newer ones of the same object, and its head.
 fn just_behind(last: &HObject) -> HObject {
-    let snap = if last.is_head() { SnapId::SNAPDIR } else { SnapId(last.snap.0.saturating_add(1)) };
+    let skips_head = planted(Bug::ListingSkipsHead);
+    let snap = if last.is_head() || skips_head {
+        SnapId::SNAPDIR
+    } else {
+        SnapId(last.snap.0.saturating_add(1))
+    };
     last.at_snap(snap)
 }
 

@@ -23,6 +23,7 @@ mod watch;
 mod write;
 
 pub use attr::stored_name;
+use check::extent_of;
 pub use check::{MAX_MADE_BYTES, check_request};
 pub use copy::{CopiedObject, CopySource, entry_bytes};
 use finish::CloneChange;
@@ -177,6 +178,8 @@ struct Run<'a> {
     user_change: bool,
     /// What it has made beside what came with the request.
     made_bytes: usize,
+    /// What the operation at hand has read to make sums of.
+    summed_bytes: usize,
     /// It has become a copy of another object, and is as old as that.
     is_copy: bool,
     effects: Vec<WatchEffect>,
@@ -290,6 +293,7 @@ impl<'a> Run<'a> {
             made_bytes: 0,
             is_copy: false,
             effects,
+            summed_bytes: 0,
             results: request.ops.iter().map(ReplyOp::from).collect(),
         };
         // The writer has not heard of a snapshot that others have.
@@ -359,7 +363,8 @@ impl<'a> Run<'a> {
             };
             self.results[i].rval = ran;
             result = ran;
-            answer_bytes = answer_bytes.saturating_add(self.results[i].len());
+            let looked_at = std::mem::take(&mut self.summed_bytes);
+            answer_bytes = answer_bytes.saturating_add(self.results[i].len().max(looked_at));
             if answer_bytes > MAX_ANSWER_BYTES {
                 return Err(Stop::Refuse(Errno::E2BIG));
             }
@@ -392,10 +397,10 @@ impl<'a> Run<'a> {
             OpCode::APPEND => self.op_append(op),
             OpCode::WRITESAME => self.op_writesame(i, op),
             OpCode::ZERO => self.op_zero(i, op),
-            OpCode::TRUNCATE => self.op_truncate(&op.args.extent()),
+            OpCode::TRUNCATE => self.op_truncate(&extent_of(op)),
             // CephFS: the same, to the size that goes with the truncation's number.
             OpCode::TRIMTRUNC => {
-                let e = op.args.extent();
+                let e = extent_of(op);
                 self.op_truncate(&Extent { offset: e.truncate_size, ..e })
             }
             OpCode::CREATE => self.op_create(op),

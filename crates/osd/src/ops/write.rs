@@ -1,6 +1,6 @@
 //! Operations that change data.
 
-use super::check::{MAX_MADE_BYTES, MAX_OBJECT_BYTES, check_range};
+use super::check::{MAX_MADE_BYTES, MAX_OBJECT_BYTES, check_range, extent_of};
 use super::{Run, Stop};
 use crate::object::AllocHint;
 use bytes::Bytes;
@@ -52,7 +52,7 @@ impl Run<'_> {
     }
 
     pub(super) fn op_write(&mut self, op: &OsdOp) -> Result<i32, Stop> {
-        let e = op.args.extent();
+        let e = extent_of(op);
         if e.length != op.indata.len() as u64 {
             return Err(Errno::EINVAL.into());
         }
@@ -74,7 +74,7 @@ impl Run<'_> {
     }
 
     pub(super) fn op_writefull(&mut self, op: &OsdOp) -> Result<i32, Stop> {
-        let e = op.args.extent();
+        let e = extent_of(op);
         if e.length != op.indata.len() as u64 {
             return Err(Errno::EINVAL.into());
         }
@@ -90,7 +90,7 @@ impl Run<'_> {
     }
 
     pub(super) fn op_append(&mut self, op: &OsdOp) -> Result<i32, Stop> {
-        let e = op.args.extent();
+        let e = extent_of(op);
         if e.length != op.indata.len() as u64 {
             return Err(Errno::EINVAL.into());
         }
@@ -136,7 +136,7 @@ impl Run<'_> {
     /// Never extends the object. Zeroing to the end is a truncation, and the answer shows it as one
     /// (`PrimaryLogPG.cc: do_osd_ops`, "munging ZERO").
     pub(super) fn op_zero(&mut self, i: usize, op: &OsdOp) -> Result<i32, Stop> {
-        let e = op.args.extent();
+        let e = extent_of(op);
         let end = e.offset.saturating_add(e.length);
         let fits = e.offset < MAX_OBJECT_BYTES && e.length <= MAX_OBJECT_BYTES;
         if self.now.exists && fits && e.length > 0 && end >= self.now.size {

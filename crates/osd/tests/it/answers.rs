@@ -134,6 +134,24 @@ fn a_write_that_knows_no_truncation_stays_within_the_object() {
     assert_eq!(size(&mut c), 50);
 }
 
+/// Clients of CephFS write so to a new file, of which there may be an object already (`PrimaryLogPG::do_osd_ops`).
+#[test]
+fn a_truncation_to_no_size_is_none() {
+    let mut c = with_pool(5, 3, 3);
+    assert_eq!(write(&mut c, vec![extent(OpCode::CREATE, 0, 0)], 0, 0).result, 0);
+    let none = |code, length| {
+        let args = Extent { offset: 0, length, truncate_size: u64::MAX, truncate_seq: 1 };
+        OsdOp::new(code, args)
+    };
+    let first = none(OpCode::WRITE, 3).with_indata(&b"abc"[..]);
+    assert_eq!(write(&mut c, vec![first], 0, 0).result, 0);
+    assert_eq!(size(&mut c), 3);
+    assert_eq!(write(&mut c, vec![write_at(3, b"def")], 0, 0).result, 0);
+    assert_eq!(size(&mut c), 6);
+    let got = c.call(object(1, "a"), vec![none(OpCode::SPARSE_READ, 6)], false);
+    assert_eq!(got.result, 0);
+}
+
 #[test]
 fn odd_ranges() {
     let mut c = with_pool(6, 3, 3);
@@ -188,6 +206,7 @@ fn what_one_request_may_come_to_is_bounded() {
     for (chunk, result) in [(1, -Errno::E2BIG.0), (4096, 0)] {
         assert_eq!(c.call(object(1, "a"), vec![sums(chunk)], false).result, result);
     }
+    assert_eq!(c.call(object(1, "a"), vec![sums(4096); 9], false).result, -Errno::E2BIG.0);
     let keys: Vec<Vec<u8>> = (0..1_000_000).map(|i| format!("{i:020}").into_bytes()).collect();
     let many = OsdOp::new(OpCode::OMAPGETVALSBYKEYS, Extent::default());
     let many = many.with_indata(denc::encode(&keys));

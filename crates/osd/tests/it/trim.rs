@@ -3,6 +3,7 @@
 use crate::basic::{list, read, write_full};
 use crate::client::object;
 use crate::cluster::{Cluster, Options, output};
+use maps::OsdMapFlags;
 use pg::StateBits;
 use std::time::Duration;
 use types::testing::{Probe, hits_of, take_hits};
@@ -58,6 +59,24 @@ fn an_older_snapshot_is_removed_while_a_younger_one_is_trimmed() {
             assert_eq!(clones(&mut c, i), [], "object {i}, after {pause_us} us");
         }
     }
+}
+
+/// Who has removed the wrong snapshot stops it so.
+#[test]
+fn nothing_is_trimmed_while_the_operator_forbids_it() {
+    let mut c = Cluster::new(5, 3, &Options::new());
+    c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+    c.wait_clean();
+    [&[][..], &[1]].into_iter().for_each(|snaps| write_all(&mut c, snaps));
+    c.on_mon(|m| m.set_flags(OsdMapFlags::NOSNAPTRIM));
+    c.on_mon(|m| m.remove_snap(1, SnapId(1)));
+    let waits = |c: &Cluster| c.mon.borrow().states().contains("snaptrim_wait");
+    c.run_until(PATIENCE, |c| waits(c));
+    c.pass(PATIENCE);
+    assert!((0..OBJECTS).all(|i| clones(&mut c, i) == [SnapId(1)]));
+    c.on_mon(|m| m.set_flags(OsdMapFlags::default()));
+    c.wait_trimmed(PoolId(1));
+    assert!((0..OBJECTS).all(|i| clones(&mut c, i).is_empty()));
 }
 
 /// Who brings back a snapshot finds by a listing what was deleted since.

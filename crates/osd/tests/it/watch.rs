@@ -6,7 +6,7 @@ use crate::cluster::{Cluster, Options, output};
 use std::time::Duration;
 use types::{Errno, OsdId};
 use wire::msg::op::{Extent, Notify, Watch, watch_op};
-use wire::msg::op_data::{ListWatchersOut, NotifyIn, NotifyReplies};
+use wire::msg::op_data::{ListWatchersOut, NotifyIn, NotifyReplies, StatOut};
 use wire::msg::{MWatchNotify, OpCode, OsdOp, Payload, WatchEvent, flags};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -208,6 +208,22 @@ fn a_watch_whose_client_has_come_back_does_not_end() {
     assert_eq!(c.wait_for(back).result, 0);
     c.pass(2 * SECOND);
     assert_eq!(watchers(&mut c), 1);
+}
+
+/// `rados stat` would show a write that nobody made.
+#[test]
+fn a_watch_that_ends_leaves_the_object_as_old_as_it_was() {
+    let mut c = cluster(2, 2);
+    let mtime = |c: &mut Cluster| {
+        let stat = OsdOp::new(OpCode::STAT, Extent::default());
+        let got = c.call(object(1, "a"), vec![stat], false);
+        denc::decode::<StatOut>(&output(&got, 0)).expect("a time").mtime
+    };
+    begin_watch(&mut c);
+    let before = mtime(&mut c);
+    // Whoever keeps it says nothing more.
+    c.pass(60 * SECOND);
+    assert_eq!((watchers(&mut c), mtime(&mut c)), (0, before));
 }
 
 #[test]
