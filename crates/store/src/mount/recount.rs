@@ -55,7 +55,7 @@ impl Mount {
             Some(accounts) => replay.accounts.replace(accounts),
             None => {
                 let path = self.path();
-                self.warning = Some(format!(
+                self.warnings.push(format!(
                     "{path}: what each pool takes cannot be counted, since some of the store's records are damaged; \
                      `loligo store fsck` says which"
                 ));
