@@ -77,8 +77,6 @@ pub struct Fsck {
     devices: Devices,
     /// Whether the bytes of objects are read too.
     data: bool,
-    /// Whether it is only to count what accounts have.
-    only_counts: bool,
     config: Config,
     io: Io<Tag>,
     phase: Phase,
@@ -116,7 +114,6 @@ impl Fsck {
         Fsck {
             devices,
             data,
-            only_counts: false,
             config: config.clone(),
             io: Io::new(1),
             phase: Phase::Supers { left: PLACES },
@@ -452,7 +449,7 @@ impl Fsck {
                 return None;
             }
             if self.walked && self.queue.is_empty() {
-                return if self.only_counts { self.finish() } else { self.compare() };
+                return if self.rows.only_counts { self.finish() } else { self.compare() };
             }
         }
     }
