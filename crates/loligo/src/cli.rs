@@ -331,6 +331,11 @@ pub enum StoreCommand {
     Fsck(StorePath),
     /// Show whose it is, and how full
     Info(StorePath),
+    /// Count anew what each pool takes, where a start of the OSD would take too long for it
+    #[command(after_help = "\
+The store's metadata are read; large stores take minutes. It can be interrupted: nothing is written \
+before all is counted. Until then the cluster estimates what the pools take on this OSD.")]
+    Count(StorePath),
     /// List the objects, with their bytes; also of a damaged store
     Ls(StoreLs),
     /// Show one object: attributes, omap, extents, and its data into a file

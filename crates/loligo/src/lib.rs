@@ -18,6 +18,7 @@ pub mod machine;
 mod replace;
 pub mod sizes;
 mod store_bench;
+mod store_count;
 mod store_read;
 pub mod store_tool;
 pub mod sync_client;

@@ -35,6 +35,7 @@ pub fn run(args: &StoreArgs) -> Result<Exit, Failure> {
         StoreCommand::Mkfs(args) => run_mkfs(args),
         StoreCommand::Fsck(place) => run_fsck(place),
         StoreCommand::Info(place) => run_info(place),
+        StoreCommand::Count(place) => crate::store_count::run(place),
         StoreCommand::Ls(args) => store_read::list::run(args),
         StoreCommand::Dump(args) => store_read::dump::run(args),
         StoreCommand::Export(args) => store_read::export::run(args),

@@ -143,7 +143,7 @@ impl Core for Osd {
                 self.0 = Stage::Over;
             }
             Some(Ok(store)) => {
-                if let Some(what) = mount.warning() {
+                for what in mount.warnings() {
                     tracing::warn!("osd.{}: {what}", cfg.id);
                 }
                 let mut daemon = Box::new(Daemon::new((**cfg).clone(), store, now, rng.fork()));

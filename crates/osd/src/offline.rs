@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use store::Transaction;
 use types::{Epoch, Eversion, HObject, ObjectKey, PgId, PoolId};
 
-pub use crate::host::store_accounts;
+pub use crate::host::{OWN_ACCOUNT, store_accounts};
 pub use crate::trim::{drop_clone_rows, put_clone_rows};
 
 /// The objects of a PG in a store.

@@ -4,10 +4,9 @@
 //! changed as rows of the tree, as they write bitmaps. So both always tell of the same moment.
 //!
 //! Every block that holds data belongs to one account, so that all of them together have what the allocator says.
-//! Where they have not, a mount counts anew (`mount::recount`): stores of earlier versions counted only what
-//! compression did. Until then nothing is said of what an account takes. Sums that agree are right each for itself:
-//! what the log takes from an account that was never counted stays behind as a surplus of the others, until there is
-//! nothing left that was not counted.
+//! Where they have not, or where more was taken from one than it had, a mount counts anew (`mount::recount`): stores
+//! of earlier versions counted only what compression did. Where that cannot be done it gives up: the sums go on to be
+//! changed, mean nothing, and are remembered as such, until somebody counts who has the time.
 
 use crate::codec::{Decoded, Malformed, Reader, put_varint};
 use crate::keys::{self, Key};
@@ -18,6 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Only what compression did.
 const FORMAT_PACKED: u8 = 1;
 const FORMAT: u8 = 2;
+
+/// The account of what nobody has: blocks that are marked as data, and that no object has. Nothing is stored in them;
+/// where this account has something stored, counting was given up.
+const NOBODY: u64 = u64::MAX;
 
 /// What the objects of one account take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -146,15 +149,46 @@ impl Accounts {
     pub fn add(&mut self, account: u64, delta: AccountDelta) {
         if !delta.is_empty() {
             let fits = self.sums.entry(account).or_default().add(delta);
-            self.below_zero += u64::from(!fits);
+            self.below_zero += u64::from(!fits && !self.is_given_up());
             self.dirty.insert(account);
         }
     }
 
-    /// Takes over what was counted anew.
-    pub fn replace(&mut self, sums: BTreeMap<u64, AccountSums>) {
+    /// Takes over what was counted anew, in a store with so many blocks of data.
+    pub fn replace(&mut self, sums: BTreeMap<u64, AccountSums>, data_blocks: u64) {
         self.dirty.extend(self.sums.keys().chain(sums.keys()));
         (self.sums, self.below_zero) = (sums, 0);
+        let data = data_blocks.saturating_sub(self.total().data);
+        if data > 0 {
+            self.set_nobodys(AccountSums { data, ..AccountSums::default() });
+        }
+    }
+
+    /// What accounts have cannot be known, and no mount is to try it again by itself.
+    pub fn give_up(&mut self) {
+        if !self.is_given_up() {
+            self.set_nobodys(AccountSums { stored: 1, ..AccountSums::default() });
+        }
+        self.below_zero = 0;
+    }
+
+    pub fn is_given_up(&self) -> bool {
+        self.nobodys().stored != 0
+    }
+
+    fn nobodys(&self) -> AccountSums {
+        self.sums.get(&NOBODY).copied().unwrap_or_default()
+    }
+
+    fn set_nobodys(&mut self, sums: AccountSums) {
+        self.sums.insert(NOBODY, sums);
+        self.dirty.insert(NOBODY);
+    }
+
+    /// Whether the sums are right, in a store with so many blocks of data.
+    pub fn is_known(&self, data_blocks: u64) -> bool {
+        let data = self.total().data.saturating_add(self.nobodys().data);
+        !self.is_given_up() && self.below_zero == 0 && data == data_blocks
     }
 
     /// From now on, what changes belongs to the next checkpoint.
@@ -180,9 +214,10 @@ impl Accounts {
         (self.dirty.len() + self.frozen.len()) as u64
     }
 
-    /// All accounts that count something.
+    /// All accounts that count something, but nobody's.
     pub fn iter(&self) -> impl Iterator<Item = (u64, AccountSums)> {
-        self.sums.iter().filter(|(_, sums)| !sums.is_empty()).map(|(a, sums)| (*a, *sums))
+        let all = self.sums.range(..NOBODY).filter(|(_, sums)| !sums.is_empty());
+        all.map(|(account, sums)| (*account, *sums))
     }
 
     /// Changes that cannot be, since an account has less than they take from it: its objects were changed under
@@ -191,7 +226,7 @@ impl Accounts {
         self.below_zero
     }
 
-    /// The sums over all accounts.
+    /// The sums over all accounts but nobody's.
     pub fn total(&self) -> AccountSums {
         self.iter().fold(AccountSums::default(), |all, (_, sums)| AccountSums {
             data: all.data.saturating_add(sums.data),
@@ -202,5 +237,57 @@ impl Accounts {
                 bytes: all.packed.bytes.saturating_add(sums.packed.bytes),
             },
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the next mount finds it.
+    fn again(mut accounts: Accounts) -> Accounts {
+        let mut next = Accounts::default();
+        accounts.freeze();
+        for (key, row) in accounts.take_frozen() {
+            let Ok(keys::Parsed::Account { account }) = keys::parse(&key) else {
+                panic!("{key:?}")
+            };
+            row.into_iter().for_each(|row| next.load(account, AccountSums::decode(&row).unwrap()));
+        }
+        next
+    }
+
+    /// Blocks that are marked as data, and that no object has, were counted once and for all.
+    #[test]
+    fn what_nobody_has_is_nobodys() {
+        let sums = AccountSums { data: 10, stored: 40_000, ..AccountSums::default() };
+        let mut accounts = Accounts::default();
+        accounts.add(3, AccountDelta { data: 1, ..AccountDelta::default() });
+        accounts.replace([(1, sums)].into(), 12);
+        let mut accounts = again(accounts);
+        assert!(accounts.is_known(12) && !accounts.is_known(10));
+        assert!(accounts.iter().eq([(1, sums)]) && accounts.total() == sums);
+        accounts.replace([(1, sums)].into(), 10);
+        assert!(accounts.is_known(10));
+    }
+
+    #[test]
+    fn what_was_given_up_is_not_known_whatever_it_comes_to() {
+        let mut accounts = Accounts::default();
+        accounts.give_up();
+        let mut accounts = again(accounts);
+        accounts.add(1, AccountDelta { data: -5, stored: -20_000, ..AccountDelta::default() });
+        assert!(accounts.is_given_up() && !accounts.is_known(0) && accounts.below_zero() == 0);
+        accounts.replace(BTreeMap::new(), 0);
+        let accounts = again(accounts);
+        assert!(!accounts.is_given_up() && accounts.is_known(0));
+    }
+
+    /// Sums that fit are right only if none of them had to be less than nothing on the way.
+    #[test]
+    fn more_than_was_there_is_not_known() {
+        let mut accounts = Accounts::default();
+        accounts.add(1, AccountDelta { data: -5, stored: -20_000, ..AccountDelta::default() });
+        assert!(!accounts.is_known(0));
     }
 }

@@ -91,10 +91,18 @@ pub struct Config {
     /// The account that an object's transactions are of ([`crate::Transaction::account`]): for a mount that has to
     /// count anew, and for a check. `None`: nobody knows it.
     pub account_of: Option<AccountOf>,
+    /// A mount that has to count anew what accounts have does it where the leaves of the tree, which are all read
+    /// then, have no more blocks than this; otherwise it is not known. [`COUNT_ALL`]: it counts in any case, or is refused.
+    pub recount_blocks: u64,
     /// After the last transaction, so long until the log is told that all of them are durable. Until
     /// then a rotten last log entry could be taken for one that was never finished.
     pub mark_interval_ms: u64,
 }
+
+/// See [`Config::recount_blocks`].
+pub const COUNT_ALL: u64 = u64::MAX;
+/// What a disk of an OSD reads in some seconds: nobody waits for it longer than for the replay of a log.
+const RECOUNT_BLOCKS: u64 = 64 << 10;
 
 impl Default for Config {
     fn default() -> Self {
@@ -124,6 +132,7 @@ impl Config {
             checkpoint_interval_ms: 30_000,
             mark_interval_ms: 50,
             account_of: None,
+            recount_blocks: RECOUNT_BLOCKS,
         };
         config.set_memory(bytes);
         config

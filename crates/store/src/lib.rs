@@ -22,7 +22,7 @@
 //! | what it does | what the store does |
 //! |---|---|
 //! | a read fails (EIO) or is short | [`StoreError::Io`] names the block, and the object if it was its data; only what asked is affected, the next try may succeed. A superblock: the other copy serves. The log or the tree at mount: the mount is refused and has changed nothing. A checkpoint's or a merge's read: tried again, at last [`StoreEvent::Fatal`], or, for one logged block, that block reads as bad |
-//! | a write fails or is short | [`StoreEvent::Fatal`]: nothing is acknowledged after it, nothing more is asked of the disk. At a mount: it is refused; but when only the bad label of the log's device cannot be written again, that is a [`Mount::warning`] |
+//! | a write fails or is short | [`StoreEvent::Fatal`]: nothing is acknowledged after it, nothing more is asked of the disk. At a mount: it is refused; but when only the bad label of the log's device cannot be written again, that is a [`Mount::warnings`] |
 //! | a flush fails | the same, at once; never tried again, since the kernel forgets what it could not write |
 //! | a discard fails | nothing |
 //! | a write is torn by a crash | it was not acknowledged: the log ends before it, the other superblock counts, a node or block that nothing points to is free |

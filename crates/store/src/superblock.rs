@@ -57,12 +57,10 @@ const MAGIC: [u8; 8] = *b"LoligoSB";
 const LABEL_MAGIC: [u8; 8] = *b"LoligoWL";
 /// The newest format this code knows.
 const FORMAT: u16 = 1;
-/// Accounts count all data.
-pub(crate) const COUNTED_DATA: u32 = 16;
 /// The features this code knows: compressed extents, filters, patches in the log, checksums of each block beside
 /// the log, accounts of all data. Every superblock that it writes says so, and a mount sees to it that all do before
 /// it writes to the log.
-pub(crate) const FEATURES: u32 = 15 | COUNTED_DATA;
+pub(crate) const FEATURES: u32 = 31;
 /// What this code can read.
 pub(crate) const KNOWN: Format = Format { number: FORMAT, features: FEATURES };
 const CRC_AT: usize = BLOCK_BYTES - 4;

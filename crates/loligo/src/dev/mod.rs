@@ -8,7 +8,7 @@
 mod health;
 mod layout;
 mod process;
-mod progress;
+pub(crate) mod progress;
 mod start;
 mod state;
 mod status;

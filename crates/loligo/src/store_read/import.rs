@@ -134,7 +134,7 @@ impl Import {
         }
         match self.mount.handle(done, fx) {
             Some(Ok(store)) => {
-                if let Some(what) = self.mount.warning() {
+                for what in self.mount.warnings() {
                     tracing::warn!("{what}");
                 }
                 self.store = Some(store);

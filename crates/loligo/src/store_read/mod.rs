@@ -115,7 +115,7 @@ pub(crate) fn read<J: Job>(place: &StorePath, job: J) -> Result<WasRead<J::Outco
 }
 
 /// How a command ends whose store cannot be mounted.
-fn exit_of(why: &MountError) -> Exit {
+pub(crate) fn exit_of(why: &MountError) -> Exit {
     if why.is_of_device() { Exit::Failed } else { Exit::Refused }
 }
 

@@ -22,11 +22,9 @@ pub use report::{Finding, FsckReport, MAX_FINDINGS, Severity, SpaceReport};
 use crate::config::{Config, Devices, Expect, HEAD_BLOCKS, TAIL_BLOCKS};
 use crate::keys::{self, Key, Parsed};
 use crate::memtable::{Change, Found};
+use crate::mount::label::{Search, check_label};
 use crate::mount::replay::Replay;
-use crate::mount::supers::{
-    Label, Supers, check_identity, check_label, device_blocks, first_batch_block, is_first_batch,
-    no_label, tail_places,
-};
+use crate::mount::supers::{Supers, check_identity, device_blocks, tail_places};
 use crate::mount::verify::{self, VERIFIES_IN_FLIGHT, Verify};
 use crate::mount::walk::{Visit, Walk, is_possible_root};
 use crate::mount::{begin_replay, fresh_allocator};
@@ -57,7 +55,7 @@ const NODES_IN_FLIGHT: usize = 64;
 enum Tag {
     Super(usize),
     Label,
-    FirstBatch,
+    LogSearch,
     Node(Visit),
     Log { at: u64, blocks: u64 },
     Check(Vec<Extent>),
@@ -79,13 +77,13 @@ pub struct Fsck {
     devices: Devices,
     /// Whether the bytes of objects are read too.
     data: bool,
-    /// Whether it is only to count what accounts have.
-    only_counts: bool,
     config: Config,
     io: Io<Tag>,
     phase: Phase,
     supers: Supers,
     sb: Option<Superblock>,
+    /// Whose the log is, where its label does not say it.
+    search: Option<Search>,
     bitmaps: Walk,
     scan: Option<Scan>,
     /// Blocks of the log that could not be read.
@@ -116,12 +114,12 @@ impl Fsck {
         Fsck {
             devices,
             data,
-            only_counts: false,
             config: config.clone(),
             io: Io::new(1),
             phase: Phase::Supers { left: PLACES },
             supers: Supers::default(),
             sb: None,
+            search: None,
             bitmaps: Walk::default(),
             scan: None,
             unreadable: Vec::new(),
@@ -178,10 +176,7 @@ impl Fsck {
         match self.io.done(done.token)? {
             Tag::Super(index) => self.super_read(index, done.result, fx),
             Tag::Label => self.label_read(done.result, fx),
-            Tag::FirstBatch => {
-                self.first_batch_read(done.result);
-                self.begin_bitmaps(fx)
-            }
+            Tag::LogSearch => self.log_searched(done.result, fx),
             Tag::Node(visit) => self.bitmap_node(visit, done.result, fx),
             Tag::Log { at, blocks } => self.log_read(at, blocks, done.result, fx),
             Tag::Verify(part) => self.verified(part, done.result, fx),
@@ -286,28 +281,38 @@ impl Fsck {
     ) -> Option<FsckReport> {
         let sb = self.sb.as_ref().expect("the superblock was chosen before");
         match check_label(result, sb, &self.devices) {
-            Ok(Label::Good) => {}
-            Ok(Label::Bad(what)) => self.note_label(what),
-            Ok(Label::Gone) => {
-                self.io.read(fx, DevId(1), first_batch_block(sb), 1, Tag::FirstBatch);
-                return None;
+            Ok(None) => {}
+            Ok(Some(bad)) => {
+                self.search = Some(Search::new(bad, sb));
+                return self.search_log(fx);
             }
             Err(why) => self.report.damage(LABEL, why.to_string()),
         }
         self.begin_bitmaps(fx)
     }
 
-    fn note_label(&mut self, what: &str) {
-        self.report.note(LABEL, format!("{what}; a mount will repair it"));
+    fn search_log(&mut self, fx: &mut Effects) -> Option<FsckReport> {
+        if let (Some(search), Some(sb)) = (&self.search, &self.sb) {
+            search.read(sb, Tag::LogSearch, &mut self.io, fx);
+        }
+        None
     }
 
-    fn first_batch_read(&mut self, result: Result<Bytes, DiskError>) {
-        let Some(sb) = &self.sb else { return };
-        if result.is_ok_and(|block| is_first_batch(&block, sb)) {
-            self.note_label("it is gone, but the log is this store's");
-        } else {
-            self.report.damage(LABEL, no_label(&self.devices).to_string());
+    fn log_searched(
+        &mut self,
+        result: Result<Bytes, DiskError>,
+        fx: &mut Effects,
+    ) -> Option<FsckReport> {
+        let (Some(search), Some(sb)) = (&mut self.search, &self.sb) else { return None };
+        match search.looked(result, sb, &self.devices) {
+            None => return self.search_log(fx),
+            Some(Ok(())) => {
+                let what = format!("{}; a mount will repair it", search.label().what());
+                self.report.note(LABEL, what);
+            }
+            Some(Err(why)) => self.report.damage(LABEL, why.to_string()),
         }
+        self.begin_bitmaps(fx)
     }
 
     /// Looks for the bitmaps, which the log is replayed over.
@@ -444,7 +449,7 @@ impl Fsck {
                 return None;
             }
             if self.walked && self.queue.is_empty() {
-                return if self.only_counts { self.finish() } else { self.compare() };
+                return if self.rows.only_counts { self.finish() } else { self.compare() };
             }
         }
     }

@@ -12,19 +12,29 @@ use std::collections::BTreeMap;
 use types::ObjectKey;
 
 /// Objects of a part: with names of the usual length that is 0.8 GiB.
-pub(super) const MOST_OBJECTS: usize = 4 << 20;
+const MOST_OBJECTS: usize = 4 << 20;
 
-/// What the rows of an object must agree with.
+/// An object whose rows come.
 pub(super) struct Known {
+    pub account: u64,
+    /// `None`: it is only counted.
+    pub record: Option<Box<Record>>,
+}
+
+/// What its rows must agree with.
+pub(super) struct Record {
     pub key: ObjectKey,
     pub size: u64,
-    pub account: u64,
     flags: u8,
     /// Another has the same number.
     twice: bool,
 }
 
-impl Known {
+impl Record {
+    pub fn new(key: ObjectKey, onode: &Onode) -> Box<Self> {
+        Box::new(Record { key, size: onode.size, flags: onode.flags, twice: false })
+    }
+
     pub fn has(&self, flag: u8) -> bool {
         self.flags & flag != 0
     }
@@ -59,16 +69,15 @@ impl Part {
     }
 
     /// Notes an object, if it is of this part as far as that is known.
-    pub fn add(&mut self, key: ObjectKey, onode: &Onode, account: u64) {
-        let Onode { id, size, flags, .. } = *onode;
+    pub fn add(&mut self, id: u64, account: u64, record: Option<Box<Record>>) {
         if id < self.from || self.to.is_some_and(|to| id >= to) {
             return;
         }
         if let Some(known) = self.objects.get_mut(&id) {
-            known.twice = true;
+            known.record.iter_mut().for_each(|record| record.twice = true);
             return;
         }
-        self.objects.insert(id, Known { key, size, account, flags, twice: false });
+        self.objects.insert(id, Known { account, record });
         if self.objects.len() > self.most {
             self.to = self.objects.pop_last().map(|(id, _)| id);
         }
@@ -90,9 +99,10 @@ impl Part {
     /// These keys are over. False when they were the last.
     pub fn go_on(&mut self, report: &mut FsckReport) -> bool {
         if self.names {
-            for known in self.objects.values().filter(|known| known.twice) {
+            let records = self.objects.values().filter_map(|known| known.record.as_ref());
+            for record in records.filter(|record| record.twice) {
                 let what = "two objects have the same id, and so the same contents";
-                report.object(Some(&known.key), "record", what);
+                report.object(Some(&record.key), "record", what);
             }
             self.names = false;
             return true;
@@ -107,7 +117,6 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytes::Bytes;
 
     #[test]
     fn each_object_is_of_one_part_and_no_part_is_large() {
@@ -121,8 +130,7 @@ mod tests {
             rng.shuffle(&mut ids);
             assert_eq!(part.is_repeated(), part.from > 0);
             for id in &ids {
-                let onode = Onode { id: *id, size: 1, flags: 0, meta: Bytes::new() };
-                part.add(ObjectKey::from_bytes(&id.to_be_bytes()), &onode, 0);
+                part.add(*id, 0, None);
                 assert!(part.objects.len() <= 70);
             }
             assert!(part.go_on(&mut report));

@@ -1,6 +1,6 @@
 //! Checking rows in key order: what they say of themselves, of each other, and of blocks.
 
-use super::parts::{Known, Part};
+use super::parts::{Part, Record};
 use super::report::{FsckReport, MAX_FINDINGS};
 use crate::accounts::{AccountSums, Accounts};
 use crate::alloc::{Allocator, Bits, Run, push_run};
@@ -28,6 +28,8 @@ pub(super) struct Extent {
 #[derive(Default)]
 pub(super) struct RowCheck {
     pub part: Part,
+    /// Whether nothing is wanted but what accounts have.
+    pub only_counts: bool,
     /// How many extents refer to each block of a region; only where more than one does, or one says so. A
     /// region's go when the counts of its references come.
     shared: BTreeMap<u64, Box<Uses>>,
@@ -86,6 +88,11 @@ fn row_place(key: &[u8]) -> String {
     }
 }
 
+/// Whether a row says which blocks are whose.
+fn says_blocks(row: &Parsed<'_>) -> bool {
+    matches!(row, Parsed::Object(_) | Parsed::Shard { .. })
+}
+
 impl RowCheck {
     /// With who knows which account an object is of; without all are of one.
     pub fn new(account_of: Option<AccountOf>) -> Self {
@@ -96,6 +103,7 @@ impl RowCheck {
     pub fn row(&mut self, key: &[u8], row: &Bytes, report: &mut FsckReport) {
         let problem = match keys::parse(key) {
             Err(why) => Some(why.0),
+            Ok(parsed) if self.only_counts && !says_blocks(&parsed) => None,
             Ok(Parsed::Object(object)) => self.object(object, row, report).err(),
             Ok(Parsed::Shard { id, number }) => {
                 self.enter(id, report);
@@ -137,8 +145,8 @@ impl RowCheck {
     /// A row is not what it can be.
     pub fn bad_row(&self, key: &[u8], what: &'static str, report: &mut FsckReport) {
         let object = keys::parse(key).ok().and_then(|parsed| parsed.owner());
-        let object = object.and_then(|id| self.part.get(id)).map(|k| k.key.clone());
-        report.object(object.as_ref(), row_place(key), what);
+        let object = object.and_then(|id| self.record(id)).map(|record| &record.key);
+        report.object(object, row_place(key), what);
     }
 
     fn object(
@@ -157,7 +165,8 @@ impl RowCheck {
                 found.push((key.clone(), onode.size));
             }
         }
-        self.part.add(key, &onode, account);
+        let record = (!self.only_counts).then(|| Record::new(key, &onode));
+        self.part.add(onode.id, account, record);
         Ok(())
     }
 
@@ -170,8 +179,9 @@ impl RowCheck {
 
     /// The rows of an object are over.
     pub fn leave(&mut self, report: &mut FsckReport) {
-        let object = self.current.take().and_then(|id| self.part.get(id)).map(|k| &k.key);
-        for ((_, name), missing) in std::mem::take(&mut self.pieces) {
+        let pieces = std::mem::take(&mut self.pieces);
+        let object = self.current.take().and_then(|id| self.record(id)).map(|record| &record.key);
+        for ((_, name), missing) in pieces {
             if missing != 0 {
                 let what = format!("the value of {name:02x?} lacks {missing} bytes");
                 report.object(object, "rows of values in pieces", what);
@@ -179,9 +189,15 @@ impl RowCheck {
         }
     }
 
-    fn known(&self, id: u64, flag: u8) -> Result<&Known, &'static str> {
+    fn record(&self, id: u64) -> Option<&Record> {
+        self.part.get(id).and_then(|known| known.record.as_deref())
+    }
+
+    /// Whether an object knows that it has rows of a kind.
+    fn known(&self, id: u64, flag: u8) -> Result<(), &'static str> {
         let known = self.part.get(id).ok_or("it belongs to no object")?;
-        if known.has(flag) { Ok(known) } else { Err("its object's record does not know of it") }
+        let knows = known.record.as_ref().is_none_or(|record| record.has(flag));
+        if knows { Ok(()) } else { Err("its object's record does not know of it") }
     }
 
     fn shard(
@@ -192,14 +208,14 @@ impl RowCheck {
         report: &mut FsckReport,
     ) -> Result<(), &'static str> {
         let shard = Shard::decode(row).map_err(|why| why.0)?;
-        let known = self.known(id, Onode::HAS_DATA);
-        let (object, size, account) = match &known {
-            Ok(k) => (Some(k.key.clone()), k.size, k.account),
-            Err(_) => (None, u64::MAX, 0),
-        };
+        let mut problem = self.known(id, Onode::HAS_DATA).err();
+        let known = self.part.get(id).filter(|_| problem.is_none());
+        let account = known.map_or(0, |known| known.account);
+        let record = known.and_then(|known| known.record.as_ref());
+        let size = record.map_or(u64::MAX, |record| record.size);
+        let object = record.map(|record| record.key.clone());
         let seen_before = self.seen_blocks;
         let blocks = size.div_ceil(BLOCK_BYTES as u64);
-        let mut problem = known.err();
         for (i, slot) in shard.slots.iter().enumerate().filter(|(_, s)| !s.is_hole()) {
             let block = u64::from(number) * SHARD_BLOCKS + i as u64;
             if block >= blocks {
@@ -214,7 +230,10 @@ impl RowCheck {
             if self.seen_blocks > seen && block + 1 == blocks {
                 self.padding += (offset + BLOCK_BYTES as u64).saturating_sub(size);
             }
-            self.extents.push(Extent { object: object.clone(), offset, slot: *slot, blob: None });
+            if !self.only_counts {
+                let object = object.clone();
+                self.extents.push(Extent { object, offset, slot: *slot, blob: None });
+            }
         }
         for blob in &shard.blobs {
             let first = shard.slots.iter().position(|s| s.is_packed() && s.phys == blob.start());
@@ -240,8 +259,10 @@ impl RowCheck {
         for (i, slot) in blob.blocks().enumerate() {
             let slot = Slot { shared: blob.shared, ..slot };
             self.use_block(slot, report, object);
-            let (object, blob) = (object.cloned(), Some((shared.clone(), i)));
-            self.extents.push(Extent { object, offset, slot, blob });
+            if !self.only_counts {
+                let (object, blob) = (object.cloned(), Some((shared.clone(), i)));
+                self.extents.push(Extent { object, offset, slot, blob });
+            }
         }
         if self.seen_blocks > before {
             let packed = &mut self.accounts.entry(account).or_default().packed;
@@ -272,7 +293,7 @@ impl RowCheck {
     fn use_block(&mut self, slot: Slot, report: &mut FsckReport, object: Option<&ObjectKey>) {
         let again = self.mark_seen(slot.phys);
         self.more_uses += u64::from(again);
-        if !again && !slot.shared {
+        if self.only_counts || (!again && !slot.shared) {
             return;
         }
         let (region, at) = (slot.phys / REFS_BLOCKS, (slot.phys % REFS_BLOCKS) as usize);
@@ -323,7 +344,7 @@ impl RowCheck {
         if let Value::Pieces(len) = Value::decode(row).map_err(|why| why.0)? {
             self.pieces.insert((kind as u8, name.to_vec()), i64::from(len));
         }
-        self.known(id, flag).map(|_| ())
+        self.known(id, flag)
     }
 
     fn piece(&mut self, id: u64, kind: u8, key: &[u8], row: &Bytes) -> Result<(), &'static str> {
@@ -432,12 +453,42 @@ mod tests {
         let name = |n: u8| ObjectKey::from_bytes(&[n]);
         for id in [1, 2] {
             let onode = Onode { id, size: 0, flags: Onode::HAS_ATTRS, meta: Bytes::new() };
-            rows.part.add(name(id as u8), &onode, 0);
+            rows.part.add(id, 0, Some(Record::new(name(id as u8), &onode)));
         }
         rows.enter(1, &mut report);
         rows.bad_row(&keys::shard(2, 0), "it cannot be patched", &mut report);
         rows.bad_row(&keys::account(7), "it is nobody's", &mut report);
         let named: Vec<_> = report.findings.into_iter().map(|f| f.object).collect();
         assert_eq!(named, [Some(name(2)), None]);
+    }
+
+    /// Of what is shared everywhere a count takes no more than a bit of each block, and keeps nothing to be read.
+    #[test]
+    fn what_is_only_counted_is_not_kept() {
+        let (mut rows, mut report) = (RowCheck::default(), FsckReport::default());
+        (rows.only_counts, rows.account_of) = (true, Some(AccountOf(|_| 7)));
+        rows.set_blocks(1000);
+        let mut shard = Shard::default();
+        for (slot, phys) in shard.slots.iter_mut().zip(20..30) {
+            *slot = Slot { shared: true, ..Slot::plain(phys, 1) };
+        }
+        for id in [1, 2] {
+            let onode = Onode { id, size: 40_000, flags: Onode::HAS_DATA, meta: Bytes::new() };
+            let mut record = Vec::new();
+            onode.encode_to(&mut record);
+            let name = ObjectKey::from_bytes(&[id as u8]);
+            rows.row(&keys::object(&name), &record.into(), &mut report);
+        }
+        for id in [1, 2] {
+            rows.row(&keys::shard(id, 0), &shard.encode(), &mut report);
+            rows.row(
+                &keys::named(id, Kind::Attr, b"a"),
+                &Bytes::from_static(b"no value"),
+                &mut report,
+            );
+        }
+        let sums = AccountSums { data: 10, stored: 2 * 40_000, ..AccountSums::default() };
+        assert!(rows.accounts().iter().eq([(7, sums)]) && report.is_good(), "{report:?}");
+        assert!(rows.shared.is_empty() && rows.extents.is_empty());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! 1. Flush the devices: what an earlier process left in their caches becomes as durable as what is
 //!    read from them looks.
-//! 2. Read all copies of the superblock; the newest good one counts.
+//! 2. Read all copies of the superblock; the newest good one counts. Look whether the log's device is its own ([`label`]).
 //! 3. Walk the inner nodes of the tree: its blocks, and the bitmaps.
 //! 4. Read the log and replay it ([`replay`]); verify the data of the last big writes. Count what accounts have,
 //!    where that is not known ([`recount`]).
@@ -12,6 +12,7 @@
 //! Until step 5 nothing is written, so a failed mount changes nothing. A mount for reading only
 //! ([`MountReadOnly`]) leaves out the first and the last step, and passes over what is damaged.
 
+pub(crate) mod label;
 mod read_only;
 mod recount;
 mod repair;
@@ -38,12 +39,10 @@ use crate::wal::scan::{Scan, Scanned, Witness};
 use bytes::Bytes;
 use io::Effects;
 use io::disk::{DevId, DiskDone, DiskError, WriteMode};
+use label::{Search, check_label};
 use repair::Repair;
 use replay::Replay;
-use supers::{
-    Label, Supers, check_identity, check_label, device_blocks, first_batch_block, first_needed,
-    is_first_batch, no_label, tail_places,
-};
+use supers::{Supers, check_identity, device_blocks, first_needed, tail_places};
 use verify::{VERIFIES_IN_FLIGHT, Verify};
 use walk::{Visit, Walk, is_possible_root};
 
@@ -55,7 +54,7 @@ enum Tag {
     Flush(DevId),
     Super(usize),
     Label,
-    FirstBatch,
+    LogSearch,
     Node(Visit),
     Log { at: u64, blocks: u64 },
     Verify(verify::Part),
@@ -84,7 +83,8 @@ pub struct Mount {
     phase: Phase,
     supers: Supers,
     sb: Option<Superblock>,
-    bad_label: bool,
+    /// The label of the log's device is bad.
+    bad_label: Option<Search>,
     pages: PageCache,
     walk: Walk,
     scan: Option<Scan>,
@@ -94,7 +94,7 @@ pub struct Mount {
     recount: Option<Box<Fsck>>,
     stale: Option<u64>,
     news: bool,
-    warning: Option<String>,
+    warnings: Vec<String>,
     /// What was passed over, when the store is only to be read.
     problems: Option<Vec<String>>,
 }
@@ -111,7 +111,7 @@ impl Mount {
             phase: Phase::Flush,
             supers: Supers::default(),
             sb: None,
-            bad_label: false,
+            bad_label: None,
             pages,
             walk: Walk::default(),
             scan: None,
@@ -120,7 +120,7 @@ impl Mount {
             recount: None,
             stale: None,
             news: false,
-            warning: None,
+            warnings: Vec::new(),
             problems: None,
         }
     }
@@ -176,12 +176,7 @@ impl Mount {
                 self.super_read(fx)?;
             }
             Tag::Label => self.label_read(result, fx)?,
-            Tag::FirstBatch => {
-                if !result.is_ok_and(|block| is_first_batch(&block, self.sb())) {
-                    return Err(no_label(&self.devices));
-                }
-                self.begin_walk(fx)?;
-            }
+            Tag::LogSearch => self.log_searched(result, fx)?,
             Tag::Node(visit) => {
                 match result {
                     Ok(bytes) => self.node_read(visit, bytes)?,
@@ -276,13 +271,33 @@ impl Mount {
         result: Result<Bytes, DiskError>,
         fx: &mut Effects,
     ) -> Result<(), MountError> {
-        let label = check_label(result, self.sb(), &self.devices)?;
-        self.bad_label = label != Label::Good;
-        if label == Label::Gone {
-            self.io.read(fx, DevId(1), first_batch_block(self.sb()), 1, Tag::FirstBatch);
-            return Ok(());
+        let Some(bad) = check_label(result, self.sb(), &self.devices)? else {
+            return self.begin_walk(fx);
+        };
+        self.bad_label = Some(Search::new(bad, self.sb()));
+        self.search_log(fx);
+        Ok(())
+    }
+
+    fn search_log(&mut self, fx: &mut Effects) {
+        if let (Some(search), Some(sb)) = (&self.bad_label, &self.sb) {
+            search.read(sb, Tag::LogSearch, &mut self.io, fx);
         }
-        self.begin_walk(fx)
+    }
+
+    fn log_searched(
+        &mut self,
+        result: Result<Bytes, DiskError>,
+        fx: &mut Effects,
+    ) -> Result<(), MountError> {
+        let (Some(search), Some(sb)) = (&mut self.bad_label, &self.sb) else { return Ok(()) };
+        match search.looked(result, sb, &self.devices) {
+            Some(outcome) => outcome.and_then(|()| self.begin_walk(fx)),
+            None => {
+                self.search_log(fx);
+                Ok(())
+            }
+        }
     }
 
     fn begin_walk(&mut self, fx: &mut Effects) -> Result<(), MountError> {

@@ -8,7 +8,7 @@
 //! *The label of the log's device.* It only guards from the wrong device: that it cannot be written keeps nobody
 //! from mounting.
 
-use super::supers::label_of;
+use super::label::label_of;
 use super::{Mount, Phase, Tag};
 use crate::error::MountError;
 use crate::store::inflight::DATA;
@@ -27,13 +27,13 @@ pub(super) enum Repair {
 
 impl Mount {
     /// What is not as it should be, and kept nobody from mounting.
-    pub fn warning(&self) -> Option<&str> {
-        self.warning.as_deref()
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     pub(super) fn begin_repair(&mut self, fx: &mut Effects) -> Result<(), MountError> {
         self.phase = Phase::Repair;
-        if self.bad_label {
+        if self.bad_label.is_some() {
             let (at, label) = ((DevId(1), 0), smallvec![label_of(self.sb())]);
             self.io.write(fx, at, label, WriteMode::Durable, Tag::Repair(Repair::Label));
         }
@@ -78,7 +78,7 @@ impl Mount {
             }
             (Repair::Label, Err(error)) => {
                 let path = self.path_of(DevId(1));
-                self.warning = Some(format!(
+                self.warnings.push(format!(
                     "{path}: the label of the log's device is bad, and writing block 0 to repair it failed: \
                      {error}; nothing else is lost by that, but the device may not last"
                 ));

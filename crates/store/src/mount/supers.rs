@@ -2,13 +2,8 @@
 
 use crate::config::{Devices, Expect};
 use crate::error::MountError;
-use crate::superblock::{
-    FEATURES, KNOWN, LogPos, NotSuper, PLACES, Superblock, WalLabel, place, places_of,
-};
-use crate::wal::format::Header;
-use bytes::Bytes;
+use crate::superblock::{FEATURES, KNOWN, LogPos, NotSuper, PLACES, Superblock, place, places_of};
 use io::BLOCK_BYTES;
-use io::disk::DiskError;
 use types::Uuid;
 
 /// The copies of the superblocks as they were read.
@@ -158,67 +153,7 @@ pub(crate) fn check_identity(
     }
 }
 
-/// What the label of a log device says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Label {
-    Good,
-    /// Nothing any more. It only guards from the wrong device, and every batch names its store.
-    Bad(&'static str),
-    /// There is none, and perhaps never was: the device is the right one if the first batch that is needed
-    /// stands on it ([`is_first_batch`]).
-    Gone,
-}
-
 /// Where the log is needed from.
 pub(crate) fn first_needed(sb: &Superblock) -> LogPos {
     if sb.rows.seq <= sb.blocks.seq { sb.rows } else { sb.blocks }
-}
-
-/// The block of the log's device where the first batch that is needed is.
-pub(crate) fn first_batch_block(sb: &Superblock) -> u64 {
-    sb.wal.base + first_needed(sb).at % sb.wal.blocks
-}
-
-/// Whether the first batch that is needed stands in this block.
-pub(crate) fn is_first_batch(block: &[u8], sb: &Superblock) -> bool {
-    let first = first_needed(sb);
-    Header::decode(block).is_ok_and(|(header, _)| {
-        header.store == sb.identity.store && (header.seq, header.at) == (first.seq, first.at)
-    })
-}
-
-/// The label as it must be.
-pub(crate) fn label_of(sb: &Superblock) -> Bytes {
-    WalLabel { identity: sb.identity, blocks: sb.wal.blocks }.encode()
-}
-
-fn log_path(devices: &Devices) -> String {
-    devices.wal.as_ref().map_or_else(String::new, |w| w.path.clone())
-}
-
-/// Says that a device has no label, and that nothing else proves that it is the right one.
-pub(crate) fn no_label(devices: &Devices) -> MountError {
-    let what = "it does not hold a log of a store; is it the right device?".into();
-    MountError::LogDevice { path: log_path(devices), what }
-}
-
-/// Checks that the log device belongs to the store.
-pub(crate) fn check_label(
-    block: Result<Bytes, DiskError>,
-    sb: &Superblock,
-    devices: &Devices,
-) -> Result<Label, MountError> {
-    let path = log_path(devices);
-    let Ok(block) = block else { return Ok(Label::Bad("it cannot be read")) };
-    match WalLabel::decode(&block) {
-        Ok(label) if label.identity.store != sb.identity.store => Err(MountError::OtherStore {
-            path,
-            found: label.identity.store,
-            wanted: sb.identity.store,
-        }),
-        Ok(_) => Ok(Label::Good),
-        Err(NotSuper::NoMagic) => Ok(Label::Gone),
-        Err(NotSuper::Newer { found, .. }) => Err(MountError::Newer { path, found, known: KNOWN }),
-        Err(NotSuper::Damaged(what)) => Ok(Label::Bad(what)),
-    }
 }

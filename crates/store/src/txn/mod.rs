@@ -163,7 +163,7 @@ pub struct Transaction {
     pub may_use_reserve: bool,
     /// What data takes, and what compression does, is counted by account (an OSD's: the pool), see
     /// [`crate::Store::by_account`]. An object must always be changed under the same one:
-    /// [`crate::Config::account_of`].
+    /// [`crate::Config::account_of`]. `u64::MAX` is nobody's.
     pub account: u64,
     /// How its writes are to be compressed, if at all.
     pub compress: Option<Compress>,

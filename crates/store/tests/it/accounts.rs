@@ -2,9 +2,9 @@
 //! every test here, and that each is what its objects have by every check; the random ones are of several accounts.
 
 use crate::r#gen::account_of;
-use crate::rig::{Rig, assert_clean, key, tiny_config};
+use crate::rig::{Rig, assert_clean, fsck, key, mount, open_with_warnings, tiny_config};
 use io::disk::DevId;
-use store::{AccountUsage, Config, Transaction};
+use store::{AccountUsage, COUNT_ALL, Config, Expect, MountError, Transaction};
 
 const DATA: DevId = DevId(0);
 
@@ -25,6 +25,10 @@ fn of_account(account: u64) -> Transaction {
 /// A transaction on objects of the account of this one.
 fn on(object: u64) -> Transaction {
     of_account(account_of(&key(object)))
+}
+
+fn with(recount_blocks: u64) -> Config {
+    Config { recount_blocks, ..tiny_config() }
 }
 
 /// What the steps leave: allocated and stored of the accounts 0 and 1.
@@ -105,6 +109,39 @@ fn what_was_counted_wrong_is_counted_anew_by_the_next_mount() {
     }
 }
 
+/// A start of an OSD does not wait for long for what it can do without. Then it is not known, whatever is changed, until
+/// somebody counts who has the time.
+#[test]
+fn what_takes_long_is_not_counted_by_a_mount() {
+    let mut rig = Rig::new(1, &[24 << 20], &tiny_config());
+    for n in 0..60 {
+        rig.commit(on(n).write(&key(n), 0, vec![1; 9000].into()));
+    }
+    rig.commit(on(101).write(&key(101), 0, vec![1; 50_000].into()));
+    rig.commit(of_account(2).remove(&key(101)));
+    let (mut rig, warnings) = open_with_warnings(rig.unmount(), &with(0));
+    assert_eq!((rig.store.by_account(), warnings.len()), (None, 1));
+    assert!(warnings[0].contains("`loligo store count`"), "{warnings:?}");
+    // Everything that was counted goes, and something comes.
+    for n in 0..60 {
+        rig.commit(on(n).remove(&key(n)));
+    }
+    rig.commit(on(1).write(&key(1), 0, vec![1; 5].into()));
+    assert_eq!(rig.store.by_account(), None);
+    // It would not take long any more, but that is not looked at again.
+    let (rig, warnings) = open_with_warnings(rig.unmount(), &tiny_config());
+    assert_eq!((rig.store.by_account(), warnings.len()), (None, 1));
+    let mut disk = rig.unmount();
+    let noted = fsck(&mut disk, &tiny_config()).findings;
+    assert!(noted.len() == 1 && noted[0].what.contains("`loligo store count`"), "{noted:?}");
+    let (rig, warnings) = open_with_warnings(disk, &with(COUNT_ALL));
+    let one = AccountUsage { account: 0, allocated: 4 * KIB, stored: 5 };
+    assert_eq!((rig.store.by_account(), warnings.len()), (Some(vec![one]), 0));
+    let mut disk = rig.unmount();
+    assert_clean(&mut disk, &tiny_config(), "counted");
+    assert_eq!(Rig::open(disk, &with(0)).unwrap().store.by_account(), Some(vec![one]));
+}
+
 /// Where records that have to be counted are damaged nothing is said of accounts, and the store is there all the same.
 #[test]
 fn damaged_records_are_not_counted() {
@@ -123,14 +160,21 @@ fn damaged_records_are_not_counted() {
         }
         let mut damaged = disk.clone();
         damaged.flip(DATA, number, 800);
+        let whole = mount(&mut damaged.clone(), &with(COUNT_ALL), Expect::default());
         let Ok(rig) = Rig::open(damaged, &tiny_config()) else { continue };
         match rig.store.by_account() {
             Some(all) => {
                 let one = AccountUsage { account: 0, allocated: 59 * 4096, stored: 59 * 4096 };
-                assert_eq!(all, [one], "block {number}");
+                assert_eq!((all, whole.is_ok()), (vec![one], true), "block {number}");
                 counted += 1;
             }
-            None => not_counted += 1,
+            None => {
+                let (rig, warnings) = open_with_warnings(rig.unmount(), &tiny_config());
+                assert_eq!(rig.store.by_account(), None);
+                assert!(warnings[0].contains("an earlier start"), "{warnings:?}");
+                assert!(matches!(whole, Err(MountError::Damaged { .. })), "block {number}");
+                not_counted += 1;
+            }
         }
     }
     assert!(counted > 60 && not_counted > 5, "{counted}, {not_counted}");

@@ -7,11 +7,10 @@ use crate::rig::{
 };
 use bytes::Bytes;
 use io::disk::{DevId, DiskOp, WriteMode};
-use io::{AlignedBuf, BLOCK_BYTES, Effects};
+use io::{AlignedBuf, BLOCK_BYTES};
 use std::sync::Arc;
 use store::{
-    Config, Expect, Format, MkfsError, Mount, MountError, OmapRange, ReadSet, Severity, Store,
-    Transaction,
+    Config, Expect, Format, MkfsError, MountError, OmapRange, ReadSet, Severity, Store, Transaction,
 };
 use types::{OsdId, Uuid};
 
@@ -211,67 +210,6 @@ fn a_store_that_a_newer_program_has_had_is_not_taken_for_a_damaged_one() {
         let found: Vec<_> = report.findings.iter().map(|f| f.what.clone()).collect();
         assert_eq!((found, report.identity), (vec![text], None));
     }
-}
-
-/// An object, and the power went; the log has a device of its own.
-fn crashed_with_a_log() -> Disk {
-    let mut rig = Rig::new(1, &[8 << 20, 1 << 20], &tiny_config());
-    let mut txn = Transaction::new(0);
-    rig.commit(txn.set_attr(&key(1), bytes(b"a"), bytes(b"v")));
-    let mut disk = rig.disk;
-    disk.crash(|_, _, _| true);
-    disk
-}
-
-/// The label of the log's device guards from the wrong device, and no more.
-#[test]
-fn a_bad_label_of_the_logs_device_is_noted_and_repaired() {
-    let (config, log) = (tiny_config(), DevId(1));
-    let disk = crashed_with_a_log();
-    let good = disk.block(log, 0);
-    let (mut rotten, mut gone) = (disk.clone(), disk.clone());
-    rotten.flip(log, 0, 8 * 100);
-    gone.flip(log, 0, 3);
-    for mut bad in [rotten.clone(), gone.clone()] {
-        let report = fsck(&mut bad.clone(), &config);
-        let found: Vec<_> = report.findings.iter().map(|f| f.severity).collect();
-        assert_eq!(found, [Severity::Note], "{report:?}");
-        mount(&mut bad, &config, Expect::default()).unwrap();
-        assert_eq!(bad.block(log, 0), good);
-        assert_clean(&mut bad, &config, "repaired");
-    }
-    // Nothing on the device is of this store.
-    for block in 16..(1 << 20) / 4096 {
-        gone.poke(log, block, [0; BLOCK_BYTES]);
-    }
-    assert!(fsck(&mut gone.clone(), &config).is_damaged());
-    assert!(matches!(expect_error(&mut gone, Expect::default()), MountError::LogDevice { .. }));
-}
-
-/// Nothing stands in its block but what guards from the wrong device.
-#[test]
-fn a_label_that_cannot_be_written_again_keeps_no_store_from_being_used() {
-    let (config, log) = (tiny_config(), DevId(1));
-    let mut disk = crashed_with_a_log();
-    disk.unreadable.insert((log, 0));
-    disk.unwritable.insert((log, 0));
-    let (mut fx, mut mount) =
-        (Effects::new(), Mount::new(disk.devices(), Expect::default(), config));
-    mount.start(&mut fx);
-    let store = loop {
-        fx.disk.drain(..).for_each(|(token, op)| disk.submit(token, op));
-        let done = disk.complete().expect("a mount waits for nothing but the disk");
-        if let Some(outcome) = mount.handle(done, &mut fx) {
-            break outcome.unwrap();
-        }
-    };
-    let warning = mount.warning().unwrap();
-    assert!(warning.starts_with("/sim/1: the label of the log's device"), "{warning}");
-    let mut rig = Rig::with(disk, store);
-    assert_eq!(rig.object(&key(1)).unwrap().unwrap().attrs.len(), 1);
-    let mut txn = Transaction::new(0);
-    rig.commit(txn.touch(&key(2)));
-    rig.unmount();
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod faults;
 mod forge;
 mod r#gen;
 mod kept;
+mod label;
 mod life;
 mod log;
 mod pace;

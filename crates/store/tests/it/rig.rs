@@ -76,8 +76,18 @@ pub struct Rig {
 }
 
 pub fn mkfs(disk: &mut Disk, config: &Config, force: bool) -> Result<Identity, MkfsError> {
+    mkfs_of(disk, identity(), config, force)
+}
+
+/// Makes a store of another identity.
+pub fn mkfs_of(
+    disk: &mut Disk,
+    identity: Identity,
+    config: &Config,
+    force: bool,
+) -> Result<Identity, MkfsError> {
     let mut fx = Effects::new();
-    let mut mkfs = Mkfs::new(disk.devices(), identity(), config, force)?;
+    let mut mkfs = Mkfs::new(disk.devices(), identity, config, force)?;
     mkfs.start(&mut fx);
     loop {
         for (token, op) in fx.disk.drain(..) {
@@ -102,8 +112,18 @@ pub fn mount_until(
     expect: Expect,
     steps: u64,
 ) -> Option<Result<Store, MountError>> {
+    carry_out(disk, &mut Mount::new(disk.devices(), expect, config.clone()), steps)
+}
+
+/// Mounts; tells what it warns of too.
+pub fn open_with_warnings(mut disk: Disk, config: &Config) -> (Rig, Vec<String>) {
+    let mut mount = Mount::new(disk.devices(), Expect::default(), config.clone());
+    let store = carry_out(&mut disk, &mut mount, u64::MAX).expect("it is not cut short").unwrap();
+    (Rig::with(disk, store), mount.warnings().to_vec())
+}
+
+fn carry_out(disk: &mut Disk, mount: &mut Mount, steps: u64) -> Option<Result<Store, MountError>> {
     let mut fx = Effects::new();
-    let mut mount = Mount::new(disk.devices(), expect, config.clone());
     mount.start(&mut fx);
     for _ in 0..steps {
         for (token, op) in fx.disk.drain(..) {

@@ -69,6 +69,10 @@ fn a_pg_goes_out_of_a_store_and_into_it_and_is_served() {
     let after = store("ls", &place).arg("--json").json();
     assert_eq!(after.as_array(), Some(listed), "the same objects");
     store("fsck", &place).ok();
+    let counted = store("count", &place).arg("--json").json();
+    let pool: u64 = pgid.split('.').next().unwrap().parse().unwrap();
+    let counted = counted.as_array().unwrap().iter().find(|a| a["pool"] == pool).unwrap();
+    assert_eq!(counted["stored_bytes"], (0..12).map(|n| data(n).len()).sum::<usize>());
 
     // A file that is damaged is refused as a whole.
     let mut bytes = std::fs::read(&export).unwrap();
