@@ -322,6 +322,7 @@ impl Daemon {
         if self.has_background_work() {
             self.do_background_work(fx);
         }
+        self.abandon_held_ops(fx);
         self.store.end_turn(now, fx);
         self.drain_store(fx);
         self.check_request_memory(fx);
