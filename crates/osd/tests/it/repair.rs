@@ -390,6 +390,52 @@ fn what_cannot_be_looked_up_is_not_pushed_without_end() {
     c.wait_clean();
 }
 
+/// What the store knows of a PG's objects cannot be read, on who fills the other one or on that: the PG kept its places
+/// for ever, and nothing but the log of the OSD said why.
+#[test]
+fn a_backfill_that_can_list_no_objects_gives_its_places_back_and_comes_again() {
+    let options = [("osd_target_pg_log_entries_per_osd", "1"), ("osd_min_pg_log_entries", "10")];
+    let options = options.map(|(name, value)| (name.to_string(), value.to_string())).into();
+    for bad in 0..2 {
+        let mut c = Cluster::new(1, 2, &options);
+        c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+        c.on_mon(|m| m.set_affinity(OsdId(1), 0));
+        c.wait_clean();
+        let write_all = |c: &mut Cluster| {
+            for i in 0..400 {
+                let target = object(1, &format!("{i}{}", "x".repeat(1000)));
+                c.on_client(|cl| cl.request(target, vec![write_full(b"")], true));
+            }
+            c.run_until(MINUTE, |c| c.client.borrow().outstanding() == 0);
+        };
+        write_all(&mut c);
+        c.off[1] = true;
+        let [first, other] = [c.osds[0], c.osds[1]];
+        c.world.stop(other);
+        c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(1)));
+        write_all(&mut c);
+        // Neither has anything in memory when it starts anew.
+        c.on_mon(|m| m.set_flags(OsdMapFlags::NOBACKFILL));
+        c.world.stop(first);
+        c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(0)));
+        c.run_until(MINUTE, |c| c.mon.borrow().map.is_up(OsdId(0)));
+        c.start(1);
+        let states = |c: &Cluster| c.mon.borrow().states();
+        c.run_until(MINUTE, |c| states(c).contains("backfill"));
+        take_hits();
+        c.world.set_unreadable(c.osds[bad], true);
+        c.on_mon(|m| m.set_flags(OsdMapFlags::default()));
+        c.run_until(MINUTE, |c| states(c).contains("backfill_unfound"));
+        for osd in 0..2 {
+            let places = ask(&mut c, osd, "dump_recovery_reservations").to_string();
+            assert!(!places.contains("1.0"), "{places}");
+        }
+        assert_eq!(hits_of(Probe::NotListed), 1);
+        c.world.set_unreadable(c.osds[bad], false);
+        c.wait_clean();
+    }
+}
+
 /// More of them than may be on their way at once. Each kept one of these places for ever, and the PG those of its
 /// OSDs.
 #[test]
