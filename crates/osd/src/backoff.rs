@@ -55,6 +55,8 @@ impl Backoff {
 pub(crate) struct Backoffs {
     all: BTreeMap<Key, Backoff>,
     last: u64,
+    /// Those begun in this turn, by which requests go at its end: all at once, as all are looked through for it.
+    begun: BTreeSet<(PgId, LinkId)>,
 }
 
 impl Backoffs {
@@ -74,6 +76,7 @@ impl Backoffs {
         self.last += 1;
         let backoff = Backoff { begin, end, is_known: false, is_over: false };
         self.all.insert((pgid, link, self.last), backoff);
+        self.begun.insert((pgid, link));
         self.last
     }
 
@@ -131,8 +134,9 @@ impl Daemon {
         peer.is_some_and(|peer| peer.features & FEATURE == FEATURE)
     }
 
-    /// The client of a request is told to hold it, and all that it wants of the PG.
-    pub(crate) fn back_off(&mut self, id: OpId, fx: &mut Effects) {
+    /// The client of a request is told to hold it, and all that it wants of the PG. What it has sent goes at the end
+    /// of the turn.
+    pub(crate) fn back_off(&mut self, id: OpId) {
         let Some(op) = self.ops.get(&id) else { return };
         let (pgid, link) = (op.pgid(), op.link);
         let Some(pool) = self.maps.current().pool(pgid.pool) else {
@@ -143,9 +147,17 @@ impl Daemon {
         let (begin, end) = (pgid.first_object(), pgid.end_of_objects(pool.pg_num));
         let number = self.backoffs.begin(pgid, link, begin.clone(), end.clone());
         self.send_backoff(BackoffOp::Block, (pgid, link, number), begin, end);
-        let is_theirs =
-            |op: &ClientOp| op.origin == Origin::Client && op.link == link && op.pgid() == pgid;
-        self.abandon_ops(is_theirs, fx);
+    }
+
+    /// Forgets what clients hold from this turn on.
+    pub(crate) fn abandon_held_ops(&mut self, fx: &mut Effects) {
+        if self.backoffs.begun.is_empty() {
+            return;
+        }
+        let begun = std::mem::take(&mut self.backoffs.begun);
+        let is_held =
+            |op: &ClientOp| op.origin == Origin::Client && begun.contains(&(op.pgid(), op.link));
+        self.abandon_ops(is_held, fx);
     }
 
     fn send_backoff(&mut self, op: BackoffOp, key: Key, begin: HObject, end: HObject) {
@@ -197,13 +209,15 @@ impl Daemon {
     }
 
     /// Requests wait for PGs that turned out to need another OSD: their clients are to hold them.
-    pub(crate) fn back_off_stuck(&mut self, fx: &mut Effects) {
+    pub(crate) fn back_off_stuck(&mut self) {
         let is_stuck = |host: &&PgHost| !host.waiting.is_empty() && host.pg.is_stuck();
         let waiting: Vec<OpId> =
             self.pgs.values().filter(is_stuck).flat_map(|host| &host.waiting).copied().collect();
         for id in waiting {
-            if self.ops.get(&id).is_some_and(|op| self.knows_backoffs(op)) {
-                self.back_off(id, fx);
+            // The first one of each client speaks for all of them.
+            let may_be_told = |op: &ClientOp| self.knows_backoffs(op) && !self.backoffs.hold(op);
+            if self.ops.get(&id).is_some_and(|op| may_be_told(op)) {
+                self.back_off(id);
             }
         }
     }

@@ -149,7 +149,7 @@ impl Daemon {
         }
     }
 
-    /// Watches and notifies whose time is over.
+    /// Watches and notifies whose time is over. Whatever begins until the next tick has more time than that.
     pub(crate) fn tick_watches(&mut self, fx: &mut Effects) {
         let now = self.now.mono;
         let due = |w: &crate::watch::Watches| w.next_deadline().is_some_and(|at| at <= now);
@@ -162,6 +162,7 @@ impl Daemon {
             }
             self.send_watch_out(pgid, out, fx);
         }
+        self.watches_due = self.pgs.values().filter_map(|h| h.watches.next_deadline()).min();
     }
 
     fn send_watch_out(&mut self, pgid: PgId, out: Vec<WatchOut>, fx: &mut Effects) {

@@ -41,6 +41,7 @@ mod image_io;
 mod lease;
 mod leftovers;
 mod links;
+mod listing;
 mod log_trim;
 mod mapstate;
 mod memory;

@@ -415,7 +415,7 @@ impl Daemon {
             return;
         }
         if self.knows_backoffs(op) {
-            self.back_off(id, fx);
+            self.back_off(id);
             return;
         }
         let (link, why) = (op.link, format!("too many requests wait for pg {}", op.pgid()));
@@ -461,11 +461,13 @@ impl Daemon {
 
     /// A PG goes through peering, and we lead it still: clients wait for their answers and send
     /// nothing again, so that everything stands in line for when it is active, in the order it came.
-    /// A write that is in the log by then is recognised there.
+    /// A write that is in the log by then is recognised there. What had begun when its client was told to hold it comes
+    /// again.
     pub(crate) fn requeue_ops(&mut self, pgid: PgId) {
         let mut ids = self.ops_of(pgid);
         for id in &ids {
-            if self.ops.get(id).is_some_and(|op| self.sessions.has_left(op)) {
+            let has_gone = |op: &ClientOp| self.sessions.has_left(op) || self.backoffs.hold(op);
+            if self.ops.get(id).is_some_and(|op| has_gone(op)) {
                 self.drop_op(*id);
             }
             let Some(op) = self.ops.get_mut(id) else { continue };

@@ -4,39 +4,30 @@
 //! durable and asks for the next.
 
 use crate::arriving::Temporary;
-use crate::daemon::{Daemon, Waiter};
+use crate::daemon::Daemon;
 use crate::host::{PgHost, Then};
-use crate::object::{ObjectMeta, key_range};
+use crate::listing::{ListingRequest, Listings};
+use crate::object::ObjectMeta;
 use crate::pace::{BUSY_OBJECTS, Held, Step};
-use crate::part::{PartError, apply_part, list_objects, note_arrived_clone};
+use crate::part::{apply_part, note_arrived_clone};
 use crate::push::Sending;
 use crate::share::Waiting;
 use io::Effects;
 use peer::{
     BackfillProgress, BackfillProgressAck, PartFate, Pull, Push, PushAck, PushCursor, Scan,
-    ScanReply,
 };
-use pg::{BackfillWork, Fx, Gate, Listing, Need, PullSize, Work};
+use pg::{BackfillWork, Fx, Gate, Need, PullSize, Work};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use store::{ReadSet, StoreError};
 use types::testing::{Probe, hit};
 use types::{Epoch, Eversion, HObject, OsdId, PgId};
 use wire::msg::Payload;
-
-/// A listing that waits for the disk.
-#[derive(Debug)]
-struct ListingRequest {
-    begin: HObject,
-    /// Who asked; `None`: our own backfill of this target.
-    asked_by: Option<OsdId>,
-}
 
 /// Objects on their way, of one PG in one interval.
 #[derive(Debug, Default)]
 pub struct Transfers {
     pub(crate) sending: BTreeMap<(OsdId, HObject), Sending>,
-    listings: BTreeMap<OsdId, ListingRequest>,
+    pub(crate) listings: Listings,
     /// What comes, and from whom.
     pub(crate) receiving: BTreeMap<(OsdId, HObject), Receiving>,
     /// Where parts of objects have gathered, and from whom they came.
@@ -292,7 +283,7 @@ impl Daemon {
         match work {
             BackfillWork::ListHere { target, begin } => {
                 let request = ListingRequest { begin, asked_by: None };
-                host.transfers.listings.insert(target, request);
+                host.transfers.listings.requests.insert(target, request);
                 self.list_for(pgid, target, fx);
             }
             BackfillWork::ListThere { target, begin } => {
@@ -523,103 +514,6 @@ impl Daemon {
     }
 
     // ---- backfill ----
-
-    pub(crate) fn on_scan(&mut self, from: OsdId, m: Scan, fx: &mut Effects) {
-        let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
-        if !host.started || host.interval() != m.interval {
-            return;
-        }
-        let request = ListingRequest { begin: m.begin, asked_by: Some(from) };
-        host.transfers.listings.insert(self.cfg.id, request);
-        self.list_for(m.pgid, self.cfg.id, fx);
-    }
-
-    fn list_for(&mut self, pgid: PgId, target: OsdId, fx: &mut Effects) {
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let Some(request) = host.transfers.listings.get(&target) else { return };
-        if !host.is_settled() {
-            // What the log says is not all in the store yet: the tick tries again.
-            return;
-        }
-        let (first, end) = key_range(pgid, host.pg.rules().pg_num.max(1));
-        let from = if request.begin.is_min() { first } else { request.begin.to_key() };
-        match list_objects(&self.store, &from, &end, self.limits.scan_objects) {
-            Err(PartError::Miss(miss)) => {
-                let asked_by = request.asked_by.map(|_| self.cfg.id);
-                let waiter = Waiter::Listing(pgid, asked_by.is_none().then_some(target));
-                self.fetch(miss, waiter, fx);
-            }
-            Err(PartError::Damaged) => {
-                tracing::error!("osd.{}: pg {pgid} has an object without a name", self.cfg.id);
-                self.perf.read_errors += 1;
-            }
-            Ok((objects, end)) => self.listed(pgid, target, objects, end, fx),
-        }
-    }
-
-    fn listed(
-        &mut self,
-        pgid: PgId,
-        target: OsdId,
-        objects: BTreeMap<HObject, Eversion>,
-        end: HObject,
-        fx: &mut Effects,
-    ) {
-        let epoch = self.maps.epoch();
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let Some(request) = host.transfers.listings.remove(&target) else { return };
-        let (begin, interval) = (request.begin, host.interval());
-        match request.asked_by {
-            None => host.pg.backfill_listed(target, true, Listing { begin, end, objects }),
-            Some(from) => {
-                let objects = objects.into_iter().collect();
-                let reply = ScanReply { pgid, epoch, interval, begin, end, objects };
-                self.send_peer(from, reply.encode(), fx);
-            }
-        }
-    }
-
-    pub(crate) fn listing_fetched(
-        &mut self,
-        pgid: PgId,
-        target: Option<OsdId>,
-        result: Result<ReadSet, StoreError>,
-        fx: &mut Effects,
-    ) {
-        match result {
-            Ok(_) => self.list_for(pgid, target.unwrap_or(self.cfg.id), fx),
-            Err(why) => {
-                tracing::error!("osd.{}: pg {pgid} cannot be listed: {why}", self.cfg.id);
-                self.perf.read_errors += 1;
-            }
-        }
-    }
-
-    /// Listings that had to wait for the PG's transactions.
-    pub(crate) fn retry_listings(&mut self, fx: &mut Effects) {
-        let waiting: Vec<_> = self
-            .pgs
-            .iter()
-            .filter(|(_, h)| h.is_settled())
-            .flat_map(|(p, h)| h.transfers.listings.keys().map(|t| (*p, *t)).collect::<Vec<_>>())
-            .collect();
-        for (pgid, target) in waiting {
-            self.list_for(pgid, target, fx);
-        }
-    }
-
-    pub(crate) fn on_scan_reply(&mut self, from: OsdId, m: ScanReply) {
-        let Some(host) = self.pgs.get_mut(&m.pgid) else { return };
-        if host.interval() == m.interval {
-            let objects = m.objects.into_iter().collect();
-            if m.end.is_head() && !m.end.max {
-                tracing::error!("osd.{from} listed pg {} up to a head, {}", m.pgid, m.end);
-                self.perf.odd_messages += 1;
-                return;
-            }
-            host.pg.backfill_listed(from, false, Listing { begin: m.begin, end: m.end, objects });
-        }
-    }
 
     pub(crate) fn on_progress(&mut self, from: OsdId, m: BackfillProgress, fx: &mut Effects) {
         let Some(host) = self.pgs.get_mut(&m.pgid) else { return };

@@ -91,7 +91,7 @@ impl Daemon {
         self.tick_watches(fx);
         self.retry_listings(fx);
         self.pump_all(fx);
-        self.back_off_stuck(fx);
+        self.back_off_stuck();
         self.end_needless_backoffs();
         self.tick_copies();
         self.begin_scrubs(fx);

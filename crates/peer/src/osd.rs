@@ -395,7 +395,7 @@ pub struct ScanReply {
     pub interval: Epoch,
     /// First object asked for.
     pub begin: HObject,
-    /// Everything before this is listed.
+    /// Everything before this is listed. The first object: nothing could be read.
     pub end: HObject,
     /// Objects and their versions.
     pub objects: Vec<(HObject, Eversion)>,

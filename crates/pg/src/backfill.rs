@@ -73,6 +73,8 @@ enum Side {
     Wanted,
     Asked,
     Have,
+    /// It could not be made.
+    Failed,
 }
 
 /// How far a backfill has come: everything before is done or under way.
@@ -283,6 +285,14 @@ impl Backfill {
         self.there = (Side::Wanted, Listing::default());
     }
 
+    fn side(&mut self, here: bool) -> &mut (Side, Listing) {
+        if here { &mut self.here } else { &mut self.there }
+    }
+
+    fn cannot_be_listed(&self) -> bool {
+        self.here.0 == Side::Failed || self.there.0 == Side::Failed
+    }
+
     /// Both listings are here.
     fn compare(&mut self) {
         let (here, there) = (&self.here.1, &self.there.1);
@@ -367,11 +377,12 @@ impl Pg {
     }
 
     /// Whether something can be brought to a copy that is being filled, when there is nothing to recover: some have all
-    /// but what nobody can read.
+    /// but what nobody can read, and of some it is not known what they have.
     pub(crate) fn can_backfill(&self) -> bool {
         let is_stuck = |(osd, b): (&OsdId, &Backfill)| {
             let at_end = b.there.0 == Side::Have && b.here.0 == Side::Have && b.range_end.max;
-            at_end && !b.is_open() && (!b.in_vain.is_empty() || self.lacks_before_end(*osd))
+            let lacks = || !b.in_vain.is_empty() || self.lacks_before_end(*osd);
+            b.cannot_be_listed() || (at_end && !b.is_open() && lacks())
         };
         !self.backfills.iter().all(is_stuck)
     }
@@ -381,15 +392,29 @@ impl Pg {
         let Some(b) = self.backfills.get_mut(&target) else {
             return;
         };
-        let side = if here { &mut b.here } else { &mut b.there };
-        if side.0 != Side::Asked || listing.begin != b.begin {
+        if b.side(here).0 != Side::Asked || listing.begin != b.begin {
             return;
         }
         assert!(listing.end.max || !listing.end.is_head(), "a listing up to {}", listing.end);
-        *side = (Side::Have, listing);
+        *b.side(here) = (Side::Have, listing);
         if b.here.0 == Side::Have && b.there.0 == Side::Have {
             b.compare();
         }
+    }
+
+    /// A listing could not be made. The backfill waits until [`Pg::list_again`].
+    pub fn backfill_not_listed(&mut self, target: OsdId, here: bool) {
+        if let Some(b) = self.backfills.get_mut(&target)
+            && b.side(here).0 == Side::Asked
+        {
+            b.side(here).0 = Side::Failed;
+        }
+    }
+
+    /// Listings that could not be made are asked for again.
+    pub fn list_again(&mut self) {
+        let sides = self.backfills.values_mut().flat_map(|b| [&mut b.here.0, &mut b.there.0]);
+        sides.filter(|side| **side == Side::Failed).for_each(|side| *side = Side::Wanted);
     }
 
     /// The object is durable on the target (or durably gone from it).
@@ -615,5 +640,34 @@ mod tests {
         assert_eq!(bring_all(&mut pg, |_| false), [2, 3]);
         assert_eq!((pg.next_backfill(ROOM), pg.need()), (None, Need::Nothing));
         assert!(pg.state().has(StateBits::BACKFILL_UNFOUND));
+    }
+
+    /// Their PG has its places as long as one of them goes on.
+    #[test]
+    fn who_cannot_be_listed_waits_and_keeps_no_other_from_being_filled() {
+        const OTHER: OsdId = OsdId(3);
+        for here in [true, false] {
+            let mut pg = filling();
+            pg.backfills.insert(OTHER, Backfill::starting_at(HObject::min()));
+            peer(&mut pg, 3, Missing::default());
+            for _ in 0..4 {
+                assert!(pg.next_backfill(ROOM).is_some());
+            }
+            pg.backfill_not_listed(TARGET, here);
+            assert_eq!((pg.need(), pg.next_backfill(ROOM)), (Need::Backfill, None));
+            pg.backfill_not_listed(OTHER, here);
+            assert_eq!(pg.need(), Need::Nothing);
+            assert!(pg.state().has(StateBits::BACKFILL_UNFOUND), "{}", pg.state());
+            pg.list_again();
+            assert_eq!(pg.need(), Need::Backfill);
+            let (begin, next) = (HObject::min(), pg.next_backfill(ROOM));
+            assert_eq!(
+                next,
+                Some(match here {
+                    true => BackfillWork::ListHere { target: TARGET, begin },
+                    false => BackfillWork::ListThere { target: TARGET, begin },
+                })
+            );
+        }
     }
 }

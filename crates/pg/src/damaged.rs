@@ -27,6 +27,7 @@ impl Pg {
     pub(crate) fn bring_anew(&mut self, object: &HObject, item: MissingItem) -> Option<MetaOp> {
         assert!(self.is_primary(), "{}: a replica repairs nothing by itself", self.info.pgid);
         assert!(!self.missing.contains(object), "what is missing cannot be found to be damaged");
+        self.recovery.unreadable.remove(object);
         self.missing.set_item(object.clone(), item);
         self.look_again(object);
         let is_found = self.source_of(object).is_some();
@@ -52,12 +53,15 @@ impl Pg {
     /// As the primary: if nobody else has `object`, and it is only missing because our copy of it is damaged, then it
     /// is not missing any more. When it turned out to be damaged in this interval, and members have no older state,
     /// what can be read of it is all that there is. Else it is tried again, and turns out as before, or not: an
-    /// error of a device may have been a passing one. Gives the record change.
+    /// error of a device may have been a passing one. What a scrub found to be wrong is read without an error, and
+    /// never counts again. Gives the record change.
     fn back_to_our_own(&mut self, object: &HObject) -> Option<MetaOp> {
         let item = *self.missing.get(object)?;
         let of_now = self.recovery.damaged.get(object) == Some(&item.need);
-        let is_ours = of_now || item.is_damaged();
-        if !is_ours || self.source_of(object).is_some() || (of_now && self.is_lacked(object)) {
+        if !item.is_damaged()
+            || self.source_of(object).is_some()
+            || (of_now && self.is_lacked(object))
+        {
             return None;
         }
         if of_now {
@@ -259,16 +263,27 @@ mod tests {
         assert!(pg.is_unfound(&object()) && !counts(&mut pg));
     }
 
-    /// The scrub took another copy for the right one: that ours can be read proves nothing.
+    /// The scrub took another copy for the right one: that ours can be read proves nothing, also when the right one
+    /// cannot be.
     #[test]
     fn what_others_found_to_be_wrong_does_not_count_again() {
-        let mut pg = copy(Stage::Active, &[1, 2]);
-        peer(&mut pg, 2, Missing::default());
-        let wrong = MissingItem::new(VERSION, Eversion::ZERO);
-        assert!(pg.bring_anew(&object(), wrong).is_some());
+        let wrong = || {
+            let mut pg = copy(Stage::Active, &[1, 2]);
+            peer(&mut pg, 2, Missing::default());
+            let wrong = MissingItem::new(VERSION, Eversion::ZERO);
+            assert!(pg.bring_anew(&object(), wrong).is_some());
+            pg
+        };
+        let mut pg = wrong();
         pg.recovery = Default::default();
         pg.peers.clear();
         assert!(!counts(&mut pg) && pg.is_unfound(&object()));
+        let mut pg = wrong();
+        assert_eq!(pulled(pg.next_recovery()), Some(object()));
+        assert_eq!(pg.source_failed(&object(), OsdId(2)), None);
+        assert!(pg.is_unfound(&object()));
+        pg.peers.clear();
+        assert!(!counts(&mut pg));
     }
 
     /// Who had it goes, in the middle of an interval.
@@ -282,5 +297,20 @@ mod tests {
         pg.recovery.pulling.clear();
         assert!(counts(&mut pg));
         assert!(pg.recovery.unreadable.contains_key(&object()), "it was read just now");
+    }
+
+    /// The primary could not even look it up, and pulls it when its copy turns out to be damaged. Somebody comes who
+    /// may have another one: the OSD ended.
+    #[test]
+    fn what_is_pulled_is_not_tried_again() {
+        let mut pg = copy(Stage::Active, &[1, 2, 3]);
+        peer(&mut pg, 2, Missing::default());
+        peer(&mut pg, 3, lacking(at(4, 3)));
+        pg.cannot_read(&object());
+        assert!(pg.repair(&object(), VERSION).is_some());
+        let mut fx = Fx::default();
+        pg.try_unreadable_again(&mut fx);
+        assert!(fx.meta.is_empty());
+        assert_eq!(pulled(pg.next_recovery()), Some(object()));
     }
 }

@@ -7,8 +7,8 @@ use crate::info::{History, ObjectSums, PgInfo};
 use crate::intervals::{Interval, Mapping, OsdSet, PastIntervals, PoolRules};
 use crate::log::PgLog;
 use crate::merge::{LogSegment, merge_log};
-use crate::missing::{Lack, Missing};
-use crate::persist::LogRecord;
+use crate::missing::{Lack, Missing, MissingItem};
+use crate::persist::{LogRecord, MetaOp, missing_key};
 use crate::pg::{Fx, Peer, Pg, Stage};
 use crate::recovery::Work;
 use crate::replicate::{InFlight, Taken};
@@ -283,6 +283,36 @@ fn a_deleted_object_is_not_missing_whatever_a_backfill_has_noted() {
         assert!(pg.missing.is_empty(), "{taken:?}");
         assert_eq!(behind.meta.len(), 1);
     }
+}
+
+/// The primary found no copy to be whole, and counts ours again: it was kept from all writes of the object, none of
+/// which was answered.
+#[test]
+fn what_is_damaged_here_takes_the_writes_that_are_sent_with_data() {
+    let damaged = || {
+        let mut pg = copy(Stage::Replica, &[0, 1]);
+        pg.missing.set_item(object(), MissingItem::of_damaged(at(4, 3)));
+        pg
+    };
+    let of_clone = LogEntry {
+        kind: EntryKind::Clone,
+        ..LogEntry::of(HObject { snap: SnapId(4), ..object() }, at(5, 11))
+    };
+    let write = entry(EntryKind::Modify, at(5, 12), at(4, 3));
+    let records = [of_clone, write].map(record);
+    let mut pg = damaged();
+    assert!(!pg.misses_base_of(&records));
+    let behind = pg.append_as_replica(records.clone(), Taken::Whole).unwrap();
+    assert!(pg.missing.is_empty());
+    assert_eq!(behind.meta, [MetaOp::Remove(missing_key(&object()))]);
+    // Without its data it is made upon what is damaged.
+    let mut pg = damaged();
+    pg.append_as_replica(records.clone(), Taken::LogOnly).unwrap();
+    assert!(pg.missing.contains(&object()) && pg.misses_base_of(&records));
+    // Of what is missing for another reason the primary knows nothing yet.
+    let mut pg = damaged();
+    pg.missing.set(object(), at(4, 3), Eversion::ZERO);
+    assert!(pg.misses_base_of(&records));
 }
 
 /// The next write of it comes to the target as a log entry only, of which it notes nothing before the backfill is past

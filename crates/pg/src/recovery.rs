@@ -57,7 +57,7 @@ pub(crate) struct Recovery {
     pub(crate) todo: RefCell<Todo>,
     /// Pushes that were put off for writes of their object, and how often.
     put_off: BTreeMap<HObject, u8>,
-    /// What is missing here because our copy turned out to be damaged in this interval, in this version.
+    /// What is missing here because our copy turned out to be damaged, or wrong, in this interval, in this version.
     pub(crate) damaged: BTreeMap<HObject, Eversion>,
     pub(crate) unreadable: Unreadable,
     /// What was pulled and did not fit.

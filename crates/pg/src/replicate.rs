@@ -2,6 +2,7 @@
 
 use crate::entry::{EntryKind, LogEntry};
 use crate::info::ObjectSums;
+use crate::missing::MissingItem;
 use crate::persist::{
     LogRecord, MetaOp, forget_up_to, log_key, missing_key, put_missing, put_tail,
 };
@@ -264,9 +265,12 @@ impl Pg {
         self.look_again(&head);
     }
 
-    /// As a replica: whether this copy misses what a write is made upon, so that it can only be logged.
+    /// As a replica: whether this copy misses what a write is made upon, so that it can only be logged. What is
+    /// merely damaged here the primary has heard of, and sends no data for; if it does, it has found all copies to be
+    /// alike since ([`Pg::repair`]): then ours counts again.
     pub fn misses_base_of(&self, records: &[LogRecord]) -> bool {
-        let misses = |o: &HObject| self.missing.contains(o) || self.missing.contains(&o.head());
+        let is_base = |o: &HObject| self.missing.get(o).is_none_or(MissingItem::is_damaged);
+        let misses = |o: &HObject| !is_base(o) || !is_base(&o.head());
         let deletes = |r: &LogRecord| r.entry.kind == EntryKind::Delete;
         records.iter().any(|r| misses(&r.entry.object)) && !records.iter().all(deletes)
     }
@@ -293,10 +297,13 @@ impl Pg {
             let deleted = entry.kind == EntryKind::Delete;
             let (with_data, left_out) = (taken == Taken::Whole, taken == Taken::LeftOut);
             let filled = left_out || entry.object < self.info.last_backfill;
-            // A backfill may have left it out before, and has not noted yet that it is past it.
-            let was_missed = deleted && self.missing.contains(&entry.object);
+            // A backfill may have left it out before, and has not noted yet that it is past it; or it is damaged.
+            let was_missed = (deleted || with_data) && self.missing.contains(&entry.object);
             if entry.changes_object() && (was_missed || (filled && !with_data)) {
-                self.missing.note(&entry, self.info.there_since);
+                match with_data {
+                    true => _ = self.missing.remove(&entry.object),
+                    false => self.missing.note(&entry, self.info.there_since),
+                }
                 behind.meta.extend(self.missing_ops(std::slice::from_ref(&entry)));
                 if deleted && !with_data {
                     behind.remove.push(entry.object.clone());

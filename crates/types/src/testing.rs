@@ -142,6 +142,8 @@ named! {
         NoSpace,
         /// a replica logged a write without its data, for lack of space or of what it is made upon
         WriteLeftOut,
+        /// objects could not be listed for a backfill
+        NotListed,
         /// a write that was never acknowledged, and of which no data are left, was taken back
         WriteTakenBack,
         /// another one's log was asked for from further back: it began after where it parts from ours

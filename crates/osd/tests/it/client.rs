@@ -292,6 +292,10 @@ impl TestClient {
     fn on_backoff(&mut self, link: LinkId, m: MOsdBackoff) {
         match m.op {
             BackoffOp::Block => {
+                let meets =
+                    |b: &MOsdBackoff| b.pgid == m.pgid && b.begin < m.end && m.begin < b.end;
+                let of_link = self.held.iter().filter(|((on, _), _)| *on == link);
+                assert!(!of_link.map(|(_, b)| b).any(meets), "we hold pg {} already", m.pgid.pgid);
                 let ack = MOsdBackoff { op: BackoffOp::AckBlock, ..m.clone() };
                 self.msgr.send(link, ack.encode());
                 self.backoffs += 1;

@@ -193,6 +193,42 @@ fn what_was_to_be_repaired_when_the_primary_ended_does_not_become_unfound() {
     }
 }
 
+/// The same, and the other one leads when it comes back: a write of what is whole was held, as the first one had noted
+/// that its copy is damaged, and left it out.
+#[test]
+fn what_is_damaged_on_every_copy_can_be_written_whoever_leads() {
+    for seed in 0..5 {
+        let mut c = with_pool(seed, 2, 2);
+        let target = object(1, NAME);
+        assert_eq!(c.call(target.clone(), vec![write_full(&content(1))], true).result, 0);
+        let holders = holders(&c, &target);
+        let [first, other] = [holders[0], holders[1]].map(|osd| c.osds[osd]);
+        holders.iter().for_each(|osd| damage(&mut c, *osd, 1, 9));
+        assert_eq!(
+            c.call(target.clone(), vec![read(0, 4096)], false).result,
+            0,
+            "it has a promise"
+        );
+        take_hits();
+        c.world.isolate(other, &[], true);
+        c.on_client(|cl| cl.request(target.clone(), vec![read(0, 0)], false));
+        c.run_until(MINUTE, |_| hits_of(Probe::DamageFound) > 0);
+        c.pass(Duration::from_millis(50));
+        c.crash(holders[0]);
+        c.on_mon(|m| m.set_affinity(OsdId(holders[0] as i32), 0));
+        c.world.isolate(other, &[], false);
+        c.start(holders[0]);
+        c.run_until(MINUTE, |c| c.world.is_up(first));
+        c.wait_clean();
+        assert_eq!(c.client.borrow().primary_of(&target), OsdId(holders[1] as i32));
+        assert_eq!(c.call(target.clone(), vec![read(0, 0)], false).result, -Errno::EIO.0);
+        assert_eq!(c.call(target.clone(), vec![write(100, b"inside")], true).result, 0);
+        assert_eq!(c.call(target.clone(), vec![write_full(&content(2))], true).result, 0);
+        assert_reads(&mut c, &target, &content(2));
+        c.wait_clean();
+    }
+}
+
 #[test]
 fn a_write_into_a_damaged_block_is_done_on_every_copy() {
     for seed in 0..5 {
@@ -352,6 +388,52 @@ fn what_cannot_be_looked_up_is_not_pushed_without_end() {
     c.run_until(MINUTE, |c| c.mon.borrow().map.is_up(OsdId(1)));
     c.pass(Duration::from_secs(1));
     c.wait_clean();
+}
+
+/// What the store knows of a PG's objects cannot be read, on who fills the other one or on that: the PG kept its places
+/// for ever, and nothing but the log of the OSD said why.
+#[test]
+fn a_backfill_that_can_list_no_objects_gives_its_places_back_and_comes_again() {
+    let options = [("osd_target_pg_log_entries_per_osd", "1"), ("osd_min_pg_log_entries", "10")];
+    let options = options.map(|(name, value)| (name.to_string(), value.to_string())).into();
+    for bad in 0..2 {
+        let mut c = Cluster::new(1, 2, &options);
+        c.on_mon(|m| m.create_pool(1, "rbd", 2, 1, 1));
+        c.on_mon(|m| m.set_affinity(OsdId(1), 0));
+        c.wait_clean();
+        let write_all = |c: &mut Cluster| {
+            for i in 0..400 {
+                let target = object(1, &format!("{i}{}", "x".repeat(1000)));
+                c.on_client(|cl| cl.request(target, vec![write_full(b"")], true));
+            }
+            c.run_until(MINUTE, |c| c.client.borrow().outstanding() == 0);
+        };
+        write_all(&mut c);
+        c.off[1] = true;
+        let [first, other] = [c.osds[0], c.osds[1]];
+        c.world.stop(other);
+        c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(1)));
+        write_all(&mut c);
+        // Neither has anything in memory when it starts anew.
+        c.on_mon(|m| m.set_flags(OsdMapFlags::NOBACKFILL));
+        c.world.stop(first);
+        c.run_until(MINUTE, |c| c.mon.borrow().map.is_down(OsdId(0)));
+        c.run_until(MINUTE, |c| c.mon.borrow().map.is_up(OsdId(0)));
+        c.start(1);
+        let states = |c: &Cluster| c.mon.borrow().states();
+        c.run_until(MINUTE, |c| states(c).contains("backfill"));
+        take_hits();
+        c.world.set_unreadable(c.osds[bad], true);
+        c.on_mon(|m| m.set_flags(OsdMapFlags::default()));
+        c.run_until(MINUTE, |c| states(c).contains("backfill_unfound"));
+        for osd in 0..2 {
+            let places = ask(&mut c, osd, "dump_recovery_reservations").to_string();
+            assert!(!places.contains("1.0"), "{places}");
+        }
+        assert_eq!(hits_of(Probe::NotListed), 1);
+        c.world.set_unreadable(c.osds[bad], false);
+        c.wait_clean();
+    }
 }
 
 /// More of them than may be on their way at once. Each kept one of these places for ever, and the PG those of its

@@ -170,6 +170,19 @@ fn a_watch_that_began_with_the_end_of_an_interval_is_connected() {
     assert_eq!(c.call(object(1, "a"), vec![watch(watch_op::PING)], false).result, 0);
 }
 
+/// It was up to half a second later.
+#[test]
+fn a_notify_that_a_watcher_does_not_answer_ends_when_its_time_is_over() {
+    let mut c = cluster(2, 2);
+    begin_watch(&mut c);
+    for _ in 0..2 {
+        let (took, missed) = notify(&mut c);
+        assert!((10 * SECOND..10 * SECOND + SECOND / 20).contains(&took), "{took:?}");
+        assert_eq!(missed, 1);
+        c.pass(SECOND / 5);
+    }
+}
+
 /// Nobody can give a sign of life while the PG takes no requests.
 #[test]
 fn time_in_which_a_pg_takes_no_requests_does_not_count() {

@@ -9,6 +9,8 @@ use types::{Epoch, Eversion, OsdId, UTime};
 
 const ME: OsdId = OsdId(1);
 const OTHER: OsdId = OsdId(2);
+/// Of an object that cannot be read.
+const VERSION: Eversion = Eversion { epoch: Epoch(5), version: 1 };
 
 fn hear(pg: &mut Pg, map: &Map, body: Body) -> Fx {
     hear_from(OTHER, pg, map, body)
@@ -172,7 +174,7 @@ fn who_was_sent_away_is_asked_for_nothing() {
     assert_eq!(removals(&fx), 1);
     assert_eq!(removals(&hear(&mut pg, &map, stray())), 1, "it comes again");
     assert_eq!(removals(&hear(&mut pg, &map, absent())), 0);
-    pg.repair(&object(1), Eversion::ZERO);
+    pg.repair(&object(1), VERSION);
     assert_eq!(pg.next_recovery(), None, "nobody has another copy");
 }
 
@@ -200,13 +202,13 @@ fn a_holder_that_comes_late_acts_where_copies_are_lacking() {
 #[test]
 fn what_nobody_could_read_is_asked_of_who_comes_later() {
     let (mut map, mut pg) = active_alone(1);
-    assert_eq!(pg.repair(&object(1), Eversion::ZERO), None);
+    assert_eq!(pg.repair(&object(1), VERSION), None);
     hear(&mut pg, &map, absent());
     assert_eq!(pg.next_recovery(), None, "who has nothing is of no use");
     map.up.insert(3);
     let fx = hear_from(OsdId(3), &mut pg, &map, stray());
     assert_eq!(fx.meta.len(), 1, "it is written down that it is missing");
-    let pull = Work::Pull { object: object(1), need: Eversion::ZERO, from: OsdId(3) };
+    let pull = Work::Pull { object: object(1), need: VERSION, from: OsdId(3) };
     assert_eq!(pg.next_recovery(), Some(pull));
     assert!(pg.source_failed(&object(1), OsdId(3)).is_some(), "it cannot read it, either");
     assert_eq!((pg.next_recovery(), pg.missing().len()), (None, 0));
@@ -217,11 +219,11 @@ fn what_nobody_could_read_is_asked_of_who_comes_later() {
 #[test]
 fn what_has_come_from_who_is_down_is_not_durable_at_once() {
     let (mut map, mut pg) = active_alone(1);
-    assert_eq!(pg.repair(&object(1), Eversion::ZERO), None);
+    assert_eq!(pg.repair(&object(1), VERSION), None);
     hear(&mut pg, &map, stray());
-    let pull = Work::Pull { object: object(1), need: Eversion::ZERO, from: OTHER };
+    let pull = Work::Pull { object: object(1), need: VERSION, from: OTHER };
     assert_eq!(pg.next_recovery(), Some(pull));
-    pg.arrived(&object(1), Eversion::ZERO);
+    pg.arrived(&object(1), VERSION);
     let old = map.clone();
     (map.epoch, map.up) = (6, [1].into());
     let (mapping, rules, ctx) = (map.mapping(), map.rules(), Ctx { map: &map, now: UTime::ZERO });
