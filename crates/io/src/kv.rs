@@ -104,8 +104,13 @@ pub enum KvAnswer {
 
 /// The store failed. A mon cannot go on: it ends, and never guesses whether a commit happened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the cluster store failed: {0}")]
-pub struct KvError(pub String);
+#[error("the cluster store failed: {why}")]
+pub struct KvError {
+    /// What the store says.
+    pub why: String,
+    /// Whether its disk is full.
+    pub is_full: bool,
+}
 
 /// A cluster store, as a runner drives it.
 ///

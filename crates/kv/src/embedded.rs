@@ -180,7 +180,11 @@ impl Embedded {
 
 impl ClusterStore for Embedded {
     fn submit(&mut self, token: KvToken, op: KvOp) {
-        let result = self.carry_out(op).map_err(|e| KvError(e.to_string()));
+        let failed = |e: redb::Error| {
+            let is_full = Unusable::by(&e) == Unusable::NoSpace;
+            KvError { why: e.to_string(), is_full }
+        };
+        let result = self.carry_out(op).map_err(failed);
         self.done.push_back(KvDone { token, result });
     }
 

@@ -48,7 +48,24 @@ pub fn facts() -> BTreeMap<String, String> {
         ("mem_total_kb", kib("MemTotal")),
         ("os", "Linux".to_owned()),
     ];
-    facts.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+    let mut facts: BTreeMap<String, String> =
+        facts.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+    add_container(&mut facts, |name| std::env::var(name).ok());
+    facts
+}
+
+/// In a container, what its environment says of it; the host is the node then (`common/util.cc`, `collect_sys_info`).
+fn add_container(facts: &mut BTreeMap<String, String>, var: impl Fn(&str) -> Option<String>) {
+    let var = |name: &str| var(name).filter(|value| !value.is_empty());
+    let names = ["POD_NAME", "CONTAINER_NAME", "CONTAINER_IMAGE"];
+    let is_in_one = names.iter().any(|name| var(name).is_some());
+    for name in names.into_iter().chain(["POD_NAMESPACE"]).filter(|_| is_in_one) {
+        facts.extend(var(name).map(|value| (name.to_ascii_lowercase(), value)));
+    }
+    if let Some(node) = var("NODE_NAME").filter(|_| is_in_one) {
+        let own = facts.insert("hostname".to_owned(), node);
+        facts.extend(own.map(|name| ("container_hostname".to_owned(), name)));
+    }
 }
 
 /// The value of `key` in lines of `key SEPARATOR value`.
@@ -169,6 +186,23 @@ mod tests {
         assert_eq!(field(text, "ID", '='), "debian");
         assert_eq!(field(text, "model name", ':'), "Fast");
         assert_eq!(field(text, "absent", '='), "");
+    }
+
+    #[test]
+    fn a_container_is_told_by_its_environment() {
+        let said = |env: &[(&str, &str)]| {
+            let mut facts = BTreeMap::from([("hostname".to_owned(), "inside".to_owned())]);
+            let of = |name: &str| env.iter().find(|(n, _)| *n == name).map(|(_, v)| v.to_string());
+            add_container(&mut facts, of);
+            facts.into_iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(said(&[("NODE_NAME", "node"), ("POD_NAME", "")]), "hostname=inside");
+        let image = ("CONTAINER_IMAGE", "loligo:1");
+        assert_eq!(said(&[image]), "container_image=loligo:1 hostname=inside");
+        assert_eq!(
+            said(&[image, ("NODE_NAME", "node")]),
+            "container_hostname=inside container_image=loligo:1 hostname=node"
+        );
     }
 
     #[test]

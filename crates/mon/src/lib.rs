@@ -31,4 +31,4 @@ mod store;
 mod tasks;
 
 pub use config::{MonConfig, NewCluster};
-pub use mon::{EXIT_CANNOT_LISTEN, EXIT_WRONG_STORE, Mon, known_settings};
+pub use mon::{EXIT_CANNOT_LISTEN, EXIT_NO_SPACE, EXIT_WRONG_STORE, Mon, known_settings};

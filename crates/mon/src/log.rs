@@ -8,6 +8,10 @@ use wire::msg::{Message, OutMessage, PaxosHeader, Payload, kind};
 
 /// Entries that are kept, in memory only.
 const KEPT: usize = 1000;
+/// Longest text of an entry. What is longer is cut.
+const MAX_TEXT_BYTES: usize = 4 << 10;
+/// Entries in one message: at their longest, some 400 KiB.
+pub(crate) const ENTRIES_PER_MESSAGE: usize = 100;
 
 /// Who said something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,7 +93,8 @@ impl ClusterLog {
 
     /// Notes something, here and in the daemon's own log.
     pub fn add(&mut self, stamp: UTime, who: Speaker, level: Level, text: impl Into<String>) {
-        let text = text.into();
+        let mut text = text.into();
+        text.truncate(text.floor_char_boundary(MAX_TEXT_BYTES));
         match level {
             Level::Debug => tracing::debug!("{text}"),
             Level::Info | Level::Sec => tracing::info!("{text}"),
@@ -189,6 +194,13 @@ impl crate::cluster::Cluster {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let mut log = ClusterLog::default();
+        log.add(UTime::ZERO, Speaker::default(), Level::Info, format!("x{}", "ä".repeat(99_999)));
+        assert_eq!(log.last(1, Level::Info)[0].text.len(), MAX_TEXT_BYTES - 1);
+    }
 
     #[test]
     fn is_bounded_and_can_be_followed() {

@@ -72,7 +72,10 @@ impl Mon {
     fn on_kv(&mut self, now: Now, done: KvDone, fx: &mut Effects) {
         let answer = match done.result {
             Ok(answer) => answer,
-            Err(why) => return self.fail(why, fx),
+            Err(e) => {
+                let code = if e.is_full { EXIT_NO_SPACE } else { 1 };
+                return self.fail(Unable { code, why: e.to_string() }, fx);
+            }
         };
         self.kv.saw(&answer);
         let life = std::mem::replace(&mut self.life, Life::Over);
@@ -223,6 +226,8 @@ pub fn known_settings() -> Settings {
 pub const EXIT_WRONG_STORE: i32 = 65;
 /// Exit code of a mon that cannot listen where it should.
 pub const EXIT_CANNOT_LISTEN: i32 = 69;
+/// Exit code of a mon whose disk is full: what it cannot write down it must not say.
+pub const EXIT_NO_SPACE: i32 = 73;
 
 fn is_own(option: &str) -> bool {
     options::MON.iter().any(|def| def.name == option)
@@ -286,6 +291,7 @@ impl Core for Mon {
 mod tests {
     use super::*;
     use crate::NewCluster;
+    use io::kv::{KvError, KvToken};
     use types::Uuid;
 
     /// Clients would be told of a mon that is not there.
@@ -302,5 +308,19 @@ mod tests {
         let refused = start("b").err().unwrap();
         assert_eq!(refused.code, EXIT_WRONG_STORE);
         assert!(refused.why.contains("the one of mon.a, not of mon.b"), "{}", refused.why);
+    }
+
+    /// Whoever starts it again need not, before there is space.
+    #[test]
+    fn a_mon_that_ends_says_whether_its_disk_is_full() {
+        let ended = |is_full| {
+            let config = MonConfig::new("a", "127.0.0.1:7001".parse().unwrap());
+            let mut mon = Mon::new(config, 1);
+            let mut fx = Effects::default();
+            let result = Err(KvError { why: "why".to_owned(), is_full });
+            mon.handle(Now::default(), Event::Kv(KvDone { token: KvToken(1), result }), &mut fx);
+            fx.exit.unwrap().code
+        };
+        assert_eq!([true, false].map(ended), [EXIT_NO_SPACE, 1]);
     }
 }

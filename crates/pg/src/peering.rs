@@ -195,6 +195,10 @@ impl Pg {
         };
         if choice.want != self.mapping.acting {
             self.ask_for_acting(&choice, ctx, fx);
+        } else if !choice.want.contains(&self.me) {
+            // The map makes an OSD lead that does not act (`primary_temp`): it would lead with what it has, be it nothing.
+            fx.notices.push(Notice::Odd("the primary is not in the acting set"));
+            self.set_stage(Stage::Incomplete, ctx);
         } else if choice.auth == self.me {
             self.get_missing(&choice, ctx, fx);
         } else {

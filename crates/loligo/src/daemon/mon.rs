@@ -5,7 +5,7 @@ use crate::cli::MonArgs;
 use crate::failure::{Context, Exit, Failure};
 use crate::machine;
 use crate::sync_client::entropy;
-use mon::{EXIT_CANNOT_LISTEN, EXIT_WRONG_STORE, Mon, MonConfig, NewCluster};
+use mon::{EXIT_CANNOT_LISTEN, EXIT_NO_SPACE, EXIT_WRONG_STORE, Mon, MonConfig, NewCluster};
 use types::AddrVec;
 
 /// The monitor's data folder holds its cluster store under this name.
@@ -45,6 +45,11 @@ pub fn run(args: &MonArgs) -> Result<Exit, Failure> {
         0 => Ok(Exit::Done),
         EXIT_WRONG_STORE => Err(Failure::new(what(), exit.why).exit(Exit::Refused)),
         EXIT_CANNOT_LISTEN => Err(Failure::new(what(), exit.why).exit(Exit::Machine)),
+        EXIT_NO_SPACE => {
+            let what = format!("{name} has stopped");
+            let advice = "Make space on its disk, and start it again.";
+            Err(Failure::new(what, exit.why).advise(advice).exit(Exit::Machine))
+        }
         _ => Err(Failure::new(format!("{name} has stopped"), exit.why)),
     }
 }

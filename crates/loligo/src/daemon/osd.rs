@@ -101,6 +101,7 @@ fn config(args: &OsdRun, disks: &Disks, was_alive: bool) -> Result<OsdConfig, Fa
     let own = [
         ("osd_data", args.data.display().to_string()),
         ("osd_objectstore", "loligo".to_owned()),
+        ("bluestore_min_alloc_size", io::BLOCK_BYTES.to_string()),
         ("default_device_class", device_class.clone()),
         ("rotational", u8::from(device_class == "hdd").to_string()),
         ("journal_rotational", u8::from(device_class == "hdd").to_string()),

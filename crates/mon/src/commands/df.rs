@@ -367,4 +367,18 @@ mod tests {
         b.stop_unheard(OsdId(2));
         assert_eq!(shown(&mut b), (4 * MIB, 12 * MIB));
     }
+
+    /// It counted for ever, beside what was made anew of it.
+    #[test]
+    fn what_an_osd_has_that_is_down_and_out_is_made_anew_elsewhere() {
+        let (mut b, id) = bench();
+        takes(&mut b, id, 4 * MIB, 4 * MIB);
+        b.stop_unheard(OsdId(2));
+        b.c.change(|inc, _| _ = inc.new_weight.insert(OsdId(2), 0)).unwrap();
+        b.commit();
+        let stats = b.c.pgmap.pool_stat(b.c.map(), id).unwrap().store_stats;
+        assert_eq!(stats.data_stored as u64, 8 * MIB);
+        let (stored, used) = shown(&mut b);
+        assert_eq!((stored, used), (4 * MIB, 8 * MIB));
+    }
 }

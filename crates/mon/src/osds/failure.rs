@@ -15,6 +15,7 @@ use maps::{OsdMap, OsdXInfo};
 use peer::{FailureKind, OsdFailure};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::successors;
 use std::time::Duration;
 use types::{Epoch, Mono, OsdId, UTime};
 
@@ -42,6 +43,49 @@ struct Case {
     reporters: usize,
     silent: Duration,
     grace: Duration,
+}
+
+/// The OSDs that are up, but for those that are condemned. All may be accused at once: what they stand in is looked up
+/// once, not for each of them.
+struct Living {
+    /// What each shares its fate with.
+    subtrees: BTreeMap<OsdId, i32>,
+    /// How many are in each of these.
+    counts: BTreeMap<i32, usize>,
+}
+
+impl Living {
+    fn of(map: &OsdMap, level: &str) -> Self {
+        let crush = map.crush();
+        let level = crush.type_id(level).and_then(|l| u16::try_from(l).ok()).filter(|l| *l > 0);
+        let parents = crush.parents();
+        let subtree = |id: OsdId| {
+            let mut above = successors(parents.get(&id.0), |bucket| parents.get(&bucket.id()));
+            let found = above.find(|bucket| Some(bucket.kind()) == level);
+            found.map_or(id.0, |bucket| bucket.id())
+        };
+        let subtrees: BTreeMap<OsdId, i32> = map.up_osds().map(|id| (id, subtree(id))).collect();
+        let mut counts = BTreeMap::new();
+        subtrees.values().for_each(|subtree| *counts.entry(*subtree).or_default() += 1);
+        Living { subtrees, counts }
+    }
+
+    fn remove(&mut self, id: OsdId) {
+        let Some(subtree) = self.subtrees.remove(&id) else { return };
+        let count = self.counts.get_mut(&subtree).map(|n| {
+            *n -= 1;
+            *n
+        });
+        if count == Some(0) {
+            self.counts.remove(&subtree);
+        }
+    }
+
+    /// How many subtrees have somebody who could speak of this one.
+    fn subtrees_without(&self, id: OsdId) -> usize {
+        let own = self.subtrees.get(&id).and_then(|subtree| self.counts.get(subtree));
+        self.counts.len() - usize::from(own == Some(&1))
+    }
 }
 
 impl Cluster {
@@ -87,15 +131,19 @@ impl Cluster {
     /// Marks those down that enough others accuse.
     pub fn failed_osds(&mut self, now: Now) {
         self.forget_void_reports(now);
+        if self.failures.is_empty() {
+            return;
+        }
+        let mut living =
+            Living::of(self.map(), self.settings.str("mon_osd_reporter_subtree_level"));
         let mut accused: Vec<OsdId> = self.failures.keys().copied().collect();
         accused.sort_by_key(|id| Reverse(self.failures.get(id).map_or(0, |f| f.reports.len())));
-        let mut condemned = BTreeSet::new();
         for id in accused {
-            let Some(case) = self.weigh(now, id, &condemned) else { continue };
+            let Some(case) = self.weigh(now, id, &living) else { continue };
             if self.draft.touches(id) || !self.may_mark_down(id) || !self.enough_are_up() {
                 continue;
             }
-            condemned.insert(id);
+            living.remove(id);
             self.failures.remove(&id);
             let level = self.settings.str("mon_osd_reporter_subtree_level").to_owned();
             let text = format!(
@@ -120,32 +168,21 @@ impl Cluster {
         });
     }
 
-    fn weigh(&self, now: Now, id: OsdId, condemned: &BTreeSet<OsdId>) -> Option<Case> {
-        let map = self.map();
+    fn weigh(&self, now: Now, id: OsdId, living: &Living) -> Option<Case> {
         let failure = self.failures.get(&id)?;
-        let reports: Vec<(&OsdId, &Report)> =
-            failure.reports.iter().filter(|(by, _)| !condemned.contains(by)).collect();
-        let places: BTreeSet<i32> = reports.iter().map(|(by, _)| self.subtree(map, **by)).collect();
-        let others = map.up_osds().filter(|o| *o != id && !condemned.contains(o));
-        let there: BTreeSet<i32> = others.map(|o| self.subtree(map, o)).collect();
+        let heard = || failure.reports.iter().filter(|(by, _)| living.subtrees.contains_key(by));
+        let silent = now.mono.since(heard().map(|(_, r)| r.since).min()?);
+        let reporters: Vec<OsdId> = heard().map(|(by, _)| *by).collect();
+        let grace = self.grace(now, id, reporters.iter().copied());
+        if silent < grace {
+            return None;
+        }
         let wanted = self.settings.uint("mon_osd_min_down_reporters");
-        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX).min(there.len()).max(1);
-        let since = reports.iter().map(|(_, r)| r.since).min()?;
-        let silent = now.mono.since(since);
-        let grace = self.grace(now, id, reports.iter().map(|(by, _)| **by));
-        (places.len() >= wanted && silent >= grace).then_some(Case {
-            reporters: reports.len(),
-            silent,
-            grace,
-        })
-    }
-
-    /// What an OSD shares its fate with.
-    fn subtree(&self, map: &OsdMap, id: OsdId) -> i32 {
-        let crush = map.crush();
-        let level = crush.type_id(self.settings.str("mon_osd_reporter_subtree_level"));
-        let level = level.and_then(|l| u16::try_from(l).ok()).filter(|l| *l > 0);
-        level.and_then(|l| crush.ancestor_of_type(id.0, l)).unwrap_or(id.0)
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let wanted = wanted.min(living.subtrees_without(id)).max(1);
+        let places: BTreeSet<_> = reporters.iter().map(|by| living.subtrees.get(by)).collect();
+        let reporters = reporters.len();
+        (places.len() >= wanted).then_some(Case { reporters, silent, grace })
     }
 
     /// The configured grace, and what the OSD's and its accusers' pasts add.
@@ -254,6 +291,26 @@ mod tests {
         c.failed_osds(at(1));
         assert_eq!(down(&c), [3]);
         assert!(c.failures.is_empty());
+    }
+
+    /// What all stand in is looked at once, and who is condemned is neither a witness nor one that could be.
+    #[test]
+    fn those_who_live_are_counted_by_what_they_stand_in() {
+        let c = cluster_of(&[0, 0, 1, 2]);
+        let mut living = Living::of(c.map(), "host");
+        let without = |living: &Living| [0, 2, 3].map(|id| living.subtrees_without(OsdId(id)));
+        assert_eq!(without(&living), [3, 2, 2]);
+        for id in 0..4 {
+            let host = c.map().crush().ancestor_of_type(id, 1);
+            assert_eq!(living.subtrees.get(&OsdId(id)).copied(), host);
+        }
+        living.remove(OsdId(3));
+        living.remove(OsdId(3));
+        assert_eq!(without(&living), [2, 1, 2]);
+        living.remove(OsdId(1));
+        assert_eq!(without(&living), [1, 1, 2]);
+        let each = Living::of(c.map(), "no such level");
+        assert!(each.subtrees.iter().all(|(id, subtree)| id.0 == *subtree));
     }
 
     #[test]

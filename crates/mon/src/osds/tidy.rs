@@ -65,7 +65,10 @@ fn temps(inc: &mut Incremental, placer: Placer<'_>) {
         }
     }
     for (pgid, osd) in &map.primary_temp {
-        if !map.pg_exists(*pgid) || map.is_down(*osd) {
+        let at = placer.up_acting(*pgid);
+        let needless = at.acting == at.up && at.up_primary == Some(*osd);
+        // One that does not act has no copy to lead with; the acting set has only OSDs that are up.
+        if !at.acting.contains(osd) || needless {
             inc.new_primary_temp.insert(*pgid, OsdId(-1));
         }
     }

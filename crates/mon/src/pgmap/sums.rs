@@ -111,7 +111,7 @@ impl PgMap {
     /// Adds everything up.
     pub fn sums(&self, map: &OsdMap) -> Sums {
         let mut sums = Sums::default();
-        let (packed, used) = (self.compressed(|_| true), self.used(map, |_| true));
+        let (packed, used) = (self.compressed(map, |_| true), self.used(map, |_| true));
         for (&id, pool) in &map.pools {
             let mut stat = PoolStat::default();
             for pgid in pool.pgs(id) {
@@ -201,15 +201,21 @@ impl PgMap {
         stat.num_store_stats = u32::try_from(osds).unwrap_or(u32::MAX);
     }
 
-    /// What these pools take by the last reports of all OSDs, of those that are down too: what they hold comes back
-    /// with them. `None` unless all that are in say so.
+    /// The last reports that tell what pools take; of OSDs that are down too, for what they hold comes back with them.
+    /// When they are out as well, it is made anew elsewhere, and would count twice.
+    fn holders<'a>(&'a self, map: &'a OsdMap) -> impl Iterator<Item = &'a OsdStat> {
+        let gone = |id: OsdId| map.is_down(id) && !map.is_in(id);
+        self.osds.iter().filter(move |(id, _)| !gone(**id)).map(|(_, osd)| osd)
+    }
+
+    /// What these pools take. `None` unless all OSDs that are in say so.
     fn used(&self, map: &OsdMap, wanted: impl Fn(PoolId) -> bool) -> Option<Used> {
         let says = |id: OsdId| self.osds.get(&id).is_none_or(|osd| osd.pools.is_some());
         if !map.in_osds().all(says) {
             return None;
         }
         let mut sums = Used::new();
-        let all = self.osds.values().filter_map(|osd| osd.pools.as_ref()).flatten();
+        let all = self.holders(map).filter_map(|osd| osd.pools.as_ref()).flatten();
         for part in all.filter(|part| wanted(part.pool)) {
             let (osds, sum) = sums.entry(part.pool).or_default();
             *osds += 1;
@@ -220,9 +226,13 @@ impl PgMap {
     }
 
     /// What compression does for these pools, on all OSDs.
-    fn compressed(&self, wanted: impl Fn(PoolId) -> bool) -> BTreeMap<PoolId, PoolCompressed> {
+    fn compressed(
+        &self,
+        map: &OsdMap,
+        wanted: impl Fn(PoolId) -> bool,
+    ) -> BTreeMap<PoolId, PoolCompressed> {
         let mut sums = BTreeMap::new();
-        let all = self.osds.values().flat_map(|osd| &osd.compressed);
+        let all = self.holders(map).flat_map(|osd| &osd.compressed);
         for part in all.filter(|part| wanted(part.pool)) {
             let sum = sums.entry(part.pool);
             let sum =
@@ -242,7 +252,7 @@ impl PgMap {
         for pgid in pool.pgs(id) {
             self.add_pg(map, pool, self.pgs.get(&pgid), &mut stat, &mut sums);
         }
-        let (packed, used) = (self.compressed(|p| p == id), self.used(map, |p| p == id));
+        let (packed, used) = (self.compressed(map, |p| p == id), self.used(map, |p| p == id));
         self.finish_pool((id, pool), packed.get(&id), used.as_ref(), &mut stat);
         Some(stat)
     }

@@ -3,7 +3,7 @@
 use super::Server;
 use super::history::{Batch, MAPS_PER_MESSAGE};
 use crate::commands::config_for;
-use crate::log::MLog;
+use crate::log::{ENTRIES_PER_MESSAGE, MLog};
 use crate::session::Session;
 use crate::store::MapKey;
 use io::Now;
@@ -130,9 +130,10 @@ impl Server {
         let Some(level) = session.log_level() else { return };
         let entries = self.cluster.log.after(session.log_seq, level);
         session.log_seq = newest;
-        if !entries.is_empty() {
-            let message = MLog { paxos: PaxosHeader { version: newest }, fsid, entries };
-            self.send(link, message.encode());
+        for entries in entries.chunks(ENTRIES_PER_MESSAGE) {
+            let version = entries.last().map_or(newest, |entry| entry.seq);
+            let paxos = PaxosHeader { version };
+            self.send(link, MLog { paxos, fsid, entries: entries.to_vec() }.encode());
         }
     }
 

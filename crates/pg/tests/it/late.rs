@@ -2,10 +2,10 @@
 
 use crate::world::{Map, PGID, object};
 use pg::{
-    Body, Ctx, Fx, History, Lack, LogEntry, Notify, ObjectSums, PastIntervals, Pg, PgInfo, PgMsg,
-    Readiness, Stage, Work,
+    Body, Ctx, Fx, History, Lack, LogEntry, Mapping, Notify, ObjectSums, PastIntervals, Pg, PgInfo,
+    PgMsg, Readiness, Stage, Work,
 };
-use types::{Epoch, Eversion, OsdId, UTime};
+use types::{Epoch, Eversion, HObject, OsdId, UTime};
 
 const ME: OsdId = OsdId(1);
 const OTHER: OsdId = OsdId(2);
@@ -269,4 +269,24 @@ fn every_acting_copy_gets_an_object_before_it_is_written() {
 /// A write of object 1.
 fn entry(version: Eversion) -> LogEntry {
     LogEntry::of(object(1), version)
+}
+
+/// A map whose `primary_temp` names an OSD without a copy.
+#[test]
+fn who_does_not_act_does_not_serve() {
+    let mut map = Map { epoch: 5, size: 1, min_size: 1, order: vec![2], ..Map::default() };
+    map.up = [1, 2].into();
+    map.up_thru = [(1, 9), (2, 9)].into();
+    let mapping = Mapping { acting_primary: Some(ME), ..map.mapping() };
+    let (history, past) = (History::created(Epoch(5)), PastIntervals::default());
+    let mut pg = Pg::create(ME, PGID, history, past, Epoch(5), mapping, map.rules());
+    pg.mark_unfilled();
+    pg.start(&Ctx { map: &map, now: UTime::ZERO }, &mut Fx::default());
+    let info = PgInfo {
+        last_epoch_started: Epoch(5),
+        last_backfill: HObject::max(),
+        ..PgInfo::new(PGID, History::created(Epoch(5)))
+    };
+    hear(&mut pg, &map, notify(info));
+    assert_eq!(*pg.stage(), Stage::Incomplete);
 }

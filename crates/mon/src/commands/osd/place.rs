@@ -1,6 +1,6 @@
 //! PGs placed by hand: for a time, or against CRUSH.
 
-use super::check_exists;
+use super::{check_exists, osd_id};
 use crate::cluster::Cluster;
 use crate::commands::{Call, CommandDef, Reply, write};
 use crate::show::list;
@@ -16,9 +16,9 @@ pub(super) const COMMANDS: &[CommandDef] = &[
         pg_temp,
     ),
     write(
-        "osd primary-temp <pgid:Pgid> <id:OsdName>",
+        "osd primary-temp <pgid:Pgid> <id:String>",
         "osd",
-        "lets another OSD lead a PG for a time",
+        "lets another OSD of a PG's acting set lead it for a time, and with -1 not any more",
         primary_temp,
     ),
     write("osd pg-upmap <pgid:Pgid> <id:OsdName>...", "osd", "says which OSDs have a PG", pg_upmap),
@@ -83,16 +83,32 @@ fn pg_temp(c: &mut Cluster, call: &Call) -> Reply {
     Ok(Answer::message(message))
 }
 
+/// The OSD that is to lead; -1 for whoever does so by itself.
+fn leader(call: &Call) -> Result<Option<OsdId>, CommandError> {
+    match &*call.args.text("id") {
+        "-1" => Ok(None),
+        word => osd_id(word).map(Some).map_err(CommandError::invalid),
+    }
+}
+
 fn primary_temp(c: &mut Cluster, call: &Call) -> Reply {
-    let id = call.osd("id")?;
+    let leader = leader(call)?;
     let pgid = c.edit(|inc, map| {
         let pgid = pgid(map, call)?;
-        check_exists(map, id)?;
-        if map.primary_temp.get(&pgid) != Some(&id) {
-            inc.new_primary_temp.insert(pgid, id);
+        if let Some(id) = leader {
+            check_exists(map, id)?;
+            // One without a copy would lead with nothing.
+            if !map.pg_to_up_acting(pgid).acting.contains(&id) {
+                let text = format!("osd.{id} is not in acting set for pg {pgid}");
+                return Err(CommandError::invalid(text));
+            }
+        }
+        if map.primary_temp.get(&pgid) != leader.as_ref() {
+            inc.new_primary_temp.insert(pgid, leader.unwrap_or(OsdId(-1)));
         }
         Ok(pgid)
     })?;
+    let id = leader.unwrap_or(OsdId(-1));
     Ok(Answer::message(format_args!("set {pgid} primary_temp mapping to {id}")))
 }
 
@@ -235,4 +251,57 @@ fn force_create_pg(c: &mut Cluster, call: &Call) -> Reply {
     }
     c.order_lost_pg(pgid)?;
     Ok(Answer::message(format_args!("pg {pgid} now creating, ok")))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::commands::bench::Bench;
+    use serde_json::json;
+    use types::{OsdId, PgId};
+
+    /// A pool of two copies on three OSDs: a PG, who acts for it, and who does not.
+    fn pool(bench: &mut Bench) -> (PgId, OsdId, OsdId, OsdId) {
+        let cmd = json!({"prefix": "osd pool create", "pool": "a", "pg_num": 8, "size": 2});
+        let (r, outs, _) = bench.run(&cmd);
+        assert_eq!(r, 0, "{outs}");
+        let pgid = PgId::new(bench.c.pool_id("a").unwrap(), 3);
+        let acting = bench.c.map().pg_to_up_acting(pgid).acting;
+        let other = (0..3).map(OsdId).find(|id| !acting.contains(id)).unwrap();
+        (pgid, acting[0], acting[1], other)
+    }
+
+    /// What is said when this OSD is to lead, and which one does so by the map then.
+    fn lead(bench: &mut Bench, pgid: PgId, id: &str) -> (i32, String, Option<OsdId>) {
+        let cmd = json!({"prefix": "osd primary-temp", "pgid": pgid.to_string(), "id": id});
+        let (r, outs, _) = bench.run(&cmd);
+        (r, outs, bench.c.map().primary_temp.get(&pgid).copied())
+    }
+
+    /// An OSD without a copy would answer that there are no objects, and take writes on top of nothing.
+    #[test]
+    fn only_an_osd_of_the_acting_set_leads_for_a_time() {
+        let mut bench = Bench::new();
+        let (pgid, _, second, other) = pool(&mut bench);
+        let no = format!("osd.{other} is not in acting set for pg {pgid}");
+        assert_eq!(lead(&mut bench, pgid, &format!("osd.{other}")), (-22, no, None));
+        let yes = |id: OsdId| format!("set {pgid} primary_temp mapping to {id}");
+        assert_eq!(lead(&mut bench, pgid, &second.to_string()), (0, yes(second), Some(second)));
+        assert_eq!(lead(&mut bench, pgid, "-1"), (0, yes(OsdId(-1)), None));
+    }
+
+    #[test]
+    fn whoever_leads_for_a_time_does_so_while_it_acts_and_would_not_anyway() {
+        let mut bench = Bench::new();
+        let (pgid, first, second, other) = pool(&mut bench);
+        let temp = |bench: &mut Bench, id: OsdId| lead(bench, pgid, &id.to_string()).2;
+        assert_eq!(temp(&mut bench, second), Some(second));
+        let id = json!([first.0, other.0]);
+        let others = json!({"prefix": "osd pg-temp", "pgid": pgid.to_string(), "id": id});
+        assert_eq!(bench.run(&others).0, 0);
+        assert_eq!(bench.c.map().primary_temp.get(&pgid), None);
+        assert_eq!(bench.c.map().pg_to_up_acting(pgid).acting_primary, Some(first));
+        let none = json!({"prefix": "osd pg-temp", "pgid": pgid.to_string(), "id": []});
+        assert_eq!(bench.run(&none).0, 0);
+        assert_eq!(temp(&mut bench, first), None);
+    }
 }

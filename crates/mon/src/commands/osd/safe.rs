@@ -60,14 +60,18 @@ impl Outlook {
         self.already_inactive.len() + self.inactive.len()
     }
 
-    fn add(&mut self, state: StateBits, entry: &PgEntry, pool: &PgPool, osds: &BTreeSet<OsdId>) {
+    /// A PG that these OSDs serve. Its last report may be older than the map, which tells who of the others is up.
+    fn add(&mut self, c: &Cluster, entry: &PgEntry, pool: &PgPool, osds: &BTreeSet<OsdId>) {
+        let map = c.map();
         let acting = entry.stat.acting.iter().filter(|o| o.is_some());
-        let (go, stay): (Vec<OsdId>, Vec<OsdId>) = acting.partition(|o| osds.contains(o));
+        let (go, mut stay): (Vec<OsdId>, Vec<OsdId>) = acting.partition(|o| osds.contains(o));
         let pgid = entry.stat.pgid;
         if go.is_empty() {
             return;
         }
-        if !state.has(StateBits::ACTIVE) {
+        stay.retain(|o| map.is_up(*o));
+        let state = c.pgmap.state(map, Some(entry));
+        if !state.has(StateBits::ACTIVE) || state.has(StateBits::STALE) {
             self.already_inactive.push(pgid);
         } else if stay.len() < usize::from(pool.min_size) {
             self.inactive.push(pgid);
@@ -107,7 +111,7 @@ fn outlook(c: &Cluster, osds: &BTreeSet<OsdId>) -> Result<Outlook, CommandError>
     for (pgid, entry) in c.pgmap.all(map) {
         match (entry, map.pool(pgid.pool)) {
             (Some(entry), Some(pool)) => {
-                outlook.add(c.pgmap.state(map, Some(entry)), entry, pool, osds);
+                outlook.add(c, entry, pool, osds);
             }
             _ => unknown += 1,
         }
@@ -134,7 +138,7 @@ fn grow(c: &Cluster, osds: &mut BTreeSet<OsdId>, max: usize) {
         let mut outlook = Outlook::default();
         for &entry in served.get(&id).into_iter().flatten() {
             if let Some(pool) = map.pool(entry.stat.pgid.pool) {
-                outlook.add(c.pgmap.state(map, Some(entry)), entry, pool, osds);
+                outlook.add(c, entry, pool, osds);
             }
         }
         outlook.not_ok() == 0
@@ -301,5 +305,34 @@ pub(super) fn check_destroy(c: &Cluster, id: OsdId) -> Result<(), CommandError> 
                 e.text
             ),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::commands::bench::Bench;
+    use serde_json::json;
+    use types::OsdId;
+
+    /// What a PG's primary said last may be older than the map.
+    #[test]
+    fn who_is_down_by_the_map_keeps_nothing_available() {
+        let mut bench = Bench::new();
+        let pool = json!({"prefix": "osd pool create", "pool": "a", "pg_num": 8});
+        assert_eq!(bench.run(&pool).0, 0);
+        let may_stop = |bench: &mut Bench, id: i32| {
+            let (r, _, out) =
+                bench.run(&json!({"prefix": "osd ok-to-stop", "ids": [id.to_string()]}));
+            let out: serde_json::Value = serde_json::from_slice(&out).unwrap();
+            (r, out["bad_already_inactive"].as_array().map_or(0, Vec::len))
+        };
+        assert_eq!(may_stop(&mut bench, 0), (0, 0));
+        bench.stop_unheard(OsdId(1));
+        let (r, stale) = may_stop(&mut bench, 0);
+        assert_eq!(r, -16);
+        let map = bench.c.map();
+        let led = bench.c.pgmap.all(map).filter_map(|(_, e)| e).filter(|e| e.by == OsdId(1));
+        assert_eq!(stale, led.count());
+        assert!(stale > 0);
     }
 }
