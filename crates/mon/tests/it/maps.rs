@@ -395,9 +395,9 @@ fn upmaps_that_cannot_be_are_cleared_away() {
     c.wait_clean(32);
 }
 
-/// Messages of the log, 60 KiB each.
+/// Messages of the log, 4 KiB each.
 fn write_log(c: &mut Cluster, times: usize) {
-    let text = "x".repeat(60 << 10);
+    let text = "x".repeat(4 << 10);
     for _ in 0..times {
         let ack = c.ask(&format!(r#"{{"prefix":"log","logtext":["{text}"]}}"#));
         assert_eq!(ack.result, 0, "{}", ack.outs);
@@ -415,10 +415,10 @@ fn who_does_not_read_has_no_more_sent_and_gets_it_later() {
     let stopped = Subscriber::new(&mut c, me, wish);
     c.pass(Duration::from_millis(100));
     c.world.set_paused(stopped.node, true);
-    write_log(&mut c, 400);
+    write_log(&mut c, 6000);
     let most = c.world.unsent_bytes(c.mon);
     turn_flags(&mut c, 5);
-    write_log(&mut c, 600);
+    write_log(&mut c, 500);
     assert!(most > 16 << 20, "{most}");
     assert!(c.world.unsent_bytes(c.mon) < most + (1 << 20), "{most} and more");
     let now = epoch(&mut c);
@@ -437,7 +437,7 @@ fn who_says_nothing_for_long_is_disconnected() {
         Subscriber::new(&mut c, wire::Identity::client("x", 9), subscribe("log-info", 0, 0));
     c.pass(Duration::from_millis(100));
     c.world.set_paused(stopped.node, true);
-    write_log(&mut c, 10);
+    write_log(&mut c, 200);
     c.world.run_for(Duration::from_secs(290));
     assert!(c.world.unsent_bytes(c.mon) > 600 << 10);
     let lives = c.on_client(|c| c.sessions);
