@@ -196,8 +196,6 @@ pub struct Daemon {
     /// The log hears of slow requests then at the earliest.
     pub(crate) say_slow_at: Mono,
     pub(crate) report_soon: Option<Mono>,
-    /// When the first watch or notify ends, as of the last tick.
-    pub(crate) watches_due: Option<Mono>,
     /// Durable transactions and their time, as of the last report.
     pub(crate) reported_commits: (u64, u64),
     /// Reports that were sent.
@@ -282,7 +280,6 @@ impl Daemon {
             next_report: now.mono,
             say_slow_at: now.mono,
             report_soon: None,
-            watches_due: None,
             reported_commits: (0, 0),
             reports: 0,
             events: Vec::new(),
@@ -339,7 +336,6 @@ impl Daemon {
         self.is_tick_due()
             || is_due(self.admin.next_deadline(), now)
             || is_due(self.leases.wake_at, now)
-            || is_due(self.watches_due, now)
             || self.read_room.is_due()
             || self.may_recover()
             || self.scrubs.has_work()
@@ -351,9 +347,6 @@ impl Daemon {
     fn do_background_work(&mut self, fx: &mut Effects) {
         self.admin.tick(self.now, fx);
         self.tick(fx);
-        if is_due(self.watches_due, self.now.mono) {
-            self.tick_watches(fx);
-        }
         self.start_waiting_reads(fx);
         self.end_waits(fx);
         self.recover(fx);
@@ -375,7 +368,6 @@ impl Daemon {
             self.next_step(),
             is_due.then_some(self.now.mono),
             self.leases.wake_at,
-            self.watches_due,
             self.scrubs.next_deadline(),
             self.store.next_deadline(),
             self.msgr.next_deadline(),

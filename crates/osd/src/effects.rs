@@ -149,7 +149,8 @@ impl Daemon {
         }
     }
 
-    /// Watches and notifies whose time is over. Whatever begins until the next tick has more time than that.
+    /// Watches and notifies whose time is over. The next tick comes when the first one of the others ends, if that is
+    /// sooner; whatever begins until then has more time.
     pub(crate) fn tick_watches(&mut self, fx: &mut Effects) {
         let now = self.now.mono;
         let due = |w: &crate::watch::Watches| w.next_deadline().is_some_and(|at| at <= now);
@@ -162,7 +163,8 @@ impl Daemon {
             }
             self.send_watch_out(pgid, out, fx);
         }
-        self.watches_due = self.pgs.values().filter_map(|h| h.watches.next_deadline()).min();
+        let first = self.pgs.values().filter_map(|h| h.watches.next_deadline()).min();
+        self.next_tick = self.next_tick.min(first.unwrap_or(self.next_tick));
     }
 
     fn send_watch_out(&mut self, pgid: PgId, out: Vec<WatchOut>, fx: &mut Effects) {

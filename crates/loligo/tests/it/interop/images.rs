@@ -13,6 +13,7 @@ pub const EBUSY: i32 = 16;
 pub const EROFS: i32 = 30;
 pub const EEXIST: i32 = 17;
 pub const EINVAL: i32 = 22;
+pub const EOPNOTSUPP: i32 = 95;
 
 /// A pool for images, and a folder for files.
 pub struct Images {

@@ -1,7 +1,7 @@
 //! Work on images in the background: `ceph rbd task`, and `rbd trash purge schedule`.
 
 use super::cluster::{Pool, pattern};
-use super::images::{ENOENT, Images, MIB};
+use super::images::{ENOENT, EOPNOTSUPP, Images, MIB};
 use loligo::wait::Deadline;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -68,6 +68,29 @@ fn images_are_flattened_and_removed_in_the_background() {
     wait(&i, &add(&i, "trash remove", &id));
     assert_eq!(i.json("trash ls"), json!([]));
     assert_eq!(i.names("ls"), ["busy", "parent"]);
+}
+
+/// What its parent does not have itself yet stands in the image that it comes from: the clone was filled with zeros.
+#[test]
+fn a_clone_is_not_flattened_while_its_parent_migrates() {
+    let i = Images::new("rbd-task-migration");
+    let data = pattern(9 * MIB as usize, 4);
+    i.import("parent", &data);
+    i.ok("snap create --no-progress parent@s");
+    clone(&i, "x");
+    i.ok("migration prepare parent moved");
+    let refused = |what: &[&str], image: &str| {
+        let ceph = i.pool.cluster.ceph().args(["rbd", "task", "add"]).args(what);
+        ceph.arg(format!("{}/{image}", i.pool.name)).fails(EOPNOTSUPP);
+    };
+    refused(&["flatten"], "x");
+    refused(&["migration", "execute"], "moved");
+    i.ok("migration execute --no-progress moved");
+    i.ok("migration commit --force --no-progress moved");
+    assert!(i.content("x") == data);
+    wait(&i, &add(&i, "flatten", "x"));
+    assert!(i.content("x") == data);
+    assert_eq!(i.json("info x").get("parent"), None);
 }
 
 /// With what stands in its journal, of which its pool need not be that of the image.
