@@ -197,12 +197,25 @@ async fn remove_trashed(desk: &Desk, parent: &ParentSpec) -> Result<(), ClientEr
 
 #[cfg(test)]
 mod tests {
+    use super::super::ImageRequest;
     use super::super::notice::Peer;
-    use super::super::stage::Stage;
+    use super::super::stage::{End, Stage};
     use super::*;
     use crate::outcome::Outcome;
 
     const OBJECTS: u64 = 40;
+
+    /// A clone of which five objects have been taken over.
+    fn after_five() -> (Stage, usize, ImageRequest, End<Result<(), ClientError>>) {
+        let (mut stage, slot) = Stage::locked_clone(OBJECTS);
+        let (id, done) =
+            stage.request(|desk| async move { run(&desk, slot, Change::Flatten).await });
+        while stage.with(|s| s.works[&id].done) < 5 {
+            let asked = stage.asked.pop_front().expect("it is not done");
+            stage.ok(asked);
+        }
+        (stage, slot, id, done)
+    }
 
     /// A large parent takes hours.
     #[test]
@@ -249,13 +262,7 @@ mod tests {
     /// The map that the next holder reads says of what is written now that it is not there.
     #[test]
     fn without_its_lock_nothing_more_is_taken_over() {
-        let (mut stage, slot) = Stage::locked_clone(OBJECTS);
-        let (id, done) =
-            stage.request(|desk| async move { run(&desk, slot, Change::Flatten).await });
-        while stage.with(|s| s.works[&id].done) < 5 {
-            let asked = stage.asked.pop_front().expect("it is not done");
-            stage.ok(asked);
-        }
+        let (mut stage, slot, _, done) = after_five();
         stage.with(|s| {
             let broken = s.error(slot, Errno::EBUSY, "lock of", "it was broken");
             s.lock_is_lost(slot, &broken);
@@ -273,13 +280,7 @@ mod tests {
     /// Else one that is cut short each time would never end.
     #[test]
     fn an_image_that_is_opened_again_is_flattened_from_where_it_was() {
-        let (mut stage, slot) = Stage::locked_clone(OBJECTS);
-        let (id, done) =
-            stage.request(|desk| async move { run(&desk, slot, Change::Flatten).await });
-        while stage.with(|s| s.works[&id].done) < 5 {
-            let asked = stage.asked.pop_front().expect("it is not done");
-            stage.ok(asked);
-        }
+        let (mut stage, slot, id, done) = after_five();
         stage.cancel(id);
         stage.serve();
         assert_eq!(done.take().unwrap().unwrap_err().errno, Errno::ECANCELED);
