@@ -15,6 +15,7 @@ pub mod failure;
 pub mod files;
 pub mod logging;
 pub mod machine;
+mod progress;
 mod replace;
 pub mod sizes;
 mod store_bench;

@@ -1,9 +1,9 @@
 //! `loligo store count`: counts anew what each pool takes, where no start of an OSD does that.
 
 use crate::cli::StorePath;
-use crate::dev::progress::Progress;
 use crate::disks::Disks;
 use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
 use crate::sizes::Bytes;
 use crate::store_read::exit_of;
 use crate::store_tool::disks_of;

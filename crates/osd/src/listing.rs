@@ -59,32 +59,36 @@ impl Daemon {
         let from = if request.begin.is_min() { first } else { request.begin.to_key() };
         match list_objects(&self.store, &from, &end, self.limits.scan_objects) {
             Err(PartError::Miss(miss)) => {
-                let asked_by = request.asked_by.map(|_| self.cfg.id);
-                let waiter = Waiter::Listing(pgid, asked_by.is_none().then_some(target));
+                let waiter = Waiter::Listing(pgid, request.asked_by.is_none().then_some(target));
                 self.fetch(miss, waiter, fx);
             }
             Err(PartError::Damaged) => {
                 self.cannot_list(pgid, target, &"an object has no name", fx);
             }
-            Ok((objects, end)) => self.listed(pgid, target, objects, end, fx),
+            Ok(listed) => self.answer_listing(pgid, target, Some(listed), fx),
         }
     }
 
-    fn listed(
+    /// Our objects from where they were asked for, up to some end. `None`: they cannot be listed, which an end where it
+    /// begins tells others.
+    fn answer_listing(
         &mut self,
         pgid: PgId,
         target: OsdId,
-        objects: BTreeMap<HObject, Eversion>,
-        end: HObject,
+        listed: Option<(BTreeMap<HObject, Eversion>, HObject)>,
         fx: &mut Effects,
     ) {
         let epoch = self.maps.epoch();
         let Some(host) = self.pgs.get_mut(&pgid) else { return };
         let Some(request) = host.transfers.listings.requests.remove(&target) else { return };
         let (begin, interval) = (request.begin, host.interval());
-        match request.asked_by {
-            None => host.pg.backfill_listed(target, true, Listing { begin, end, objects }),
-            Some(from) => {
+        match (request.asked_by, listed) {
+            (None, None) => self.backfill_not_listed(pgid, target, true),
+            (None, Some((objects, end))) => {
+                host.pg.backfill_listed(target, true, Listing { begin, end, objects });
+            }
+            (Some(from), listed) => {
+                let (objects, end) = listed.unwrap_or_else(|| (BTreeMap::new(), begin.clone()));
                 let objects = objects.into_iter().collect();
                 let reply = ScanReply { pgid, epoch, interval, begin, end, objects };
                 self.send_peer(from, reply.encode(), fx);
@@ -99,28 +103,21 @@ impl Daemon {
         result: Result<ReadSet, StoreError>,
         fx: &mut Effects,
     ) {
+        let target = target.unwrap_or(self.cfg.id);
         match result {
-            Ok(_) => self.list_for(pgid, target.unwrap_or(self.cfg.id), fx),
+            Ok(_) => self.list_for(pgid, target, fx),
             Err(why) if self.metadata_is_damaged(pgid, &why, fx) => {}
-            Err(why) => self.cannot_list(pgid, target.unwrap_or(self.cfg.id), &why, fx),
+            Err(why) => self.cannot_list(pgid, target, &why, fx),
         }
     }
 
     /// Our objects cannot be listed. Whoever asked for that goes on without, and asks again later.
     fn cannot_list(&mut self, pgid: PgId, target: OsdId, why: &dyn Display, fx: &mut Effects) {
-        let epoch = self.maps.epoch();
-        let Some(host) = self.pgs.get_mut(&pgid) else { return };
-        let Some(request) = host.transfers.listings.requests.remove(&target) else { return };
-        tracing::error!("osd.{}: pg {pgid} cannot be listed: {why}", self.cfg.id);
-        self.perf.read_errors += 1;
-        let (begin, interval) = (request.begin, host.interval());
-        match request.asked_by {
-            None => self.backfill_not_listed(pgid, target, true),
-            Some(from) => {
-                let (end, objects) = (begin.clone(), Vec::new());
-                let reply = ScanReply { pgid, epoch, interval, begin, end, objects };
-                self.send_peer(from, reply.encode(), fx);
-            }
+        let listings = self.pgs.get(&pgid).map(|host| &host.transfers.listings);
+        if listings.is_some_and(|listings| listings.requests.contains_key(&target)) {
+            tracing::error!("osd.{}: pg {pgid} cannot be listed: {why}", self.cfg.id);
+            self.perf.read_errors += 1;
+            self.answer_listing(pgid, target, None, fx);
         }
     }
 
@@ -139,14 +136,13 @@ impl Daemon {
     /// Listings that could not be made for backfills of ours are asked for again, where it is time.
     fn list_again(&mut self) {
         let now = self.now.mono;
-        let hosts = self.pgs.iter_mut();
-        let due = hosts.filter(|(_, h)| h.transfers.listings.again_at.is_some_and(|at| at <= now));
         let mut listed = Vec::new();
-        for (pgid, host) in due {
-            host.transfers.listings.again_at = None;
-            host.pg.list_again();
-            host.dirty = true;
-            listed.push(*pgid);
+        for (pgid, host) in self.pgs.iter_mut() {
+            if host.transfers.listings.again_at.take_if(|at| *at <= now).is_some() {
+                host.pg.list_again();
+                host.dirty = true;
+                listed.push(*pgid);
+            }
         }
         listed.into_iter().for_each(|pgid| self.note_recovering(pgid));
     }

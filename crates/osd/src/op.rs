@@ -20,6 +20,9 @@ use types::{Errno, HObject, HashMap, ObjectKey, OsdId, PgId, ReqId};
 use wire::LinkId;
 use wire::msg::{MOsdOp, MOsdOpReply, Message, Payload, flags};
 
+/// Operations of a request for a PG as such; clients send one.
+const MAX_PG_OPS: usize = 16;
+
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
@@ -288,6 +291,8 @@ impl Daemon {
     fn admit(&self, op: &ClientOp) -> Result<(), Errno> {
         if !op.request.is_for_pg() {
             check_request(&op.request, op.class.writes)?;
+        } else if op.request.ops.len() > MAX_PG_OPS {
+            return Err(Errno::E2BIG);
         }
         if op.request.data_left_out {
             return Err(Errno::EMSGSIZE);

@@ -11,9 +11,6 @@ use io::Effects;
 use types::{Errno, PgId};
 use wire::msg::{MOsdOpReply, OpCode};
 
-/// Operations of one such request; clients send one.
-const MAX_PG_OPS: usize = 16;
-
 impl Daemon {
     pub(crate) fn run_pg_op(&mut self, id: OpId, pgid: PgId, fx: &mut Effects) {
         let Some(pool) = self.maps.current().pool(pgid.pool) else { return };
@@ -23,9 +20,6 @@ impl Daemon {
         }
         if self.listing_must_wait(id, pgid, fx) {
             return;
-        }
-        if self.ops.get(&id).is_some_and(|op| op.request.ops.len() > MAX_PG_OPS) {
-            return self.refuse_op(id, Errno::E2BIG);
         }
         let Some(op) = self.ops.get_mut(&id) else { return };
         op.trace.mark(self.now.mono, Mark::Started);

@@ -8,7 +8,6 @@
 mod health;
 mod layout;
 mod process;
-pub(crate) mod progress;
 mod start;
 mod state;
 mod status;

@@ -4,13 +4,13 @@
 use super::health::{self, Health};
 use super::layout::{DaemonId, Layout};
 use super::process::{self, Started};
-use super::progress::Progress;
 use super::state::{Lock, Osd, State};
 use super::{layout, status};
 use crate::cli::DevStart;
 use crate::conf::{ClientConf, DEFAULT_MON_PORT, dev_conf};
 use crate::failure::{Context, Exit, Failure};
 use crate::files::{free_bytes, quoted, write_atomically};
+use crate::progress::Progress;
 use crate::sizes::Bytes;
 use crate::store_tool::{self, MIN_DISK_BYTES, NewStore};
 use crate::sync_client::SyncClient;

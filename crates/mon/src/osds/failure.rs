@@ -14,6 +14,7 @@ use io::Now;
 use maps::{OsdMap, OsdXInfo};
 use peer::{FailureKind, OsdFailure};
 use std::cmp::Reverse;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::successors;
 use std::time::Duration;
@@ -72,12 +73,11 @@ impl Living {
 
     fn remove(&mut self, id: OsdId) {
         let Some(subtree) = self.subtrees.remove(&id) else { return };
-        let count = self.counts.get_mut(&subtree).map(|n| {
-            *n -= 1;
-            *n
-        });
-        if count == Some(0) {
-            self.counts.remove(&subtree);
+        if let Entry::Occupied(mut count) = self.counts.entry(subtree) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
     }
 

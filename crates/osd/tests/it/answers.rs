@@ -6,7 +6,7 @@ use crate::cluster::{Cluster, output};
 use std::time::Duration;
 use types::testing::{Probe, hits_of, take_hits};
 use types::{Errno, HObject, SnapId};
-use wire::msg::op::{Checksum, Extent, Snap, Watch, WriteSame, checksum_kind, watch_op};
+use wire::msg::op::{Checksum, Extent, Pgls, Snap, Watch, WriteSame, checksum_kind, watch_op};
 use wire::msg::op_data::{ListWatchersOut, StatOut, xattr_op};
 use wire::msg::{MOsdOpReply, OpCode, OsdOp, SnapContext, flags};
 
@@ -207,6 +207,18 @@ fn what_one_request_may_come_to_is_bounded() {
         assert_eq!(c.call(object(1, "a"), vec![sums(chunk)], false).result, result);
     }
     assert_eq!(c.call(object(1, "a"), vec![sums(4096); 9], false).result, -Errno::E2BIG.0);
+    let page = OsdOp::new(OpCode::PGNLS, Pgls { count: 1, start_epoch: 0 });
+    let page = page.with_indata(denc::encode(&HObject::min()));
+    for (pages, result) in [(17, -Errno::E2BIG.0), (16, 0)] {
+        let pgid = c.client.borrow().pg_of(&object(1, "a"));
+        let of_pg = HObject { hash: pgid.seed, ..object(1, "") };
+        let ops = vec![page.clone(); pages];
+        let listed =
+            c.on_client(|cl| cl.request_with(of_pg, ops, flags::READ, SnapContext::default()));
+        let got = c.wait_for(listed);
+        // 1: that was all.
+        assert_eq!(got.result.min(0), result);
+    }
     let keys: Vec<Vec<u8>> = (0..1_000_000).map(|i| format!("{i:020}").into_bytes()).collect();
     let many = OsdOp::new(OpCode::OMAPGETVALSBYKEYS, Extent::default());
     let many = many.with_indata(denc::encode(&keys));

@@ -162,30 +162,41 @@ fn a_write_that_fails_on_a_full_disk_is_answered() {
     assert_reads(&mut c, &target, &content(2));
 }
 
-/// The primary ends while it waits for the other copy, which turns out to be damaged as well. What can be read of
-/// either is all that there is, as it was before: it became unfound, and giving it up deleted it.
+/// Both copies of an object are damaged. Its primary ends while it waits for the other one, of which it does not know
+/// that; it comes back, after something else has happened.
+fn interrupted_repair(
+    seed: u64,
+    happens: impl Fn(&mut Cluster, &[usize]),
+) -> (Cluster, HObject, Vec<usize>) {
+    let mut c = with_pool(seed, 2, 2);
+    let target = object(1, NAME);
+    assert_eq!(c.call(target.clone(), vec![write_full(&content(1))], true).result, 0);
+    let holders = holders(&c, &target);
+    let [first, other] = [holders[0], holders[1]].map(|osd| c.osds[osd]);
+    holders.iter().for_each(|osd| damage(&mut c, *osd, 1, 9));
+    let part = vec![read(0, 4096)];
+    assert_eq!(c.call(target.clone(), part, false).result, 0, "it has a promise");
+    take_hits();
+    c.world.isolate(other, &[], true);
+    c.on_client(|cl| cl.request(target.clone(), vec![read(0, 0)], false));
+    c.run_until(MINUTE, |_| hits_of(Probe::DamageFound) > 0);
+    c.pass(Duration::from_millis(50));
+    c.crash(holders[0]);
+    happens(&mut c, &holders);
+    c.world.isolate(other, &[], false);
+    c.start(holders[0]);
+    c.run_until(MINUTE, |c| c.world.is_up(first));
+    c.wait_clean();
+    assert_eq!(c.call(target.clone(), vec![read(0, 0)], false).result, -Errno::EIO.0);
+    (c, target, holders)
+}
+
+/// What can be read of either is all that there is, as it was before: it became unfound, and giving it up deleted it.
 #[test]
 fn what_was_to_be_repaired_when_the_primary_ended_does_not_become_unfound() {
     for seed in 0..5 {
-        let mut c = with_pool(seed, 2, 2);
-        let target = object(1, NAME);
-        assert_eq!(c.call(target.clone(), vec![write_full(&content(1))], true).result, 0);
-        let holders = holders(&c, &target);
-        let [first, other] = [holders[0], holders[1]].map(|osd| c.osds[osd]);
-        holders.iter().for_each(|osd| damage(&mut c, *osd, 1, 9));
+        let (mut c, target, _) = interrupted_repair(seed, |_, _| {});
         let part = vec![read(0, 4096)];
-        assert_eq!(c.call(target.clone(), part.clone(), false).result, 0, "it has a promise");
-        take_hits();
-        c.world.isolate(other, &[], true);
-        c.on_client(|cl| cl.request(target.clone(), vec![read(0, 0)], false));
-        c.run_until(MINUTE, |_| hits_of(Probe::DamageFound) > 0);
-        c.pass(Duration::from_millis(50));
-        c.crash(holders[0]);
-        c.world.isolate(other, &[], false);
-        c.start(holders[0]);
-        c.run_until(MINUTE, |c| c.world.is_up(first));
-        c.wait_clean();
-        assert_eq!(c.call(target.clone(), vec![read(0, 0)], false).result, -Errno::EIO.0);
         assert_eq!(output(&c.call(target.clone(), part, false), 0), content(1)[..4096]);
         assert_eq!(c.call(target.clone(), vec![write_full(&content(2))], true).result, 0);
         assert_reads(&mut c, &target, &content(2));
@@ -193,35 +204,15 @@ fn what_was_to_be_repaired_when_the_primary_ended_does_not_become_unfound() {
     }
 }
 
-/// The same, and the other one leads when it comes back: a write of what is whole was held, as the first one had noted
-/// that its copy is damaged, and left it out.
+/// The other one leads when the first comes back: a write of what is whole was held, as the first one had noted that its
+/// copy is damaged, and left it out.
 #[test]
 fn what_is_damaged_on_every_copy_can_be_written_whoever_leads() {
     for seed in 0..5 {
-        let mut c = with_pool(seed, 2, 2);
-        let target = object(1, NAME);
-        assert_eq!(c.call(target.clone(), vec![write_full(&content(1))], true).result, 0);
-        let holders = holders(&c, &target);
-        let [first, other] = [holders[0], holders[1]].map(|osd| c.osds[osd]);
-        holders.iter().for_each(|osd| damage(&mut c, *osd, 1, 9));
-        assert_eq!(
-            c.call(target.clone(), vec![read(0, 4096)], false).result,
-            0,
-            "it has a promise"
-        );
-        take_hits();
-        c.world.isolate(other, &[], true);
-        c.on_client(|cl| cl.request(target.clone(), vec![read(0, 0)], false));
-        c.run_until(MINUTE, |_| hits_of(Probe::DamageFound) > 0);
-        c.pass(Duration::from_millis(50));
-        c.crash(holders[0]);
-        c.on_mon(|m| m.set_affinity(OsdId(holders[0] as i32), 0));
-        c.world.isolate(other, &[], false);
-        c.start(holders[0]);
-        c.run_until(MINUTE, |c| c.world.is_up(first));
-        c.wait_clean();
+        let (mut c, target, holders) = interrupted_repair(seed, |c, holders| {
+            c.on_mon(|m| m.set_affinity(OsdId(holders[0] as i32), 0));
+        });
         assert_eq!(c.client.borrow().primary_of(&target), OsdId(holders[1] as i32));
-        assert_eq!(c.call(target.clone(), vec![read(0, 0)], false).result, -Errno::EIO.0);
         assert_eq!(c.call(target.clone(), vec![write(100, b"inside")], true).result, 0);
         assert_eq!(c.call(target.clone(), vec![write_full(&content(2))], true).result, 0);
         assert_reads(&mut c, &target, &content(2));

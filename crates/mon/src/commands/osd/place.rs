@@ -93,6 +93,7 @@ fn leader(call: &Call) -> Result<Option<OsdId>, CommandError> {
 
 fn primary_temp(c: &mut Cluster, call: &Call) -> Reply {
     let leader = leader(call)?;
+    let id = leader.unwrap_or(OsdId(-1));
     let pgid = c.edit(|inc, map| {
         let pgid = pgid(map, call)?;
         if let Some(id) = leader {
@@ -104,11 +105,10 @@ fn primary_temp(c: &mut Cluster, call: &Call) -> Reply {
             }
         }
         if map.primary_temp.get(&pgid) != leader.as_ref() {
-            inc.new_primary_temp.insert(pgid, leader.unwrap_or(OsdId(-1)));
+            inc.new_primary_temp.insert(pgid, id);
         }
         Ok(pgid)
     })?;
-    let id = leader.unwrap_or(OsdId(-1));
     Ok(Answer::message(format_args!("set {pgid} primary_temp mapping to {id}")))
 }
 
